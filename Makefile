@@ -1,0 +1,38 @@
+# Every target does all its own set-up. `make demo` and `make test` work in a fresh clone.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One BLAS thread: threads that spin for each other collapse when a shared machine takes a core away.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test check format clean
+
+setup: $(STAMP)
+
+# Re-installed when the dependencies or the compiled part change; Python files are used in place.
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev --editable .
+	@touch $@
+
+demo: setup
+	@$(BIN)/headlong demo
+
+test: check
+	$(PYTEST)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PYTEST) -q tests/test_layering.py tests/test_budgets.py
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Caches of one sequence: what a pass appends, a round commits or truncates."""

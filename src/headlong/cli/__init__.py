@@ -1,0 +1,1 @@
+"""Front door on the command line: one file per verb."""

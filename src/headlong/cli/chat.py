@@ -1,0 +1,184 @@
+"""`headlong chat`: talk with a model.
+
+In:  lines from a terminal, or piped in, each one a turn or a command.
+Out: answers as they are written, one line of numbers after each; with --json one document at the
+     end. Ctrl-C stops an answer, never the conversation.
+"""
+
+import argparse
+import contextlib
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from headlong.cli.answer_view import can_colour
+from headlong.cli.conversation import Conversation
+from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
+from headlong.cli.output import add_json_argument, make_console, print_error, write_json
+from headlong.cli.sampling_arguments import (
+    add_mtp_argument,
+    add_sampling_arguments,
+    check_options,
+    parse_mtp,
+    read_generate_options,
+)
+from headlong.errors import RequestError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_COMMANDS = """\
+  /help               this list
+  /reset              forget the conversation, keep the settings
+  /mtp auto|off|K     how the next answers draft; their text stays the same
+  /temperature X      0 is always the likeliest word, 0.7 is livelier
+  /stats              what all answers so far drafted and gained
+  /quit               leave (so does Ctrl-D)
+
+Ctrl-C stops the answer that is being written. A line that begins with a space is no command."""
+
+_EXAMPLES = f"""\
+examples:
+  headlong chat
+  headlong chat --system "You are a pirate." --temperature 0.7
+  headlong chat -m qwen2.5-coder-0.5b-instruct
+  printf 'Hi, I am Ada.\\nWhat is my name?\\n' | headlong chat --json
+
+inside:
+{_COMMANDS}
+
+Tokens that a drafter had guessed are coloured: green by the head, cyan by n-grams, magenta by a
+draft model. `headlong generate --help` explains the line after each answer.
+"""
+
+_PROMPT = "> "
+# \\001 and \\002 keep readline from counting colour codes as letters.
+_COLOURED_PROMPT = "\001\033[1;34m\002> \001\033[0m\002"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's options."""
+    parser.usage = "headlong chat [options]"
+    parser.epilog = _EXAMPLES
+    parser.add_argument("--system", metavar="TEXT", help="begin with this system message")
+    add_mtp_argument(parser)
+    add_json_argument(parser)
+    add_model_arguments(parser)
+    add_sampling_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Talk until the user leaves."""
+    options = read_generate_options(args)
+    llm = load_llm(args)
+    console = make_console(stderr=args.json)
+    conversation = Conversation(llm, console, options, args.system)
+    setup = describe_setup(llm)
+    if sys.stdin.isatty():
+        _welcome(console, setup)
+    _Session(conversation, console).run()
+    if args.json:
+        write_json({**setup, **conversation.to_dict()})
+    return 0
+
+
+class _Session:
+    """Reads lines and obeys them until there are no more."""
+
+    def __init__(self, conversation: Conversation, console: "Console") -> None:
+        self._conversation = conversation
+        self._console = console
+        self._is_typed = sys.stdin.isatty()
+        if self._is_typed:
+            # Line editing and history of `input`; some systems come without it.
+            with contextlib.suppress(ImportError):
+                importlib.import_module("readline")
+
+    def run(self) -> None:
+        """Take turns until the user leaves."""
+        while (line := self._read_line()) is not None:
+            if line.startswith("/"):
+                if not self._obey(line):
+                    return
+            elif line.strip():
+                self._conversation.answer(line.strip())
+
+    def _read_line(self) -> str | None:
+        """Return the next line, None at the end."""
+        if not self._is_typed:
+            return _read_plain_line()
+        self._console.print()
+        try:
+            return self._ask()
+        except KeyboardInterrupt:
+            self._say("\nCtrl-D or /quit leaves.")
+            return ""
+
+    def _ask(self) -> str | None:
+        """Let the user type a line."""
+        if not sys.stdout.isatty():
+            # `input` would write its prompt into the pipe.
+            sys.stderr.write(_PROMPT)
+            sys.stderr.flush()
+            return _read_plain_line()
+        try:
+            return input(_COLOURED_PROMPT if can_colour(self._console) else _PROMPT)
+        except EOFError:
+            self._console.print()
+            return None
+
+    def _obey(self, line: str) -> bool:
+        """Carry out a command; return whether to go on."""
+        command, _, value = line.partition(" ")
+        value = value.strip()
+        try:
+            if command == "/quit":
+                return False
+            self._change(command, value)
+        except RequestError as error:
+            print_error(error)
+        return True
+
+    def _change(self, command: str, value: str) -> None:
+        conversation = self._conversation
+        if command == "/help":
+            self._console.print(_COMMANDS)
+        elif command == "/reset":
+            conversation.reset()
+            self._say("A new conversation.")
+        elif command == "/stats":
+            self._console.print(conversation.describe_stats())
+        elif command == "/mtp":
+            conversation.options["mtp"] = parse_mtp(value)
+            self._say(f"MTP is {value}.")
+        elif command == "/temperature":
+            conversation.options["temperature"] = _parse_temperature(value)
+            self._say(f"Temperature is {value}.")
+        else:
+            raise RequestError(f"There is no command {command!r}.", "/help lists them.")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, style="dim")
+
+
+def _read_plain_line() -> str | None:
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
+
+
+def _parse_temperature(text: str) -> float:
+    try:
+        temperature = float(text)
+    except ValueError as error:
+        raise RequestError(
+            f"temperature is {text!r}.", "Give a number: /temperature 0.7."
+        ) from error
+    check_options({"temperature": temperature})
+    return temperature
+
+
+def _welcome(console: "Console", setup: dict[str, str]) -> None:
+    facts = f"  drafter {setup['drafter']} · backend {setup['backend']} · /help lists the commands"
+    console.print(Text.assemble((setup["model"], "bold"), (facts, "dim")), soft_wrap=True)

@@ -1,0 +1,244 @@
+"""`headlong demo`: see that the text is the same and how much sooner it comes.
+
+In:  a model, by default the default one.
+Out: one code prompt and one chat prompt, each answered plain and with MTP, streamed; then a table.
+Exit status 1 when two texts differ: that would break Headlong's first law.
+"""
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from headlong.cli.answer_view import (
+    can_colour,
+    describe_completion,
+    drafter_label,
+    stream_answer,
+    summarise,
+)
+from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
+from headlong.cli.output import add_json_argument, make_console, write_json
+from headlong.cli.sampling_arguments import check_options
+from headlong.provenance import Provenance, read_provenance
+
+if TYPE_CHECKING:
+    from headlong.config import MtpMode
+    from headlong.generation import Completion
+    from headlong.llm import LLM
+
+DEFAULT_MAX_TOKENS = 96
+"""Keeps the whole demo under a minute and a half on two slow cores without compiled kernels."""
+
+_WARM_UP_TOKENS = 12
+
+_EXAMPLES = """\
+examples:
+  headlong demo
+  headlong demo --max-tokens 256                      longer answers, steadier numbers
+  headlong demo -m qwen2.5-coder-0.5b-instruct
+  headlong demo --head my-head --drafter head         what a trained head gains alone
+  headlong demo --json > demo.json
+
+The chat prompt is sampled, since the text is the same at any temperature when the seed is. Each
+prompt is answered plain first and with MTP right after, on a model that has been warmed up; tokens
+are counted the same way for both.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPrompt:
+    """One prompt and how it is sampled."""
+
+    name: str
+    text: str
+    temperature: float
+
+
+PROMPTS = (
+    DemoPrompt(
+        "code",
+        "Add a method is_empty to this Python class and show the whole class:\n\n"
+        "class Stack:\n"
+        "    def __init__(self):\n"
+        "        self.items = []\n\n"
+        "    def push(self, item):\n"
+        "        self.items.append(item)\n\n"
+        "    def pop(self):\n"
+        "        return self.items.pop()\n",
+        temperature=0.0,
+    ),
+    DemoPrompt("chat", "What should I pack for a weekend hike?", temperature=0.7),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The same prompt answered twice."""
+
+    prompt: DemoPrompt
+    plain: "Completion"
+    drafted: "Completion"
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both answers agree, token for token and character for character."""
+        texts_agree = self.plain.text == self.drafted.text
+        return texts_agree and self.plain.token_ids == self.drafted.token_ids
+
+    @property
+    def speedup(self) -> float:
+        """Tokens per second with MTP over those without; 0 when there was nothing to measure."""
+        plain = self.plain.timings.tokens_per_second
+        return self.drafted.timings.tokens_per_second / plain if plain else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return both answers and the comparison, for JSON."""
+        return {
+            "prompt": self.prompt.name,
+            "temperature": self.prompt.temperature,
+            "same_text": self.is_same,
+            "speedup": self.speedup,
+            "plain": describe_completion(self.plain),
+            "mtp": describe_completion(self.drafted),
+        }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's options."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        default=DEFAULT_MAX_TOKENS,
+        metavar="N",
+        help=f"tokens of each of the four answers (default: {DEFAULT_MAX_TOKENS})",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=2, metavar="N", help="names the noise of sampling (default: 2)"
+    )
+    add_json_argument(parser)
+    add_model_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer everything twice and compare."""
+    check_options({"max_tokens": args.max_tokens, "seed": args.seed})
+    llm = load_llm(args)
+    console = make_console(stderr=args.json)
+    _warm_up(llm, args.seed)
+    comparisons = [_compare(llm, prompt, args, console) for prompt in PROMPTS]
+    conditions = read_provenance()
+    setup = describe_setup(llm)
+    _print_table(comparisons, console)
+    _print_conditions(comparisons, setup, conditions, console)
+    is_same = all(comparison.is_same for comparison in comparisons)
+    if not is_same:
+        _print_alarm(comparisons, console)
+    if args.json:
+        write_json(
+            {
+                **setup,
+                "same_text": is_same,
+                "max_tokens": args.max_tokens,
+                "seed": args.seed,
+                "comparisons": [comparison.to_dict() for comparison in comparisons],
+                "provenance": conditions.to_dict(),
+            }
+        )
+    return 0 if is_same else 1
+
+
+def _warm_up(llm: "LLM", seed: int) -> None:
+    """Touch every weight and every path once, so that the first answer is not the slowest."""
+    modes: tuple[MtpMode, ...] = ("off", "auto")
+    for mtp in modes:
+        llm.generate("1, 2, 3, 1, 2, 3, 1, 2", mtp=mtp, max_tokens=_WARM_UP_TOKENS, seed=seed)
+
+
+def _compare(
+    llm: "LLM", prompt: DemoPrompt, args: argparse.Namespace, console: Console
+) -> Comparison:
+    """Answer one prompt plain, then with MTP, streaming both."""
+    console.print(Rule(Text(f"{prompt.name}: the prompt", style="bold"), align="left", style="dim"))
+    console.print(prompt.text.rstrip(), soft_wrap=True)
+    plain = _answer(llm, prompt, "off", args, console)
+    drafted = _answer(llm, prompt, "auto", args, console)
+    return Comparison(prompt, plain, drafted)
+
+
+def _answer(
+    llm: "LLM", prompt: DemoPrompt, mtp: "MtpMode", args: argparse.Namespace, console: Console
+) -> "Completion":
+    title = "plain" if mtp == "off" else "with MTP"
+    console.print(Rule(Text(f"{prompt.name}: {title}", style="bold"), align="left", style="dim"))
+    generation = llm.stream(
+        [{"role": "user", "content": prompt.text}],
+        mtp=mtp,
+        max_tokens=args.max_tokens,
+        temperature=prompt.temperature,
+        seed=args.seed,
+    )
+    completion = stream_answer(generation, console)
+    console.print(summarise(completion), style="dim", soft_wrap=True)
+    return completion
+
+
+def _print_table(comparisons: list[Comparison], console: Console) -> None:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("\nprompt", no_wrap=True)
+    for title in (
+        "same\ntext",
+        "\ntokens",
+        "\nrounds",
+        "acceptance\nlength",
+        "tokens/s\nplain",
+        "tokens/s\nwith MTP",
+    ):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("\nratio", justify="right", style="bold", no_wrap=True)
+    for one in comparisons:
+        temperature = one.prompt.temperature
+        table.add_row(
+            f"{one.prompt.name}, {f'T = {temperature:g}' if temperature else 'greedy'}",
+            Text("yes", style="green") if one.is_same else Text("NO", style="bold red"),
+            str(len(one.drafted.token_ids)),
+            str(one.drafted.stats.rounds),
+            f"{one.drafted.stats.acceptance_length:.2f}",
+            f"{one.plain.timings.tokens_per_second:.1f}",
+            f"{one.drafted.timings.tokens_per_second:.1f}",
+            f"{one.speedup:.2f} ×",
+        )
+    console.print(table)
+
+
+def _print_conditions(
+    comparisons: list[Comparison], setup: dict[str, str], conditions: Provenance, console: Console
+) -> None:
+    """Say what the numbers mean, what the colours mean, and where it all was measured."""
+    names = dict.fromkeys(name for one in comparisons for name in one.drafted.stats.by_drafter)
+    legend = Text("Acceptance length: mean tokens a round emits, the backbone's own included.")
+    if names and can_colour(console):
+        labels = Text(", ").join([drafter_label(name) for name in names])
+        legend = Text.assemble(legend, " Coloured tokens were drafted: ", labels, ".")
+    console.print(legend)
+    facts = f"{setup['model']} · drafter {setup['drafter']} · backend {setup['backend']}"
+    console.print(f"{facts} · {conditions.summary}", style="dim")
+
+
+def _print_alarm(comparisons: list[Comparison], console: Console) -> None:
+    for one in comparisons:
+        if one.is_same:
+            continue
+        pairs = list(zip(one.plain.token_ids, one.drafted.token_ids, strict=False))
+        first = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
+        console.print(
+            f"THE TEXTS OF {one.prompt.name.upper()} DIFFER from token {first + 1} on. MTP must "
+            "never change a text: this is a bug. Please report it with the output of --json.",
+            style="bold red",
+        )

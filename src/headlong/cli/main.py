@@ -1,0 +1,138 @@
+"""`headlong VERB …`: finds the verb, loads only that one, and answers for its errors.
+
+In:  the command line.
+Out: the exit code: 0 done, 1 refused (what is wrong and what to do on standard error), 2 not
+     understood, 70 a bug of ours, 130 stopped with Ctrl-C, 141 nobody reads our output any more.
+A verb is a module `headlong.cli.VERB` with `add_arguments(parser)`, which also sets the parser's
+epilog to examples, and `run(args)`. Nothing heavy is imported before a verb is chosen.
+"""
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from headlong.errors import HeadlongError
+
+VERBS = {
+    "generate": "answer one prompt",
+    "chat": "talk with a model; drafted tokens are coloured",
+    "inspect": "show what is inside a model file",
+    "pull": "bring a model to this machine",
+    "models": "list known models and those that are here",
+    "demo": "answer two prompts, plain and with MTP, and compare",
+}
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+_EXAMPLES = """\
+examples:
+  headlong demo                                   see it work; the default model comes by itself
+  headlong generate "Write a haiku about rain"
+  headlong chat
+  headlong generate -m qwen2.5-coder-0.5b-instruct "Reverse a list in Python"
+  headlong VERB --help                            options and examples of one verb
+
+Models are named by path, by a name from `headlong models`, or by a hub id (org/name).
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(arguments)
+        # Flushed here, so that a reader who has left is noticed while we can still be quiet.
+        sys.stdout.flush()
+        return code
+    except HeadlongError as error:
+        from headlong.cli.output import print_error
+
+        print_error(error)
+        return EXIT_REFUSED
+    except KeyboardInterrupt as stop:
+        sys.stderr.write(f"\n{stop}\n" if str(stop) else "\nStopped.\n")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered has no reader; the interpreter would complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except Exception as error:
+        return _report_bug(error, arguments)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    try:
+        return _run_verb(arguments)
+    except SystemExit as stop:  # argparse ends this way, for --help as for mistakes
+        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+
+
+def _run_verb(arguments: list[str]) -> int:
+    parser = _make_parser()
+    if not arguments:
+        parser.print_help()
+        return 0
+    verb, rest = arguments[0], arguments[1:]
+    if verb.startswith("-"):
+        parser.parse_args(arguments)  # --help and --version end here, anything else is an error
+        parser.error(f"say a verb first: {', '.join(VERBS)}")
+    if verb not in VERBS:
+        near = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"verbs are {', '.join(VERBS)}"
+        parser.error(f"there is no verb {verb!r}; {hint}")
+    module = importlib.import_module(f"headlong.cli.{verb}")
+    verb_parser = argparse.ArgumentParser(
+        prog=f"headlong {verb}",
+        description=f"{VERBS[verb][0].upper()}{VERBS[verb][1:]}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(verb_parser)
+    return int(module.run(verb_parser.parse_args(rest)))
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
+    parser = argparse.ArgumentParser(
+        prog="headlong",
+        usage="headlong VERB [options]",
+        description="Exact multi-token prediction for local language models: the same text, "
+        f"sooner.\n\nverbs:\n{verbs}",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
+    return parser
+
+
+class _ShowVersion(argparse.Action):
+    """Looks the version up only when asked: reading package metadata takes a while."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        sys.stdout.write(f"headlong {importlib.import_module('headlong').__version__}\n")
+        parser.exit()
+
+
+def _report_bug(error: Exception, arguments: list[str]) -> int:
+    """Own up to an error nobody foresaw; the traceback only when asked for."""
+    if os.environ.get("HEADLONG_DEBUG"):
+        raise error
+    from headlong.cli.output import print_error
+
+    problem = f"this is a bug in headlong: {type(error).__name__}: {error}"
+    command = " ".join(["HEADLONG_DEBUG=1 headlong", *arguments])
+    print_error(HeadlongError(problem, f"Get the traceback with `{command}` and report it."))
+    return EXIT_BUG

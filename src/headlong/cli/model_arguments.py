@@ -1,0 +1,80 @@
+"""The options that say which model runs, and how it drafts.
+
+In:  the command line.
+Out: a loaded `LLM`; a model that is not here yet comes with a progress bar.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import headlong
+from headlong.cli.progress_bar import ProgressBar
+
+if TYPE_CHECKING:
+    from headlong.llm import LLM
+
+DRAFTERS = ("auto", "head", "ngram", "draft-model", "none")
+"""The same names as `drafters.choose.DrafterName`, whose room is too heavy to load for --help."""
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `LLM.load`."""
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="a GGUF file, a Hugging Face folder, a hub id (org/name), or a name that "
+        "`headlong models` lists (default: the small default model)",
+    )
+    group.add_argument(
+        "--head",
+        type=Path,
+        metavar="DIR",
+        help="folder of a trained head (default: the one inside the model, if it has one)",
+    )
+    group.add_argument(
+        "--drafter",
+        choices=DRAFTERS,
+        default="auto",
+        help="who drafts: auto chains n-grams with the head, or takes n-grams where there is no "
+        "head (default: auto)",
+    )
+    group.add_argument(
+        "--draft-model", metavar="MODEL", help="a smaller model, for --drafter draft-model"
+    )
+    add_backend_argument(group)
+
+
+def add_backend_argument(group: argparse._ActionsContainer) -> None:
+    """Add `--backend`."""
+    group.add_argument(
+        "--backend",
+        default="auto",
+        metavar="NAME",
+        help="what computes: auto takes the fastest this machine has (default: auto)",
+    )
+
+
+def load_llm(args: argparse.Namespace) -> "LLM":
+    """Load what the model options name."""
+    with ProgressBar() as progress:
+        return headlong.LLM.load(
+            args.model,
+            head=args.head,
+            drafter=args.drafter,
+            draft_model=args.draft_model,
+            backend=args.backend,
+            progress=progress,
+        )
+
+
+def describe_setup(llm: "LLM") -> dict[str, str]:
+    """Return which model, drafter and backend answer, for JSON and for people."""
+    drafter = llm.engine.drafter
+    return {
+        "model": llm.model_path.name,
+        "drafter": "none" if drafter is None else drafter.name,
+        "backend": llm.backbone.ops.name,
+    }

@@ -1,0 +1,255 @@
+"""What is inside a model, found out without loading its weights.
+
+In:  the path of a model, a backend, perhaps a head folder.
+Out: a `ModelDescription`. The model is put together as for running, through the same doors, except
+     that matrices are weighed instead of unpacked; so what fits here also runs, and what does not
+     is described as far as possible, with the reason.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from headlong.errors import HeadlongError
+from headlong.heads.head import Head
+from headlong.heads.head_files import find_native_head, load_head
+from headlong.models.model_config import ModelConfig, read_config
+from headlong.models.registry import load_backbone
+from headlong.models.transformer import Backbone
+from headlong.ops.op_set import KVLayer, Ops
+from headlong.text.tokenizer import load_tokenizer
+from headlong.weights.checkpoint import Checkpoint, open_checkpoint
+from headlong.weights.ledger import LoadReport, WeightReader
+from headlong.weights.tensors import StoredTensor
+
+_KV_SAMPLE = 256
+"""Positions over which a cache is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeShare:
+    """All tensors that are stored the same way."""
+
+    type: str
+    num_tensors: int
+    num_parameters: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextDescription:
+    """What is known of the tokenizer; `problem` is why it cannot be used."""
+
+    kind: str = ""
+    vocab_size: int = 0
+    eos_tokens: tuple[str, ...] = ()
+    has_chat_template: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadDescription:
+    """One head, inside the model or in a folder; `problem` is why it cannot draft."""
+
+    source: str
+    kind: str = ""
+    draft_vocab_size: int = 0
+    tap_layers: tuple[int, ...] = ()
+    stored_bytes: int = 0
+    memory_bytes: int = 0
+    unused_tensors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """Everything `headlong inspect` tells; `problem` is why the model cannot run here."""
+
+    path: Path
+    format: str
+    architecture: str
+    file_bytes: int
+    config: ModelConfig | None
+    text: TextDescription
+    types: tuple[TypeShare, ...]
+    num_parameters: int
+    """Of the backbone; heads and left-over tensors are not counted."""
+    heads: tuple[HeadDescription, ...]
+    head_tensors: tuple[str, ...]
+    """Tensors in the model's own file that look like an MTP head."""
+    left_over: tuple[str, ...]
+    """Tensors that neither backbone nor head reads."""
+    backend: str
+    weights_bytes: int | None
+    """Memory of the backbone's matrices; None when it cannot be built."""
+    kv_bytes_per_token: int | None
+    problem: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything for JSON."""
+        config = asdict(self.config) if self.config is not None else None
+        if config is not None:
+            config["local_layers"] = sorted(config["local_layers"])
+        return {
+            "model": self.path.name,
+            **asdict(self),
+            "path": str(self.path),
+            "config": config,
+            "can_run": not self.problem,
+        }
+
+
+class _WeighingOps:
+    """Stands in for a backend while a model is put together: weighs matrices, packs none."""
+
+    def __init__(self, ops: Ops) -> None:
+        self._ops = ops
+        self.name = ops.name
+        self.num_bytes = 0
+
+    def matrix(self, tensor: StoredTensor) -> StoredTensor:
+        """Count what the backend would take and hand the tensor on as it is."""
+        self.num_bytes += self._ops.matrix_bytes(tensor)
+        return tensor
+
+    def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
+        """Return the backend's own cache layer, to be measured."""
+        return self._ops.make_kv_layer(num_kv_heads, head_dim)
+
+
+def describe_model(path: Path, ops: Ops, head_path: Path | None = None) -> ModelDescription:
+    """Describe a model, and a head folder if one is given, for one backend."""
+    checkpoint = open_checkpoint(path)
+    weighing = _WeighingOps(ops)
+    backbone: Backbone | None = None
+    problem = ""
+    try:
+        # Putting a model together asks a backend for matrices and caches only.
+        loaded = load_backbone(checkpoint, cast(Ops, weighing))
+        backbone, report = loaded.backbone, loaded.report
+    except HeadlongError as error:
+        problem, report = str(error), _guess_report(checkpoint)
+    # Read before the heads are weighed too.
+    weights_bytes = weighing.num_bytes if backbone is not None else None
+    return ModelDescription(
+        path=path,
+        format=checkpoint.format,
+        architecture=checkpoint.architecture,
+        file_bytes=_file_bytes(path),
+        config=_read_config(checkpoint) if backbone is None else backbone.config,
+        text=_describe_text(checkpoint),
+        types=_list_types(checkpoint.tensors),
+        num_parameters=sum(math.prod(checkpoint.tensors[name].shape) for name in report.used),
+        heads=_describe_heads(checkpoint, backbone, weighing, head_path),
+        head_tensors=report.head_tensors,
+        left_over=tuple(sorted({*report.left_over} - {*report.head_tensors})),
+        backend=ops.name,
+        weights_bytes=weights_bytes,
+        kv_bytes_per_token=None if backbone is None else _kv_bytes_per_token(backbone),
+        problem=problem,
+    )
+
+
+def _guess_report(checkpoint: Checkpoint) -> LoadReport:
+    """Tell head from backbone by names alone, for a model that cannot be put together."""
+    config = _read_config(checkpoint)
+    num_layers = sys.maxsize if config is None else config.num_layers
+    unread = WeightReader(checkpoint, lambda tensor: tensor, num_layers).finish()
+    is_of_head = set(unread.head_tensors)
+    used = tuple(name for name in unread.left_over if name not in is_of_head)
+    return LoadReport(used, unread.head_tensors, unread.head_tensors)
+
+
+def _read_config(checkpoint: Checkpoint) -> ModelConfig | None:
+    try:
+        return read_config(checkpoint)
+    except HeadlongError:
+        return None  # said by load_backbone already, or the architecture is unknown anyway
+
+
+def _describe_heads(
+    checkpoint: Checkpoint,
+    backbone: Backbone | None,
+    weighing: _WeighingOps,
+    head_path: Path | None,
+) -> tuple[HeadDescription, ...]:
+    """Describe the head inside the model and the one in the given folder."""
+    if backbone is None:
+        if head_path is None:
+            return ()
+        problem = "Whether it fits is unknown, since the model itself cannot be put together."
+        return (HeadDescription(str(head_path), problem=problem),)
+    descriptions = [
+        _describe_head("inside the model", lambda: find_native_head(checkpoint, backbone), weighing)
+    ]
+    if head_path is not None:
+        given = _describe_head(str(head_path), lambda: load_head(head_path, backbone), weighing)
+        descriptions.append(given)
+    return tuple(description for description in descriptions if description is not None)
+
+
+def _describe_head(
+    source: str, load: Callable[[], Head | None], weighing: _WeighingOps
+) -> HeadDescription | None:
+    bytes_before = weighing.num_bytes
+    try:
+        head = load()
+    except HeadlongError as error:
+        return HeadDescription(source, problem=str(error))
+    if head is None:
+        return None
+    return HeadDescription(
+        source=source,
+        kind=head.kind,
+        draft_vocab_size=0 if head.vocabulary is None else len(head.vocabulary),
+        tap_layers=head.tap_layers,
+        stored_bytes=head.num_bytes,
+        memory_bytes=weighing.num_bytes - bytes_before,
+        unused_tensors=head.report.unused_tensors,
+        notes=head.report.notes,
+    )
+
+
+def _describe_text(checkpoint: Checkpoint) -> TextDescription:
+    try:
+        tokenizer = load_tokenizer(checkpoint)
+    except HeadlongError as error:
+        return TextDescription(problem=str(error))
+    return TextDescription(
+        kind=tokenizer.kind,
+        vocab_size=tokenizer.vocab_size,
+        eos_tokens=tuple(tokenizer.token_text(i) for i in sorted(tokenizer.eos_ids)),
+        has_chat_template=tokenizer.chat_template is not None,
+    )
+
+
+def _list_types(tensors: Mapping[str, StoredTensor]) -> tuple[TypeShare, ...]:
+    """Sum tensors up by the way they are stored, the largest share first."""
+    groups: dict[str, list[StoredTensor]] = {}
+    for tensor in tensors.values():
+        groups.setdefault(tensor.type.name, []).append(tensor)
+    shares = [
+        TypeShare(
+            type=name,
+            num_tensors=len(group),
+            num_parameters=sum(math.prod(tensor.shape) for tensor in group),
+            num_bytes=sum(tensor.num_bytes for tensor in group),
+        )
+        for name, group in groups.items()
+    ]
+    return tuple(sorted(shares, key=lambda share: -share.num_bytes))
+
+
+def _file_bytes(path: Path) -> int:
+    files = [path] if path.is_file() else path.glob("*.safetensors")
+    return sum(file.stat().st_size for file in files)
+
+
+def _kv_bytes_per_token(backbone: Backbone) -> int:
+    cache = backbone.make_cache()
+    cache.append(_KV_SAMPLE)
+    return cache.num_bytes // _KV_SAMPLE

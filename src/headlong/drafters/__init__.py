@@ -1,0 +1,1 @@
+"""Drafters: who guesses the next tokens of a sequence."""

@@ -1,0 +1,61 @@
+"""The chain: a long n-gram match first, else the head, else any match; and the match extends.
+
+A long match means the answer is copying, which n-grams do for free and to any depth. Otherwise the
+head knows better. Where the head's draft ends early (parallel heads have a fixed number of depths),
+a match behind it may carry on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headlong.drafters.drafter import Draft, DraftAsk, Drafter, DraftState, Settled
+from headlong.drafters.ngram import NgramDrafter, NgramIndex, propose
+
+LONG_MATCH = 6
+"""From this many equal tokens on, copying beats the head."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainMemory:
+    """The memories of both links."""
+
+    index: NgramIndex
+    head: DraftState
+
+
+class ChainDrafter:
+    """N-gram lookup and a head in one."""
+
+    name = "chain"
+
+    def __init__(self, head: Drafter) -> None:
+        self.head = head
+        self.tap_layers = head.tap_layers
+        self._ngram = NgramDrafter(min_match=LONG_MATCH)
+
+    def begin(self) -> ChainMemory:
+        """Return the memory for a new sequence."""
+        return ChainMemory(self._ngram.begin(), self.head.begin())
+
+    def observe(self, settled: Sequence[Settled]) -> None:
+        """Let the head take in what was settled."""
+        self.head.observe([replace(one, state=one.state.head) for one in settled])
+
+    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+        """Draft for every ask with the first link that has something to say, then extend."""
+        drafts = self._ngram.draft([replace(ask, state=ask.state.index) for ask in asks])
+        unserved = [i for i, draft in enumerate(drafts) if not draft.token_ids]
+        from_head = self.head.draft([replace(asks[i], state=asks[i].state.head) for i in unserved])
+        for i, draft in zip(unserved, from_head, strict=True):
+            drafts[i] = self._extend(draft, asks[i])
+        return drafts
+
+    def _extend(self, draft: Draft, ask: DraftAsk) -> Draft:
+        """Carry a short draft on with what followed the same tokens before."""
+        missing = ask.num_tokens - len(draft.token_ids)
+        if missing <= 0:
+            return draft
+        assumed = [*ask.history, *draft.token_ids]
+        index: NgramIndex = ask.state.index
+        match = index.find(assumed)
+        return draft if match is None else draft + propose(assumed, match, missing)

@@ -1,0 +1,48 @@
+"""Which drafter a model gets: the head, n-grams, a draft model, a chain of them, or none."""
+
+from typing import Literal, TypeAlias, get_args
+
+from headlong.drafters.chain import ChainDrafter
+from headlong.drafters.draft_model import DraftModelDrafter
+from headlong.drafters.drafter import Drafter
+from headlong.drafters.head_drafter import ParallelDrafter, RecursiveDrafter
+from headlong.drafters.ngram import NgramDrafter
+from headlong.errors import RequestError
+from headlong.heads.head import Head, ParallelHeads
+from headlong.models.transformer import Backbone
+
+DrafterName: TypeAlias = Literal["auto", "head", "ngram", "draft-model", "none"]
+"""How drafts are made; "auto" chains n-grams with the head, or takes n-grams alone."""
+
+
+def make_drafter(
+    name: DrafterName, backbone: Backbone, head: Head | None, draft_model: Backbone | None
+) -> Drafter | None:
+    """Return the drafter of this name, or refuse with what is missing for it."""
+    if name == "none":
+        return None
+    if name == "ngram":
+        return NgramDrafter()
+    if name == "auto":
+        return NgramDrafter() if head is None else ChainDrafter(_head_drafter(head))
+    if name == "head":
+        if head is None:
+            raise RequestError(
+                "drafter is 'head', but the model came without a head and none was given.",
+                "Name one with head=…, or use drafter='ngram'.",
+            )
+        return _head_drafter(head)
+    if name == "draft-model":
+        if draft_model is None:
+            raise RequestError(
+                "drafter is 'draft-model', but no draft model was given.",
+                "Name one with draft_model=…",
+            )
+        return DraftModelDrafter(draft_model, backbone)
+    raise RequestError(f"drafter is {name!r}.", f"Use one of {', '.join(get_args(DrafterName))}.")
+
+
+def _head_drafter(head: Head) -> Drafter:
+    if isinstance(head, ParallelHeads):
+        return ParallelDrafter(head)
+    return RecursiveDrafter(head)

@@ -1,0 +1,125 @@
+"""The head as a drafter: a recursive head drafts depth after depth, parallel heads all at once.
+
+After every backbone pass the head runs once over the rows that were committed, with the true hidden
+states and each row's next token. That fills its own cache and leaves the state the next draft
+starts from; entries made while drafting are provisional and dropped again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headlong.arrays import FloatArray
+from headlong.cache.kv_cache import KVCache
+from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled
+from headlong.heads.head import ParallelHeads, RecursiveHead
+from headlong.models.hidden import HiddenRows, join_rows
+
+
+@dataclass(slots=True)
+class HeadMemory:
+    """What a head remembers of one sequence."""
+
+    cache: KVCache
+    state: FloatArray | None = None
+    """Where the next draft starts: (H,) for a recursive head, (depths, H) for parallel ones."""
+
+
+class RecursiveDrafter:
+    """Drafts with a head that runs again for every depth."""
+
+    name = "head"
+
+    def __init__(self, head: RecursiveHead) -> None:
+        self.head = head
+        self.tap_layers = head.tap_layers
+
+    def begin(self) -> HeadMemory:
+        """Return the memory for a new sequence."""
+        return HeadMemory(self.head.make_cache())
+
+    def observe(self, settled: Sequence[Settled]) -> None:
+        """Run the head over the committed rows of all sequences in one go."""
+        caches = [one.state.cache for one in settled]
+        entered = self.head.enter(_join(settled))  # (N, H)
+        carried = self.head.step(entered, [one.next_ids for one in settled], caches)  # (N, H)
+        for one, last in zip(settled, _last_rows(settled), strict=True):
+            one.state.cache.commit(len(one.next_ids))
+            one.state.state = carried[last]
+
+    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+        """Draft depth by depth; a sequence drops out once it has what it asked for."""
+        guesses: list[list[Guess]] = [[] for _ in asks]
+        active = [i for i, ask in enumerate(asks) if ask.num_tokens and ask.state.state is not None]
+        committed = {i: asks[i].state.cache.length for i in active}
+        states = {i: asks[i].state.state for i in active}
+        while active:
+            logits = self.head.logits(np.stack([states[i] for i in active]))  # (N, V_draft)
+            for row, i in zip(logits, active, strict=True):
+                drafted = [guess.token_id for guess in guesses[i]]
+                guesses[i].append(asks[i].guesser.guess(row, self.head.vocabulary, drafted))
+            active = [i for i in active if len(guesses[i]) < asks[i].num_tokens]
+            if active:
+                newest = [np.array([guesses[i][-1].token_id]) for i in active]
+                caches = [asks[i].state.cache for i in active]
+                carried = self.head.step(np.stack([states[i] for i in active]), newest, caches)
+                states.update(zip(active, carried, strict=True))
+        for i, length in committed.items():
+            asks[i].state.cache.truncate(length)
+        return [_as_draft(found, self.name) for found in guesses]
+
+
+class ParallelDrafter:
+    """Drafts with one head per depth, all reading the same backbone state."""
+
+    name = "head"
+
+    def __init__(self, heads: ParallelHeads) -> None:
+        self.head = heads
+        self.tap_layers = heads.tap_layers
+
+    def begin(self) -> HeadMemory:
+        """Return the memory for a new sequence."""
+        return HeadMemory(self.head.make_cache())
+
+    def observe(self, settled: Sequence[Settled]) -> None:
+        """Run every depth's block over the committed rows of all sequences."""
+        caches = [one.state.cache for one in settled]
+        sizes = [len(one.next_ids) for one in settled]
+        states = self.head.states(_join(settled), caches, sizes)  # (depths, N, H)
+        for one, last in zip(settled, _last_rows(settled), strict=True):
+            one.state.cache.commit(one.state.cache.num_pending)
+            one.state.state = states[:, last]
+
+    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+        """Read one guess per depth off the state left by `observe`."""
+        return [self._draft_one(ask) for ask in asks]
+
+    def _draft_one(self, ask: DraftAsk) -> Draft:
+        guesses: list[Guess] = []
+        if ask.state.state is None:
+            return Draft()
+        for depth in range(1, min(ask.num_tokens, self.head.num_depths) + 1):
+            logits = self.head.logits(ask.state.state[depth - 1 : depth], depth)[0]  # (V_draft,)
+            drafted = [guess.token_id for guess in guesses]
+            guesses.append(ask.guesser.guess(logits, self.head.vocabulary, drafted))
+        return _as_draft(guesses, self.name)
+
+
+def _join(settled: Sequence[Settled]) -> HiddenRows:
+    return join_rows([one.hidden for one in settled])
+
+
+def _last_rows(settled: Sequence[Settled]) -> list[int]:
+    """Return, for every sequence, the index of its last row among the joined ones."""
+    ends = np.cumsum([len(one.next_ids) for one in settled])
+    return [int(end) - 1 for end in ends]
+
+
+def _as_draft(guesses: Sequence[Guess], source: str) -> Draft:
+    return Draft(
+        tuple(guess.token_id for guess in guesses),
+        tuple(guess.prob for guess in guesses),
+        (source,) * len(guesses),
+    )

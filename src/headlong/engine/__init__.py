@@ -1,0 +1,1 @@
+"""The engine: requests become sequences, sequences run in rounds."""

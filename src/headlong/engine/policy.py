@@ -1,0 +1,137 @@
+"""How many draft tokens is a sequence worth now? Measured time and measured acceptance decide.
+
+A round with K draft tokens costs a draft of K and a pass over K+1 rows; it yields one token plus
+every depth's chance to stand. "auto" takes the K with the most tokens per second, 0 included. Costs
+are learned per backbone and shared; chances are learned per sequence. No choice can change text.
+"""
+
+from dataclasses import dataclass, field
+
+from headlong.config import MtpMode
+
+MAX_AUTO_TOKENS = 8
+"""The deepest draft "auto" considers."""
+
+SMOOTHING = 0.15
+"""Weight of the newest cost measurement."""
+
+PRIOR_CHANCE = 0.7
+"""Assumed chance of a depth, given those before it, until it has been seen."""
+
+PRIOR_WEIGHT = 4.0
+"""How many observations the prior counts for."""
+
+MEMORY = 0.97
+"""What a round keeps of older evidence, so that a change of subject is noticed."""
+
+KEEP_MARGIN = 1.03
+"""A new K must promise this much more than the current one; stops hopping back and forth."""
+
+MAX_PROBE_INTERVAL = 256
+"""While off, rounds between looks at whether drafting pays again; doubles from 8 up to this."""
+
+
+@dataclass(slots=True)
+class CostModel:
+    """Seconds of a backbone pass by number of rows, and of drafting one token."""
+
+    pass_s: dict[int, float] = field(default_factory=dict)
+    draft_token_s: float = 0.0
+
+    def observe(self, num_rows: int, verify_s: float, num_drafted: int, draft_s: float) -> None:
+        """Learn from one measured round."""
+        self.pass_s[num_rows] = _smooth(self.pass_s.get(num_rows), verify_s)
+        if num_drafted:
+            self.draft_token_s = _smooth(self.draft_token_s or None, draft_s / num_drafted)
+
+    def round_s(self, num_draft_tokens: int) -> float:
+        """Predict the seconds of a round with this many draft tokens."""
+        return self._pass_s(num_draft_tokens + 1) + num_draft_tokens * self.draft_token_s
+
+    def _pass_s(self, num_rows: int) -> float:
+        """Read the curve; between measured points it is straight, beyond the last one flat.
+
+        Flat is hopeful on purpose: a hopeful guess is tried and corrected, a fearful one never.
+        """
+        if num_rows in self.pass_s:
+            return self.pass_s[num_rows]
+        below = [n for n in self.pass_s if n < num_rows]
+        above = [n for n in self.pass_s if n > num_rows]
+        if not below or not above:
+            return self.pass_s[max(below) if below else min(above)]
+        low, high = max(below), min(above)
+        share = (num_rows - low) / (high - low)
+        return self.pass_s[low] * (1 - share) + self.pass_s[high] * share
+
+
+@dataclass(slots=True)
+class Chances:
+    """Per depth: how often it was reached with all before it standing, and how often it stood."""
+
+    tried: list[float] = field(default_factory=lambda: [0.0] * MAX_AUTO_TOKENS)
+    stood: list[float] = field(default_factory=lambda: [0.0] * MAX_AUTO_TOKENS)
+
+    def observe(self, num_drafted: int, num_accepted: int) -> None:
+        """Learn from one verdict."""
+        for depth in range(MAX_AUTO_TOKENS):
+            self.tried[depth] *= MEMORY
+            self.stood[depth] *= MEMORY
+            if depth < min(num_drafted, num_accepted + 1):
+                self.tried[depth] += 1
+                self.stood[depth] += depth < num_accepted
+
+    def expected_tokens(self, num_draft_tokens: int) -> float:
+        """Return the mean tokens of a round with this many draft tokens, next token included."""
+        survival, total = 1.0, 1.0
+        for depth in range(num_draft_tokens):
+            stood = self.stood[depth] + PRIOR_WEIGHT * PRIOR_CHANCE
+            survival *= stood / (self.tried[depth] + PRIOR_WEIGHT)
+            total += survival
+        return total
+
+
+@dataclass(slots=True)
+class Policy:
+    """Decides the draft length of one sequence, round after round."""
+
+    mtp: MtpMode
+    costs: CostModel
+    chances: Chances = field(default_factory=Chances)
+    current: int = 4
+    _probe_interval: int = 8
+    _rounds_off: int = 0
+
+    def choose(self) -> int:
+        """Return how many tokens to draft in the next round."""
+        if self.mtp == "off":
+            return 0
+        if self.mtp != "auto":
+            return self.mtp
+        if not self.costs.pass_s:
+            return self.current
+        best = max(range(MAX_AUTO_TOKENS + 1), key=self._tokens_per_second)
+        if self._tokens_per_second(best) > KEEP_MARGIN * self._tokens_per_second(self.current):
+            self.current = best
+        return self.current or self._probe()
+
+    def observe(self, num_drafted: int, num_accepted: int) -> None:
+        """Learn from a finished round."""
+        self.chances.observe(num_drafted, num_accepted)
+        if self.current:
+            self._probe_interval = 8
+
+    def _tokens_per_second(self, num_draft_tokens: int) -> float:
+        return self.chances.expected_tokens(num_draft_tokens) / self.costs.round_s(num_draft_tokens)
+
+    def _probe(self) -> int:
+        """While off, draft two tokens now and then, ever more rarely: it may pay again."""
+        self._rounds_off += 1
+        if self._rounds_off < self._probe_interval:
+            return 0
+        self._rounds_off = 0
+        self._probe_interval = min(2 * self._probe_interval, MAX_PROBE_INTERVAL)
+        return 2
+
+
+def _smooth(old: float | None, new: float) -> float:
+    return new if old is None else (1 - SMOOTHING) * old + SMOOTHING * new

@@ -1,0 +1,58 @@
+"""What a client asked, what it has got so far, and how it ended."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headlong.config import MtpMode, SamplingParams, StopParams
+from headlong.decode.sampling import Pick
+from headlong.decode.sequence import DecodingSequence
+from headlong.engine.policy import Policy
+
+BACKBONE = "backbone"
+"""Source of a token that no drafter had proposed."""
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended."""
+
+    STOP = "stop"
+    """The model ended its text, or a stop string was found."""
+    LENGTH = "length"
+    """max_tokens or the model's context was reached."""
+    CANCELLED = "cancelled"
+    """The caller lost interest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One generation, as asked for; token ids only, text stays above."""
+
+    prompt_ids: tuple[int, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    stopping: StopParams = field(default_factory=StopParams)
+    mtp: MtpMode = "auto"
+    eos_ids: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """One token on its way to the client."""
+
+    pick: Pick
+    source: str
+    """Who proposed it: "backbone", or the drafter whose proposal stood."""
+    depth: int
+    """Its place in the draft, from 1; 0 for a token no drafter proposed."""
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A request in progress."""
+
+    request: Request
+    sequence: DecodingSequence
+    policy: Policy
+    outbox: deque[Emitted] = field(default_factory=deque)
+    num_emitted: int = 0
+    finish_reason: FinishReason | None = None

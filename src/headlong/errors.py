@@ -1,0 +1,66 @@
+"""Everything Headlong can refuse, as one tree.
+
+    HeadlongError
+    ├── SourceError             a model could not be found or brought here
+    │   ├── OfflineError        the place it lives at cannot be reached
+    │   └── DiskFullError       there is no room to keep it
+    ├── CheckpointError         a model file is damaged, or not what it says
+    │   ├── TensorError         tensors are missing, of the wrong shape or of an unknown type
+    │   └── ArchitectureError   the file is fine, but no room here knows its architecture
+    ├── HeadError               a head does not fit its backbone
+    ├── TextError               tokenizer or chat template cannot do what was asked
+    ├── RequestError            a request asks for something impossible
+    └── BackendError            a compute backend cannot be used on this machine
+
+Every error says what is wrong, with the value, and what to do about it. Front doors print these two
+sentences and nothing else; a traceback means a bug of ours.
+"""
+
+
+class HeadlongError(Exception):
+    """A refusal: what is wrong (`problem`) and what to do about it (`remedy`)."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem} {remedy}".strip())
+        self.problem = problem
+        self.remedy = remedy
+
+
+class SourceError(HeadlongError):
+    """A model could not be found or brought to this machine."""
+
+
+class OfflineError(SourceError):
+    """The place a model lives at cannot be reached."""
+
+
+class DiskFullError(SourceError):
+    """There is no room on disk for a model."""
+
+
+class CheckpointError(HeadlongError):
+    """A model file is damaged, truncated, or not what it says it is."""
+
+
+class TensorError(CheckpointError):
+    """Tensors are missing, of the wrong shape, or of a type we cannot read."""
+
+
+class ArchitectureError(CheckpointError):
+    """The file is readable, but its architecture is not one we know."""
+
+
+class HeadError(HeadlongError):
+    """A head does not fit its backbone, or is broken in itself."""
+
+
+class TextError(HeadlongError):
+    """A tokenizer or chat template cannot do what was asked."""
+
+
+class RequestError(HeadlongError):
+    """A request asks for something impossible; nothing has been run."""
+
+
+class BackendError(HeadlongError):
+    """A compute backend cannot be used on this machine."""

@@ -1,0 +1,149 @@
+"""One generation as its caller sees it: a stream of chunks, then a completion.
+
+In:  a running request of the engine, token by token.
+Out: text, cut at stop strings, safe at every UTF-8 border. The engine below knows ids only; the
+front doors above never see the engine.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headlong.decode.sampling import TokenLogprob
+from headlong.decode.stats import DecodeStats, Timings
+from headlong.engine.engine import Engine
+from headlong.engine.request import BACKBONE, Emitted, FinishReason, Running
+from headlong.text.detokenizer import Detokenizer
+from headlong.text.stop import StopScanner
+from headlong.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one token added to the answer."""
+
+    text: str
+    """New text, maybe empty: characters and possible stop strings are held back until complete."""
+    token_ids: tuple[int, ...]
+    from_draft: bool
+    """Whether a drafter had proposed the token and the backbone agreed."""
+    source: str
+    """Who proposed it: "backbone", "head", "ngram" or "draft-model"."""
+    depth: int
+    """Its place in the draft, from 1; 0 when no drafter proposed it."""
+    logprob: TokenLogprob | None = None
+    finish_reason: FinishReason | None = None
+    """Set on the last chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A finished answer and what it took."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    logprobs: tuple[TokenLogprob, ...] | None
+    """One per token when asked for, of the backbone's own distribution before any processing."""
+    num_prompt_tokens: int
+    seed: int
+    """The seed that was used, given or drawn: the same one gives the same text again."""
+    stats: DecodeStats
+    timings: Timings
+
+
+class Generation(Iterator[Chunk]):
+    """An answer in the making: iterate for chunks, or `complete()` for all of it.
+
+    Dropping it half-way ends the request. Several may be read alternately; they share passes.
+    """
+
+    def __init__(
+        self, engine: Engine, running: Running, tokenizer: Tokenizer, *, continues_text: bool
+    ) -> None:
+        self._engine = engine
+        self._running = running
+        self._detokenizer = Detokenizer(tokenizer, is_continuation=continues_text)
+        self._scanner = StopScanner(running.request.stopping.stop)
+        self._token_ids: list[int] = []
+        self._texts: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
+        self.finish_reason: FinishReason | None = None
+
+    @property
+    def stats(self) -> DecodeStats:
+        """Rounds, drafted and accepted tokens so far."""
+        return self._running.sequence.stats
+
+    @property
+    def timings(self) -> Timings:
+        """Where the seconds went so far."""
+        return self._running.sequence.timings
+
+    def __next__(self) -> Chunk:
+        if self.finish_reason is not None:
+            raise StopIteration
+        while not self._running.outbox:
+            self._engine.step()
+        emitted = self._running.outbox.popleft()
+        text = self._read(emitted)
+        self._texts.append(text)
+        return Chunk(
+            text,
+            (emitted.pick.token_id,),
+            emitted.source != BACKBONE,
+            emitted.source,
+            emitted.depth,
+            emitted.pick.logprob,
+            self.finish_reason,
+        )
+
+    def complete(self) -> Completion:
+        """Run to the end and return the whole answer."""
+        for _ in self:
+            pass
+        assert self.finish_reason is not None
+        wanted_logprobs = self._running.request.sampling.logprobs is not None
+        return Completion(
+            text="".join(self._texts),
+            token_ids=tuple(self._token_ids),
+            finish_reason=self.finish_reason,
+            logprobs=tuple(self._logprobs) if wanted_logprobs else None,
+            num_prompt_tokens=len(self._running.request.prompt_ids),
+            seed=self._running.request.sampling.seed,
+            stats=self.stats,
+            timings=self.timings,
+        )
+
+    def close(self) -> None:
+        """End the request now; what was read so far stays readable."""
+        if self.finish_reason is None:
+            self.finish_reason = FinishReason.CANCELLED
+        self._engine.cancel(self._running)
+
+    def __del__(self) -> None:
+        if hasattr(self, "finish_reason"):
+            self.close()
+
+    def _read(self, emitted: Emitted) -> str:
+        """Turn one token into the text it releases, and notice the end."""
+        pick = emitted.pick
+        self._token_ids.append(pick.token_id)
+        if pick.logprob is not None:
+            self._logprobs.append(pick.logprob)
+        found = self._scanner.push(self._detokenizer.push(pick.token_id))
+        if found.hit is not None:
+            self._engine.cancel(self._running, FinishReason.STOP)
+            self.finish_reason = FinishReason.STOP
+            return found.text
+        if self._running.outbox or self._running.finish_reason is None:
+            return found.text
+        self.finish_reason = self._running.finish_reason
+        return found.text + self._finish_text()
+
+    def _finish_text(self) -> str:
+        """Release what was held back for characters or stop strings that never completed."""
+        last = self._scanner.push(self._detokenizer.flush())
+        if last.hit is not None:
+            self.finish_reason = FinishReason.STOP
+            return last.text
+        return last.text + self._scanner.flush()

@@ -1,0 +1,1 @@
+"""Heads: small trained parts that predict beyond the next token."""

@@ -1,0 +1,118 @@
+"""The two shapes a head can have.
+
+A *recursive* head is one small layer that runs again for every depth, fed with the token it just
+drafted and the state it just left (EAGLE-3 format, DeepSeek/Qwen-style `nextn`). *Parallel* heads
+draft all depths from one state (Medusa, Meta). Both read the hidden rows that the backbone's own
+pass produced; neither ever makes the prompt run twice.
+
+Row convention, for both: the row of position p holds the backbone's hidden state at p, is paired
+with the token at p + 1, and at depth 1 speaks about the token at p + 2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from headlong.arrays import FloatArray, IntArray
+from headlong.cache.kv_cache import KVCache
+from headlong.models.hidden import HiddenRows
+
+
+@dataclass(frozen=True, slots=True)
+class HeadReport:
+    """What loading a head left to say; nothing of it is a reason to refuse."""
+
+    unused_tensors: tuple[str, ...] = ()
+    """Tensors of the head's file that nothing reads."""
+    notes: tuple[str, ...] = ()
+    """Whole sentences for the user."""
+
+
+@runtime_checkable
+class RecursiveHead(Protocol):
+    """A head that drafts depth after depth with the same weights."""
+
+    @property
+    def kind(self) -> str:
+        """ "eagle3" or "nextn"."""
+
+    @property
+    def tap_layers(self) -> tuple[int, ...]:
+        """Backbone layers whose inputs it reads; empty when it reads the last hidden state."""
+
+    @property
+    def vocabulary(self) -> IntArray | None:
+        """(V_draft,) backbone token id of every draft id; None for the backbone's vocabulary."""
+
+    @property
+    def report(self) -> HeadReport:
+        """What loading the head left to say."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the head's own weights, as stored."""
+
+    def make_cache(self) -> KVCache:
+        """Return an empty cache for one sequence."""
+
+    def enter(self, hidden: HiddenRows) -> FloatArray:
+        """Turn backbone hidden rows into the states the first step reads: (N, H)."""
+
+    def step(
+        self, state: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
+    ) -> FloatArray:
+        """Run the layer over rows of one or more sequences; return the states to carry on: (N, H).
+
+        `token_ids` has one array per sequence, rows of `state` in the same order. Every row is
+        appended to its sequence's cache as a pending entry; the caller commits or truncates.
+        """
+
+    def logits(self, state: FloatArray) -> FloatArray:
+        """Score the draft vocabulary from carried states: (N, H) → (N, V_draft)."""
+
+
+@runtime_checkable
+class ParallelHeads(Protocol):
+    """One small head per depth, all reading the same backbone state."""
+
+    @property
+    def kind(self) -> str:
+        """ "medusa" or "meta"."""
+
+    @property
+    def num_depths(self) -> int:
+        """How many tokens one pass drafts."""
+
+    @property
+    def tap_layers(self) -> tuple[int, ...]:
+        """Backbone layers whose inputs they read; empty when they read the last hidden state."""
+
+    @property
+    def vocabulary(self) -> IntArray | None:
+        """(V_draft,) backbone token id of every draft id; None for the backbone's vocabulary."""
+
+    @property
+    def report(self) -> HeadReport:
+        """What loading the heads left to say."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the heads' own weights, as stored."""
+
+    def make_cache(self) -> KVCache:
+        """Return an empty cache for one sequence (no layers, where heads keep no keys)."""
+
+    def states(
+        self, hidden: HiddenRows, caches: Sequence[KVCache], sizes: Sequence[int]
+    ) -> FloatArray:
+        """Run every depth's block over the rows: (N, H) → (num_depths, N, H).
+
+        `sizes` says how many rows each sequence has; entries are appended pending to `caches`.
+        """
+
+    def logits(self, state: FloatArray, depth: int) -> FloatArray:
+        """Score the draft vocabulary at `depth` (1 … num_depths): (N, H) → (N, V_draft)."""
+
+
+Head: TypeAlias = RecursiveHead | ParallelHeads
+"""Any head; `isinstance` with one of the two protocols tells which."""

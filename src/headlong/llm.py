@@ -1,0 +1,227 @@
+"""The Python front door: load a model, generate text, stream it.
+
+    llm = LLM.load()
+    out = llm.generate([{"role": "user", "content": "Hello"}], mtp="auto", temperature=0.7, seed=1)
+
+A string is taken as it stands (plain completion); a list of messages goes through the model's chat
+template; a list of ints is taken as token ids. Text above this line, only token ids below.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, cast
+
+from headlong.config import MtpMode, SamplingParams, StopParams, check_mtp
+from headlong.drafters.choose import DrafterName, make_drafter
+from headlong.engine.engine import Engine
+from headlong.engine.request import Request
+from headlong.errors import HeadError, RequestError
+from headlong.generation import Chunk, Completion, Generation
+from headlong.heads.head import Head
+from headlong.heads.head_files import find_native_head, load_head
+from headlong.models.registry import load_backbone
+from headlong.models.transformer import Backbone
+from headlong.ops.backends import make_ops
+from headlong.ops.op_set import Ops
+from headlong.text.tokenizer import Tokenizer, load_tokenizer
+from headlong.weights.checkpoint import Checkpoint, open_checkpoint
+from headlong.weights.ledger import LoadReport
+from headlong.weights.progress import Progress
+from headlong.weights.sources import resolve_model
+
+Message: TypeAlias = Mapping[str, Any]
+Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
+Params = TypeVar("Params", SamplingParams, StopParams)
+
+
+class GenerateOptions(TypedDict, total=False):
+    """Everything a generation can be told; defaults and meanings are in `headlong.config`."""
+
+    mtp: MtpMode
+    max_tokens: int
+    stop: str | Sequence[str]
+    ignore_eos: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float]
+    seed: int | None
+    logprobs: int | None
+    tools: Sequence[Mapping[str, Any]]
+
+
+class LoadOptions(TypedDict, total=False):
+    """How a model is set up."""
+
+    head: str | Path | None
+    drafter: DrafterName
+    draft_model: str | Path | None
+    backend: str
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class LLM:
+    """A loaded model, ready to generate."""
+
+    model_path: Path
+    tokenizer: Tokenizer
+    backbone: Backbone
+    head: Head | None
+    report: LoadReport
+    """What was found in the model's file: tensors used, left over, belonging to a head."""
+    notes: tuple[str, ...]
+    """Whole sentences about what loading found and the user should know."""
+    engine: Engine
+
+    @classmethod
+    def load(cls, model: str | Path | None = None, **options: Unpack[LoadOptions]) -> "LLM":
+        """Load a model by path or name; the default model when none is named.
+
+        Args:
+            model: A GGUF file, a Hugging Face folder, a catalogue name, or a hub id.
+            options: `head` – folder of a head (else the model's own, if it has one);
+                `drafter` – "auto", "head", "ngram", "draft-model" or "none";
+                `draft_model` – a second model for drafter="draft-model";
+                `backend` – "auto" or a backend's name; `progress` – who hears of downloads.
+        """
+        _refuse_unknown(options, LoadOptions)
+        ops = make_ops(options.get("backend", "auto"))
+        progress = options.get("progress")
+        path = resolve_model(None if model is None else str(model), progress=progress)
+        checkpoint = open_checkpoint(path)
+        loaded = load_backbone(checkpoint, ops)
+        found = _find_head(checkpoint, loaded.backbone, options)
+        draft_model = options.get("draft_model")
+        second = None if draft_model is None else _load_second(str(draft_model), ops, progress)
+        drafter = make_drafter(options.get("drafter", "auto"), loaded.backbone, found.head, second)
+        return cls(
+            model_path=path,
+            tokenizer=load_tokenizer(checkpoint),
+            backbone=loaded.backbone,
+            head=found.head,
+            report=loaded.report,
+            notes=found.notes,
+            engine=Engine(loaded.backbone, drafter),
+        )
+
+    def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Completion:
+        """Generate an answer and return it whole."""
+        return self.stream(prompt, **options).complete()
+
+    def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generation:
+        """Start an answer; iterate over the result for its chunks."""
+        _refuse_unknown(options, GenerateOptions)
+        prompt_ids = self.encode(prompt, options.get("tools"))
+        running = self.engine.submit(make_request(prompt_ids, self.tokenizer.eos_ids, options))
+        continues_text = isinstance(prompt, str)  # an answer to messages begins a text of its own
+        return Generation(self.engine, running, self.tokenizer, continues_text=continues_text)
+
+    def encode(
+        self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> tuple[int, ...]:
+        """Turn a prompt of any kind into token ids."""
+        if isinstance(prompt, str):
+            return tuple(self.tokenizer.encode(prompt))
+        items = list(prompt)
+        if all(isinstance(item, int) for item in items):
+            return tuple(cast(list[int], items))
+        if all(isinstance(item, Mapping) for item in items):
+            return tuple(self.tokenizer.encode_chat(cast(list[Message], items), tools=tools))
+        raise RequestError(
+            f"The prompt is a list of {type(items[0]).__name__}.",
+            "Give a string, a list of messages {'role': …, 'content': …}, or a list of token ids.",
+        )
+
+
+def make_request(
+    prompt_ids: tuple[int, ...], eos_ids: frozenset[int], options: GenerateOptions
+) -> Request:
+    """Check a caller's options and turn them into a request; a seed is drawn when none is given."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if isinstance(stop := given.get("stop", ()), str):
+        stop = (stop,)
+    given["stop"] = tuple(cast(Sequence[str], stop))
+    given.setdefault("seed", secrets.randbits(63))
+    return Request(
+        prompt_ids=prompt_ids,
+        sampling=_fill(SamplingParams(), given),
+        stopping=_fill(StopParams(), given),
+        mtp=check_mtp(given.get("mtp", "auto")),
+        eos_ids=eos_ids,
+    )
+
+
+def load(
+    path_or_name: str | Path | None = None, **options: Unpack[LoadOptions]
+) -> tuple[LLM, Tokenizer]:
+    """Load a model and its tokenizer, the way mlx-lm users know it."""
+    llm = LLM.load(path_or_name, **options)
+    return llm, llm.tokenizer
+
+
+def generate(
+    model: LLM, tokenizer: Tokenizer, prompt: Prompt, **options: Unpack[GenerateOptions]
+) -> str:
+    """Generate an answer and return its text."""
+    return _with_tokenizer(model, tokenizer).generate(prompt, **options).text
+
+
+def stream_generate(
+    model: LLM, tokenizer: Tokenizer, prompt: Prompt, **options: Unpack[GenerateOptions]
+) -> Iterator[Chunk]:
+    """Generate an answer chunk by chunk."""
+    return _with_tokenizer(model, tokenizer).stream(prompt, **options)
+
+
+def _with_tokenizer(model: LLM, tokenizer: Tokenizer) -> LLM:
+    return model if tokenizer is model.tokenizer else replace(model, tokenizer=tokenizer)
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundHead:
+    """The head a model was given or came with, and what there is to say about it."""
+
+    head: Head | None
+    notes: tuple[str, ...] = ()
+
+
+def _find_head(checkpoint: Checkpoint, backbone: Backbone, options: LoadOptions) -> _FoundHead:
+    """Load the head that was named, else the model's own one if the drafter would use it."""
+    head_path, drafter = options.get("head"), options.get("drafter", "auto")
+    if head_path is not None:
+        head: Head | None = load_head(Path(head_path), backbone)
+    elif drafter not in ("auto", "head"):
+        head = None
+    else:
+        try:
+            head = find_native_head(checkpoint, backbone)
+        except HeadError as error:
+            if drafter == "head":
+                raise
+            return _FoundHead(None, (f"The model's own head is not used: {error}",))
+    return _FoundHead(head, head.report.notes if head is not None else ())
+
+
+def _load_second(name: str, ops: Ops, progress: Progress | None) -> Backbone:
+    """Load the backbone of a draft model."""
+    return load_backbone(open_checkpoint(resolve_model(name, progress=progress)), ops).backbone
+
+
+def _fill(defaults: Params, given: Mapping[str, Any]) -> Params:
+    """Return `defaults` with the values given for its fields."""
+    known = {field.name for field in fields(defaults)}
+    return replace(defaults, **{name: value for name, value in given.items() if name in known})
+
+
+def _refuse_unknown(options: Mapping[str, Any], known: type) -> None:
+    unknown = [name for name in options if name not in known.__annotations__]
+    if unknown:
+        names = ", ".join(sorted(known.__annotations__))
+        raise RequestError(f"Unknown option {unknown[0]!r}.", f"Known are: {names}.")

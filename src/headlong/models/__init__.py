@@ -1,0 +1,1 @@
+"""Backbones: one file per architecture, written against the op set."""

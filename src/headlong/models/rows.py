@@ -1,0 +1,19 @@
+"""Lay out the rows of a pass: which token goes where, in which sequence's cache."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from headlong.arrays import IntArray
+from headlong.cache.kv_cache import KVCache
+from headlong.ops.op_set import Rows, Span
+
+
+def append_rows(caches: Sequence[KVCache], token_ids: Sequence[IntArray]) -> Rows:
+    """Append each sequence's tokens to its cache as pending entries and return the pass's rows."""
+    spans: list[Span] = []
+    first_row = 0
+    for cache, ids in zip(caches, token_ids, strict=True):
+        spans.append(Span(first_row, len(ids), cache.append(len(ids))))
+        first_row += len(ids)
+    return Rows(np.concatenate(token_ids), tuple(spans))

@@ -1,0 +1,69 @@
+"""The backbone: embedding, layers, final norm, LM head, run over the rows of a pass.
+
+In:  token ids of one or more sequences and their caches.
+Out: hidden rows; logits for the rows that need them.
+Every architecture file fills this same frame with its own blocks; what differs between them are
+fields of the blocks. Knows nothing of sampling, drafts or requests.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headlong.arrays import FloatArray, IntArray
+from headlong.cache.kv_cache import KVCache
+from headlong.models.hidden import HiddenRows
+from headlong.models.model_config import ModelConfig
+from headlong.models.rows import append_rows
+from headlong.ops.op_set import Attention, GatedMlp, Linear, Matrix, Norm, Ops
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer of a backbone."""
+
+    attention: Attention
+    mlp: GatedMlp
+
+
+@dataclass(frozen=True, slots=True)
+class Backbone:
+    """A full model whose output is law."""
+
+    config: ModelConfig
+    ops: Ops
+    embedding: Matrix  # (V, H)
+    layers: tuple[Layer, ...]
+    final_norm: Norm
+    lm_head: Linear  # (V, H)
+    embedding_scale: float = 1.0
+
+    def make_cache(self) -> KVCache:
+        """Return an empty cache for one sequence."""
+        return KVCache(
+            [
+                self.ops.make_kv_layer(layer.attention.num_kv_heads, layer.attention.head_dim)
+                for layer in self.layers
+            ]
+        )
+
+    def embed(self, token_ids: IntArray) -> FloatArray:
+        """Look up token embeddings, with the architecture's scale: (N,) → (N, H)."""
+        return self.ops.embed(self.embedding, token_ids, self.embedding_scale)
+
+    def forward(
+        self,
+        token_ids: Sequence[IntArray],
+        caches: Sequence[KVCache],
+        tap_layers: tuple[int, ...] = (),
+    ) -> HiddenRows:
+        """Run one pass over new tokens of one or more sequences, appended to their caches."""
+        rows = append_rows(caches, token_ids)
+        caches_by_span = [cache.layers for cache in caches]
+        embedded = self.embed(rows.token_ids)  # (N, H)
+        x, taps = self.ops.run_layers(embedded, self.layers, caches_by_span, rows, tap_layers)
+        normed = self.ops.norm(x, self.final_norm)
+        return HiddenRows(x, normed, taps)
+
+    def logits(self, normed: FloatArray) -> FloatArray:
+        """Score the vocabulary for final hidden rows: (N, H) → (N, V)."""
+        return self.ops.project(normed, self.lm_head)

@@ -1,0 +1,1 @@
+"""The op set and the backends that implement it."""

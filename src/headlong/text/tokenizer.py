@@ -1,0 +1,130 @@
+"""Tokenizer: text to token ids and back, for one model.
+
+In:  text or chat messages; token ids.
+Out: token ids; text and exact bytes.
+Works on a `Vocabulary`, whichever file that came from. Text is always decoded from bytes, so that
+what `Detokenizer` streams and what `decode` returns at once can never differ.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headlong.errors import TextError
+from headlong.text.chat_template import ChatTemplate
+from headlong.text.folder_vocabulary import read_folder_vocabulary
+from headlong.text.gguf_vocabulary import read_gguf_vocabulary
+from headlong.text.vocabulary import Vocabulary, spelled_bytes
+from headlong.weights.checkpoint import Checkpoint
+
+
+class Tokenizer:
+    """The tokens of one model and its chat template."""
+
+    vocab_size: int
+    """How many ids there are; some may have no text."""
+    eos_ids: frozenset[int]
+    """Every id that ends a turn."""
+    bos_id: int | None
+    chat_template: ChatTemplate | None
+    strips_first_space: bool
+    """Whether a space at the very beginning of decoded text is an artefact and dropped."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self.vocab_size = len(vocabulary.pieces)
+        self.eos_ids = vocabulary.eos_ids
+        self.bos_id = vocabulary.bos_id
+        self.strips_first_space = vocabulary.strips_first_space
+        self.chat_template = None
+        if vocabulary.templates:
+            self.chat_template = ChatTemplate(vocabulary.templates, vocabulary.named_tokens)
+
+    @property
+    def kind(self) -> str:
+        """How text is cut and spelled, for people: "BPE, byte-level"."""
+        return f"{type(self._vocabulary.splitter.model).__name__}, {self._vocabulary.spelling}"
+
+    def encode(
+        self, text: str, *, add_special: bool = True, parse_special: bool = True
+    ) -> list[int]:
+        """Return the token ids of `text`.
+
+        Characters the vocabulary has no tokens for are left out, as the model's own tokenizer
+        does it; SmolLM2 lacks a few control characters, most vocabularies lack none.
+
+        Args:
+            text: Any text; it may be empty.
+            add_special: Put the model's own beginning (and end) around it, usually BOS.
+            parse_special: Read control tokens written in the text as those tokens; if not, they
+                are ordinary text and cannot steer the model.
+        """
+        own = self._vocabulary
+        splitter = own.splitter if parse_special else own.plain_splitter
+        try:
+            ids: list[int] = splitter.encode(text, add_special_tokens=False).ids
+        except TypeError as error:
+            # The library takes only text that UTF-8 can write, which half a surrogate pair is not.
+            problem = "The text holds half of a surrogate pair, which is no character."
+            raise TextError(problem, "Remove it, or send both halves.") from error
+        return [*own.prefix_ids, *ids, *own.suffix_ids] if add_special else ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """Return the text of `token_ids`; bytes that are not UTF-8 become U+FFFD."""
+        data = b"".join(
+            self.token_bytes(i) for i in token_ids if not (skip_special and self.is_special(i))
+        )
+        if self.strips_first_space:
+            data = data.removeprefix(b" ")
+        return data.decode("utf-8", errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the exact bytes of a token; they need not be whole characters."""
+        if not 0 <= token_id < self.vocab_size:
+            problem = f"There is no token {token_id}: the vocabulary has {self.vocab_size}."
+            raise TextError(problem, f"Use ids from 0 to {self.vocab_size - 1}.")
+        own = self._vocabulary
+        if own.spelling == "byte-level" and token_id in own.literal_ids:
+            return own.pieces[token_id].encode()
+        return spelled_bytes(own.pieces[token_id], own.spelling)
+
+    def token_text(self, token_id: int) -> str:
+        """Return a token as text to look at; parts of characters show as U+FFFD."""
+        return self.token_bytes(token_id).decode("utf-8", errors="replace")
+
+    def is_special(self, token_id: int) -> bool:
+        """Tell whether a token steers the model instead of being text."""
+        return token_id in self._vocabulary.special_ids
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        """Write messages as the text the model was trained to answer."""
+        if self.chat_template is None:
+            raise TextError(
+                "This model has no chat template, so how it wants messages written is not known.",
+                "Give it a plain prompt to continue, or use an instruct version of the model.",
+            )
+        return self.chat_template.render(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt
+        )
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[int]:
+        """Return the token ids of messages, up to where the answer begins."""
+        # Templates write BOS themselves where the model wants one; adding it here would double it.
+        return self.encode(self.apply_chat_template(messages, tools=tools), add_special=False)
+
+
+def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """Build the tokenizer that belongs to a checkpoint."""
+    if checkpoint.format == "gguf":
+        return Tokenizer(read_gguf_vocabulary(checkpoint.metadata))
+    return Tokenizer(read_folder_vocabulary(checkpoint.path, checkpoint.metadata))

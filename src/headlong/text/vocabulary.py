@@ -1,0 +1,115 @@
+"""The vocabulary of one model, the same record whatever file it came from.
+
+In:  what `gguf_vocabulary` or `folder_vocabulary` read.
+Out: `Vocabulary`, on which `tokenizer` works.
+Knows how pieces spell bytes and which tokens end a turn; knows no files and no templates' language.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import tokenizers
+
+Spelling: TypeAlias = Literal["byte-level", "sentencepiece"]
+"""How a piece writes its bytes: one letter per byte (GPT-2), or text with ▁ and <0xNN>."""
+
+SENTENCEPIECE_SPACE = "▁"
+
+_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+_END_OF_TURN = frozenset(
+    {
+        "<|im_end|>",
+        "<|endoftext|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end_of_text|>",
+        "<|end|>",
+        "<|return|>",
+        "<|call|>",
+        "<end_of_turn>",
+        "<end_of_utterance>",
+        "<eos>",
+        "</s>",
+        "<｜end▁of▁sentence｜>",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Everything a tokenizer needs to know about one model's tokens."""
+
+    splitter: tokenizers.Tokenizer
+    """Turns text into ids; control tokens written in the text become those tokens."""
+    plain_splitter: tokenizers.Tokenizer
+    """The same, except that control tokens written in the text stay ordinary text."""
+    pieces: Sequence[str]
+    """By token id, as stored; "" for an id that has no text."""
+    spelling: Spelling
+    literal_ids: frozenset[int]
+    """Tokens whose piece is their text as it stands, even in a byte-level vocabulary."""
+    special_ids: frozenset[int]
+    """Tokens that steer the model and are not part of its text."""
+    prefix_ids: tuple[int, ...]
+    """What every prompt begins with, usually nothing or the BOS token."""
+    suffix_ids: tuple[int, ...]
+    """What every prompt ends with, almost always nothing."""
+    eos_ids: frozenset[int]
+    """Tokens that end a turn."""
+    bos_id: int | None
+    strips_first_space: bool
+    """Text begins with a space that belongs to the encoding, not to the text."""
+    templates: Mapping[str, str]
+    """Chat templates by name; the usual one is called "default"."""
+    named_tokens: Mapping[str, str]
+    """What templates may print: bos_token, eos_token, …"""
+
+
+def make_plain_splitter(splitter: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Return a splitter over the same model that does not see control tokens in text."""
+    plain = tokenizers.Tokenizer(splitter.model)
+    if splitter.normalizer is not None:
+        plain.normalizer = splitter.normalizer
+    if splitter.pre_tokenizer is not None:
+        plain.pre_tokenizer = splitter.pre_tokenizer
+    added = splitter.get_added_tokens_decoder().values()
+    plain.add_tokens([token for token in added if not token.special])
+    return plain
+
+
+def spelled_bytes(piece: str, spelling: Spelling) -> bytes:
+    """Return the bytes that `piece` stands for."""
+    if spelling == "byte-level":
+        spelled = [_BYTE_OF_LETTER.get(letter) for letter in piece]
+        # A letter outside the alphabet means that the piece was never spelled, only written.
+        return piece.encode() if None in spelled else bytes(b for b in spelled if b is not None)
+    byte = _BYTE_PIECE.fullmatch(piece)
+    if byte:
+        return bytes([int(byte[1], 16)])
+    return piece.replace(SENTENCEPIECE_SPACE, " ").encode()
+
+
+def find_eos_ids(pieces: Sequence[str], special_ids: Iterable[int]) -> frozenset[int]:
+    """Return the special tokens that are known by name to end a turn.
+
+    Only special ones count: in some vocabularies "</s>" is HTML for struck-out text.
+    """
+    named = {pieces[i]: i for i in special_ids if pieces[i] in _END_OF_TURN}
+    # Where a turn ends in <|return|>, <|end|> only closes one message inside it.
+    if "<|return|>" in named:
+        named.pop("<|end|>", None)
+    return frozenset(named.values())
+
+
+def _letters_of_bytes() -> dict[str, int]:
+    """Return GPT-2's alphabet: printable Latin-1 stands for itself, the rest is moved above 255."""
+    itself = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    moved = [byte for byte in range(256) if byte not in itself]
+    letters = {chr(byte): byte for byte in itself}
+    return letters | {chr(256 + i): byte for i, byte in enumerate(moved)}
+
+
+_BYTE_OF_LETTER = _letters_of_bytes()

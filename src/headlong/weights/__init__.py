@@ -1,0 +1,1 @@
+"""Model files on disk: read, checked, and handed up as stored tensors in one layout."""

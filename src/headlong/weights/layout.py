@@ -1,0 +1,80 @@
+"""One layout for all: the two ways in which the formats store the same weights differently.
+
+In:  tensors under canonical names, as their file has them.
+Out: the same tensors as every room above expects them: rotary rows as Hugging Face orders them
+     (first half, second half of each head), and norm weights that multiply as they are.
+
+    | format      | architecture | differs in                | made the same by              |
+    |-------------|--------------|---------------------------|-------------------------------|
+    | GGUF        | llama        | q/k rows are interleaved  | putting the halves back       |
+    | safetensors | gemma3       | norms hold w, mean 1 + w  | adding the 1 that GGUF stores |
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from gguf import GGMLQuantizationType
+
+from headlong.errors import CheckpointError, TensorError
+from headlong.weights.mapped_file import DOWNLOAD_AGAIN, shown
+from headlong.weights.tensors import StoredTensor
+
+_ROTARY = re.compile(r"blk\.\d+\.attn_([qk])\.(?:weight|bias)")
+_NORM = re.compile(r"(?:blk\.\d+\.\w+_norm|output_norm)\.weight")
+
+
+def unify_gguf(
+    architecture: str, metadata: Mapping[str, Any], tensors: Mapping[str, StoredTensor]
+) -> dict[str, StoredTensor]:
+    """Return a GGUF file's tensors in the one layout."""
+    if architecture != "llama":
+        return dict(tensors)
+    num_heads = _head_count(metadata, "llama.attention.head_count", None)
+    num_kv_heads = _head_count(metadata, "llama.attention.head_count_kv", num_heads)
+    heads = {"q": num_heads, "k": num_kv_heads}
+    unified = {}
+    for name, tensor in tensors.items():
+        match = _ROTARY.fullmatch(name)
+        unified[name] = _halves_apart(tensor, heads[match[1]]) if match else tensor
+    return unified
+
+
+def unify_safetensors(
+    architecture: str, tensors: Mapping[str, StoredTensor]
+) -> dict[str, StoredTensor]:
+    """Return a Hugging Face folder's tensors in the one layout."""
+    if architecture != "gemma3":
+        return dict(tensors)
+    return {
+        name: _plus_one(tensor) if _NORM.fullmatch(name) else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def _halves_apart(tensor: StoredTensor, num_heads: int) -> StoredTensor:
+    """Undo llama.cpp's interleaving: rows (head, i, half) → (head, half, i)."""
+    num_rows = tensor.shape[0] if len(tensor.shape) in (1, 2) else 1
+    if num_rows % (2 * num_heads):
+        raise TensorError(
+            f"Tensor {tensor.name} has the shape {tensor.shape}, which {num_heads} heads with two"
+            " halves each cannot share.",
+            DOWNLOAD_AGAIN,
+        )
+    order = np.arange(num_rows, dtype=np.int64).reshape(num_heads, -1, 2).swapaxes(1, 2)
+    return tensor.with_rows(order.reshape(-1))
+
+
+def _plus_one(tensor: StoredTensor) -> StoredTensor:
+    values = tensor.to_float32() + np.float32(1)
+    data = values.reshape(tensor.data.shape[0], -1).view(np.uint8)
+    return replace(tensor, type=GGMLQuantizationType.F32, data=data)
+
+
+def _head_count(metadata: Mapping[str, Any], key: str, default: int | None) -> int:
+    value = metadata.get(key, default)
+    if type(value) is not int or not 0 < value < 2**16:
+        raise CheckpointError(f"{key} is {shown(value)}, not a number of heads.", DOWNLOAD_AGAIN)
+    return value

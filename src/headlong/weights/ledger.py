@@ -1,0 +1,111 @@
+"""The ledger: which tensors of a checkpoint a model took, and which it did not.
+
+In:  a checkpoint, and the requests of a model under construction.
+Out: packed matrices and float32 vectors; at the end a `LoadReport`, or one error that lists
+     everything that is missing, mis-shaped or broken.
+Nothing is dropped in silence: what nobody asked for is listed, MTP heads by themselves.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headlong.arrays import FloatArray
+from headlong.errors import TensorError
+from headlong.weights.checkpoint import Checkpoint
+from headlong.weights.mapped_file import shown
+from headlong.weights.tensors import StoredTensor
+
+_MAX_LISTED = 40
+
+_HEAD = re.compile(r"\.nextn\.|(?:^|[._])mtp(?:[._]|$)|eh_proj|medusa|extra_heads\.")
+_BLOCK = re.compile(r"(?:blk|(?:language_model\.)?(?:model\.)?layers)\.(\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What a model took from its checkpoint, by tensor name, in the file's order."""
+
+    used: tuple[str, ...]
+    left_over: tuple[str, ...]
+    """Never asked for, heads included."""
+    head_tensors: tuple[str, ...]
+    """Those of the left-over ones that look like an MTP head."""
+
+
+class WeightReader:
+    """Hands out a checkpoint's tensors to a model under construction and keeps the books.
+
+    A tensor that is missing or broken is noted and replaced by a placeholder (None, or NaN), so
+    that `finish` can name all of them at once. Nothing may be computed before `finish` has passed.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, pack: Callable[[StoredTensor], Any], num_layers: int
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._pack = pack
+        self._num_layers = num_layers
+        self._asked: set[str] = set()
+        self._problems: dict[str, str] = {}
+
+    def has(self, name: str) -> bool:
+        """Say whether the checkpoint holds a tensor; this does not count as using it."""
+        return name in self._checkpoint.tensors
+
+    def matrix(self, name: str, shape: tuple[int, int]) -> Any:
+        """Return a matrix (outputs, inputs), packed by the backend."""
+        tensor = self._take(name, shape)
+        return None if tensor is None else self._pack(tensor)
+
+    def vector(self, name: str, size: int) -> FloatArray:
+        """Return a vector in float32."""
+        tensor = self._take(name, (size,))
+        if tensor is None:
+            return np.full(size, np.nan, dtype=np.float32)
+        values = tensor.to_float32()
+        num_broken = size - int(np.isfinite(values).sum())
+        if num_broken:
+            self._problems[name] = f"holds {num_broken} values that are NaN or infinite"
+        return values
+
+    def optional_vector(self, name: str, size: int) -> FloatArray | None:
+        """Return a vector in float32, or None where the checkpoint has none."""
+        return self.vector(name, size) if self.has(name) else None
+
+    def finish(self) -> LoadReport:
+        """Close the books: list what was used and left over, or refuse with all problems."""
+        if self._problems:
+            faults = [f"{shown(name)} {fault}" for name, fault in self._problems.items()]
+            if len(faults) > _MAX_LISTED:
+                faults[_MAX_LISTED:] = [f"and {len(faults) - _MAX_LISTED} more"]
+            raise TensorError(
+                f"{self._checkpoint.path}: {len(self._problems)} tensors do not fit a"
+                f" {self._checkpoint.architecture} model: {'; '.join(faults)}.",
+                "The file is incomplete or of another model; download it again.",
+            )
+        names = self._checkpoint.tensors
+        left_over = tuple(name for name in names if name not in self._asked)
+        return LoadReport(
+            used=tuple(name for name in names if name in self._asked),
+            left_over=left_over,
+            head_tensors=tuple(name for name in left_over if self._is_of_head(name)),
+        )
+
+    def _take(self, name: str, shape: tuple[int, ...]) -> StoredTensor | None:
+        self._asked.add(name)
+        tensor = self._checkpoint.tensors.get(name)
+        if tensor is None:
+            self._problems[name] = "is missing"
+        elif tensor.shape != shape:
+            self._problems[name] = f"has the shape {tensor.shape} instead of {shape}"
+            tensor = None
+        return tensor
+
+    def _is_of_head(self, name: str) -> bool:
+        # Native MTP layers are stored as blocks after the backbone's last one.
+        block = _BLOCK.match(name)
+        return bool(_HEAD.search(name)) or (block is not None and int(block[1]) >= self._num_layers)

@@ -1,0 +1,188 @@
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headlong.cli.answer_view import AnswerView
+from headlong.cli.main import main
+from headlong.llm import LLM
+from talking_model import STUTTER, write_talking_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The path of a tiny model."""
+    return str(write_talking_model(tmp_path_factory.mktemp("chat") / "tiny.gguf"))
+
+
+@pytest.fixture
+def say(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[dict[str, Any], str]]:
+    """Hold a conversation of piped lines; return its JSON document and what people see."""
+
+    def hold(lines: list[str], *options: str) -> tuple[dict[str, Any], str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines) + "\n"))
+        assert main(["chat", "--json", "--seed", "1", "--max-tokens", "6", *options]) == 0
+        shown = capsys.readouterr()
+        return json.loads(shown.out), shown.err
+
+    return hold
+
+
+Say = Callable[..., tuple[dict[str, Any], str]]
+
+
+def test_default_model_remembers_the_turn_before(default_llm: LLM, say: Say) -> None:
+    """The real thing, two turns of it."""
+    session, _ = say(["My name is Ada.", "What is my name?"], "--max-tokens", "8")
+    assert session["model"] == default_llm.model_path.name
+    first, second = session["turns"]
+    messages = [
+        {"role": "user", "content": "My name is Ada."},
+        {"role": "assistant", "content": first["text"]},
+        {"role": "user", "content": "What is my name?"},
+    ]
+    expected = default_llm.generate(messages, max_tokens=8, seed=1)
+    assert second["text"] == expected.text
+    assert second["num_prompt_tokens"] == expected.num_prompt_tokens
+
+
+def test_answers_and_summaries_are_shown(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n\n   \nhell\n"))
+    assert main(["chat", "-m", model, "--max-tokens", "6", *STUTTER]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4  # two answers with a summary each; empty lines are no turns
+    assert len(set(lines[0])) == 1
+    assert lines[1].startswith("6 tokens (cut by the limit) · ")
+    assert "n-grams" in lines[1]
+
+
+def test_reset_forgets_all_but_the_system_message(model: str, say: Say) -> None:
+    session, seen = say(["hi", "/reset", "hi"], "-m", model, "--system", "Be brief.")
+    first, second = session["turns"]
+    assert second["num_prompt_tokens"] == first["num_prompt_tokens"]
+    assert second["token_ids"] == first["token_ids"]
+    assert "A new conversation." in seen
+
+
+def test_mtp_and_temperature_change_between_turns(model: str, say: Say) -> None:
+    lines = ["hi", "/reset", "/mtp off", "hi", "/reset", "/temperature 2", "hi"]
+    session, seen = say(lines, "-m", model, "-k", "4", *STUTTER[:1], "66=9")
+    drafted, plain, wild = session["turns"]
+    assert [turn["mtp"] for turn in session["turns"]] == [4, "off", "off"]
+    assert plain["stats"]["num_drafted"] == 0
+    assert plain["token_ids"] == drafted["token_ids"]
+    assert wild["token_ids"] != plain["token_ids"]
+    assert "MTP is off." in seen
+    assert "Temperature is 2." in seen
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("/mtp 99", "mtp is 99."),
+        ("/mtp", "mtp is ''."),
+        ("/temperature hot", "temperature is 'hot'."),
+        ("/temperature -1", "temperature is -1.0."),
+        ("/frobnicate", "There is no command '/frobnicate'."),
+    ],
+)
+def test_slips_do_not_end_the_conversation(model: str, command: str, said: str, say: Say) -> None:
+    session, seen = say([command, "hi"], "-m", model)
+    assert said in seen
+    assert len(session["turns"]) == 1
+
+
+def test_quit_leaves_at_once(model: str, say: Say) -> None:
+    session, _ = say(["/quit", "hi"], "-m", model)
+    assert session["turns"] == []
+
+
+def test_help_and_stats_are_shown(model: str, say: Say) -> None:
+    session, seen = say(["/help", "/stats", "hi", "/stats"], "-m", model, "-k", "3", *STUTTER)
+    assert "/temperature X" in seen
+    assert "0 answers" in seen
+    counted = session["stats"]["by_drafter"]["ngram"]
+    assert counted["num_drafted"] > 0
+    told = f"n-grams: {counted['num_accepted']} of {counted['num_drafted']} drafted tokens stood"
+    assert told in seen
+
+
+def test_line_with_a_leading_space_is_no_command(model: str, say: Say) -> None:
+    session, _ = say([" /reset is a word"], "-m", model)
+    assert session["turns"][0]["prompt"] == "/reset is a word"
+
+
+def test_context_overflow_loses_nothing(tmp_path: Path, say: Say) -> None:
+    """A message that does not fit is refused with both numbers; the talk goes on without it."""
+    path = write_talking_model(tmp_path / "short.gguf", context_length=80)
+    session, seen = say(["hi", "x" * 100, "ho"], "-m", str(path), "--max-tokens", "2")
+    first, second = session["turns"]
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": first["text"]},
+        {"role": "user", "content": "x" * 100},
+    ]
+    llm = LLM.load(path)
+    assert f"has {len(llm.encode(messages))} tokens; the model's context holds 80." in seen
+    assert "/reset" in seen
+    messages[2] = {"role": "user", "content": "ho"}
+    assert second["num_prompt_tokens"] == len(llm.encode(messages))
+
+
+def test_answer_that_fills_the_context_says_so(tmp_path: Path, say: Say) -> None:
+    path = write_talking_model(tmp_path / "short.gguf", context_length=40)
+    _, seen = say(["hi"], "-m", str(path), "--max-tokens", "60", "--ignore-eos")
+    assert "The context of 40 tokens is full; /reset starts again." in seen
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, num_chunks: int) -> None:
+    """Press Ctrl-C once, when this many chunks have been shown."""
+    shown: list[str] = []
+    show = AnswerView.show
+
+    def show_or_stop(self: AnswerView, chunk: Any) -> None:
+        show(self, chunk)
+        shown.append(chunk.text)
+        if len(shown) == num_chunks:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(AnswerView, "show", show_or_stop)
+
+
+def test_ctrl_c_stops_the_answer_only(
+    model: str, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_at(monkeypatch, num_chunks=3)
+    session, seen = say(["hi", "ho"], "-m", model, *STUTTER)
+    stopped, second = session["turns"]
+    assert stopped["finish_reason"] == "cancelled"
+    assert len(stopped["token_ids"]) == 3
+    assert "3 tokens (stopped)" in seen
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": stopped["text"]},
+        {"role": "user", "content": "ho"},
+    ]
+    assert second["num_prompt_tokens"] == len(LLM.load(model).encode(messages))
+    assert second["finish_reason"] == "length"
+
+
+def test_empty_answer_leaves_no_turn_behind(
+    model: str, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An assistant message without text would teach the model to say nothing."""
+    llm = LLM.load(model)
+    end = llm.tokenizer.encode("<|im_end|>", add_special=False)[0]
+    session, seen = say(["hi", "hi"], "-m", model, "--logit-bias", f"{end}=100")
+    assert "not kept" in seen
+    first, second = session["turns"]
+    assert first["text"] == ""
+    assert second["num_prompt_tokens"] == first["num_prompt_tokens"]

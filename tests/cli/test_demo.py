@@ -1,0 +1,82 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from headlong.cli import demo
+from headlong.cli.answer_view import stream_answer
+from headlong.cli.main import main
+from headlong.generation import Completion, Generation
+from talking_model import write_talking_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The path of a tiny model."""
+    return str(write_talking_model(tmp_path_factory.mktemp("demo") / "tiny.gguf"))
+
+
+def test_default_model_says_the_same_twice(
+    default_model_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The real thing, shortened."""
+    assert main(["demo", "--max-tokens", "8", "--json"]) == 0
+    shown = capsys.readouterr()
+    document = json.loads(shown.out)
+    assert document["model"] == default_model_path.name
+    assert document["same_text"] is True
+    code, chat = document["comparisons"]
+    assert code["plain"]["token_ids"] == code["mtp"]["token_ids"]
+    assert chat["plain"]["token_ids"] == chat["mtp"]["token_ids"]
+    assert chat["temperature"] > 0
+    assert document["provenance"]["versions"]["numpy"]
+
+
+def test_table_and_conditions_close_the_demo(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "-m", model, "--max-tokens", "10"]) == 0
+    shown = capsys.readouterr().out
+    for text in ("code: plain", "code: with MTP", "chat: plain", "chat: with MTP"):
+        assert text in shown
+    rows = [line.split() for line in shown.splitlines() if line.strip().endswith("×")]
+    assert [row[0] for row in rows] == ["code,", "chat,"]
+    assert all("yes" in row for row in rows)
+    assert "Acceptance length: mean tokens a round emits" in shown
+    assert "tiny.gguf · drafter ngram · backend numpy" in shown
+
+
+def test_table_fits_a_narrow_terminal(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["demo", "-m", model, "--max-tokens", "4"]) == 0
+    shown = capsys.readouterr().out
+    rows = [line for line in shown.splitlines() if "chat, T = 0.7" in line]
+    assert len(rows) == 1
+    assert rows[0].rstrip().endswith("×")
+
+
+def test_different_texts_are_shouted_and_fail(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The demo is a test of law 1 on the user's own machine; it must not hide a failure."""
+
+    def break_the_law(generation: Generation, console: Console) -> Completion:
+        completion = stream_answer(generation, console)
+        if not completion.stats.num_drafted:
+            return completion
+        return replace(completion, token_ids=(*completion.token_ids[:-1], 0))
+
+    monkeypatch.setattr(demo, "stream_answer", break_the_law)
+    assert main(["demo", "-m", model, "--max-tokens", "30", "--json"]) == 1
+    shown = capsys.readouterr()
+    assert "DIFFER from token" in shown.err
+    assert json.loads(shown.out)["same_text"] is False
+
+
+def test_impossible_length_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--max-tokens", "0"]) == 1
+    assert "max_tokens is 0." in capsys.readouterr().err

@@ -1,0 +1,207 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import model_files
+from headlong.cli.main import main
+from headlong.heads.head_files import save_head
+from headlong.llm import LLM
+from headlong.models.model_config import read_config
+from headlong.weights.checkpoint import open_checkpoint
+from headlong.weights.tensors import StoredTensor
+from native_heads import DEEPSEEK, QWEN, head_arrays, spell, write_folder_with
+from random_heads import random_eagle3
+from talking_model import write_talking_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The path of a tiny model."""
+    return write_talking_model(tmp_path_factory.mktemp("inspect") / "tiny.gguf")
+
+
+def inspect(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> dict[str, Any]:
+    """Return what `headlong inspect --json` tells."""
+    assert main(["inspect", "--json", *argv]) == code
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_default_model_is_described_when_none_is_named(
+    default_model_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The real thing, in full; its numbers are known from its publisher and by counting."""
+    assert main(["inspect"]) == 0
+    shown = capsys.readouterr().out
+    assert default_model_path.name in shown
+    for fact in (
+        "llama · 30 layers",
+        "134.52 M in the backbone",
+        "hidden 576 · MLP 1,536",
+        "9 heads share 3 key/value heads of size 64",
+        "8,192 tokens",
+        "49,152 tokens · BPE, byte-level",
+        "98.4 MB · gguf",
+        "537.9 MB for the weights",
+        "46.1 MB for 1,000 tokens of KV cache",
+        "none inside",
+        "nothing; every tensor is read",
+    ):
+        assert fact in " ".join(shown.split()), fact
+    rows = [line.split() for line in shown.splitlines() if line.strip().startswith("Q4_1")]
+    assert rows == [["Q4_1", "210", "106.17", "M", "66.4", "MB", "5.00"]]
+
+
+def test_weights_are_not_unpacked(
+    default_model_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unpacked: list[int] = []
+    to_float32 = StoredTensor.to_float32
+
+    def count(tensor: StoredTensor) -> Any:
+        unpacked.append(tensor.num_bytes)
+        return to_float32(tensor)
+
+    monkeypatch.setattr(StoredTensor, "to_float32", count)
+    assert inspect(capsys, str(default_model_path))["can_run"]
+    assert sum(unpacked) < 1_000_000
+
+
+def test_memory_is_what_loading_takes(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = inspect(capsys, str(model))
+    backbone = LLM.load(model).backbone
+    blocks = [
+        linear.weight.values.nbytes
+        for layer in backbone.layers
+        for linear in (
+            layer.attention.query,
+            layer.attention.key,
+            layer.attention.value,
+            layer.attention.output,
+            layer.mlp.gate,
+            layer.mlp.up,
+            layer.mlp.down,
+        )
+    ]
+    frame = backbone.embedding.values.nbytes + backbone.lm_head.weight.values.nbytes
+    assert told["weights_bytes"] == sum(blocks) + frame
+    cache = backbone.make_cache()
+    cache.append(512)
+    assert told["kv_bytes_per_token"] * 512 == cache.num_bytes
+
+
+def test_text_side_is_described(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = inspect(capsys, str(model))["text"]
+    assert text["has_chat_template"] is True
+    assert "<|im_end|>" in text["eos_tokens"]
+    base = write_talking_model(tmp_path / "base.gguf", chat_template=None)
+    assert inspect(capsys, str(base))["text"]["has_chat_template"] is False
+
+
+def test_fitting_head_is_described(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = read_config(open_checkpoint(model))
+    save_head(tmp_path / "head", random_eagle3(config, draft_vocab_size=64))
+    told = inspect(capsys, str(model), "--head", str(tmp_path / "head"))
+    (head,) = told["heads"]
+    assert head["problem"] == ""
+    assert head["kind"] == "eagle3"
+    assert head["draft_vocab_size"] == 64
+    assert head["memory_bytes"] > 0
+    assert main(["inspect", str(model), "--head", str(tmp_path / "head")]) == 0
+    assert "eagle3, fits" in capsys.readouterr().out
+
+
+def test_misfit_head_gives_the_reason_and_fails(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = read_config(open_checkpoint(model_files.write_hf_folder(tmp_path / "other", "llama")))
+    save_head(tmp_path / "head", random_eagle3(other))
+    told = inspect(capsys, str(model), "--head", str(tmp_path / "head"), code=1)
+    assert str(model_files.VOCAB_SIZE) in told["heads"][0]["problem"]
+    missing = inspect(capsys, str(model), "--head", str(tmp_path / "nothing"), code=1)
+    assert "There is no head at" in missing["heads"][0]["problem"]
+    assert main(["inspect", str(model), "--head", str(tmp_path / "head")]) == 1
+    assert "cannot draft here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("spelling", [QWEN, DEEPSEEK], ids=["mtp", "layer"])
+def test_native_head_is_found_and_listed(
+    spelling: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = read_config(open_checkpoint(model_files.write_hf_folder(tmp_path / "bare", "llama")))
+    extra = spell(head_arrays(config), spelling, block=config.num_layers)
+    folder = write_folder_with(tmp_path / "model", "llama", extra)
+    told = inspect(capsys, str(folder))
+    (head,) = told["heads"]
+    assert head["source"] == "inside the model"
+    assert head["kind"] == "nextn"
+    assert head["problem"] == ""
+    assert len(told["head_tensors"]) == len(extra)
+    assert told["left_over"] == []
+    bare = inspect(capsys, str(tmp_path / "bare"))
+    assert told["num_parameters"] == bare["num_parameters"]
+
+
+def test_left_over_tensors_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    extra = {f"vision.{i}.weight": np.ones(4, dtype=np.float32) for i in range(12)}
+    folder = write_folder_with(tmp_path / "model", "llama", extra)
+    assert set(inspect(capsys, str(folder))["left_over"]) == set(extra)
+    assert main(["inspect", str(folder)]) == 0
+    assert "12 tensors unread" in (shown := " ".join(capsys.readouterr().out.split()))
+    assert "and 4 more (--all lists them)" in shown
+    assert main(["inspect", str(folder), "--all"]) == 0
+    assert "vision.9.weight" in capsys.readouterr().out
+
+
+def test_unknown_architecture_is_described_as_far_as_possible(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model_files.write_hf_folder(tmp_path / "model", "llama")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "mamba9"}))
+    told = inspect(capsys, str(folder))
+    assert told["architecture"] == "mamba9"
+    assert told["can_run"] is False
+    assert "mamba9" in told["problem"]
+    assert told["types"][0]["type"] == "F32"
+    expected = sum(tensor.values.size for tensor in model_files.tiny_tensors("llama"))
+    assert told["num_parameters"] == expected
+    assert main(["inspect", str(folder)]) == 0
+    assert "cannot run" in capsys.readouterr().out
+
+
+def test_missing_tensors_are_told_not_fatal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = model_files.tiny_tensors("llama")
+    stripped = [tensor for tensor in tensors if "layers.1.mlp.up_proj" not in tensor.hf_name]
+    monkeypatch.setattr(model_files, "tiny_tensors", lambda *_: stripped)
+    folder = model_files.write_hf_folder(tmp_path / "model", "llama")
+    told = inspect(capsys, str(folder))
+    assert "'blk.1.ffn_up.weight' is missing" in told["problem"]
+    assert told["config"]["num_layers"] == 3
+    assert told["weights_bytes"] is None
+
+
+def test_sharded_folder_counts_all_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model_files.write_hf_folder(tmp_path / "model", "qwen2", num_shards=3)
+    told = inspect(capsys, str(folder))
+    assert told["file_bytes"] == sum(f.stat().st_size for f in folder.glob("*.safetensors"))
+    assert told["format"] == "safetensors"
+    assert told["text"]["problem"]  # the tiny folder has no tokenizer, which is said, not fatal
+
+
+def test_unknown_backend_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "--backend", "abacus"]) == 1
+    assert "abacus" in capsys.readouterr().err

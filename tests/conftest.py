@@ -1,0 +1,69 @@
+"""Fixtures shared by all tests: the real default model, and tiny ones of every architecture."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+import model_files
+import tiny_text
+from headlong.llm import LLM
+from headlong.models.registry import load_backbone
+from headlong.models.transformer import Backbone
+from headlong.ops.numpy_ops import NumpyOps
+from headlong.weights.checkpoint import open_checkpoint
+from headlong.weights.sources import resolve_model
+
+# Shared machines stall for seconds at a time; a slow example is not a wrong one.
+settings.register_profile("headlong", deadline=None)
+settings.load_profile("headlong")
+
+NUM_LAYERS = 7
+"""The fewest with which an EAGLE-3 head's usual tap layers 2, N // 2 and N - 3 are three."""
+
+
+@pytest.fixture(scope="session")
+def default_model_path() -> Path:
+    """The default model's file, pulled once if it is not here yet."""
+    return resolve_model(None)
+
+
+@pytest.fixture(scope="session")
+def default_llm(default_model_path: Path) -> LLM:
+    """The default model, loaded once for the whole run."""
+    return LLM.load(default_model_path)
+
+
+@pytest.fixture(scope="session")
+def tiny_backbone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Backbone]:
+    """Tiny random backbones by architecture name, each made once, on the numpy backend."""
+    made: dict[str, Backbone] = {}
+
+    def make(architecture: str) -> Backbone:
+        if architecture not in made:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setitem(model_files.NUM_LAYERS, architecture, NUM_LAYERS)
+                folder = tmp_path_factory.mktemp(architecture)
+                checkpoint = open_checkpoint(model_files.write_hf_folder(folder, architecture))
+            made[architecture] = load_backbone(checkpoint, NumpyOps()).backbone
+        return made[architecture]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random Llama that speaks bytes, as a GGUF file with tokenizer and chat template."""
+    metadata = tiny_text.byte_level_metadata()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(model_files.NUM_LAYERS, "llama", NUM_LAYERS)
+        patch.setattr(model_files, "VOCAB_SIZE", len(metadata["tokenizer.ggml.tokens"]))
+        path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+        return model_files.write_gguf(path, "llama", extra_metadata=metadata)
+
+
+@pytest.fixture
+def tiny_llm(tiny_model_path: Path) -> LLM:
+    """The tiny model behind the front door, on the oracle backend."""
+    return LLM.load(tiny_model_path, backend="numpy")

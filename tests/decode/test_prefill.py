@@ -1,0 +1,77 @@
+"""Prefill: the prompt runs once, however cut; the drafter sees each row with its next token."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from headlong.config import SamplingParams
+from headlong.decode.prefill import prefill
+from headlong.decode.sampling import Sampler
+from headlong.decode.sequence import DecodingSequence
+from headlong.drafters.drafter import Draft, DraftAsk, Settled
+from headlong.models.transformer import Backbone
+
+PROMPT = list(range(20, 37))
+
+
+@dataclass
+class Listener:
+    """A drafter that only listens."""
+
+    name: str = "listener"
+    tap_layers: tuple[int, ...] = (1, 3)
+    heard: list[Settled] = field(default_factory=list)
+
+    def begin(self) -> str:
+        """Remember nothing."""
+        return "nothing"
+
+    def observe(self, settled: Sequence[Settled]) -> None:
+        """Keep what was said."""
+        self.heard += settled
+
+    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+        """Say nothing."""
+        return [Draft() for _ in asks]
+
+
+def run(backbone: Backbone, chunk_size: int) -> tuple[Listener, DecodingSequence]:
+    """Prefill the prompt with a listening drafter."""
+    sampler = Sampler(SamplingParams(), PROMPT, backbone.config.vocab_size)
+    sequence = DecodingSequence(list(PROMPT), backbone.make_cache(), sampler, "nothing")
+    listener = Listener()
+    prefill(sequence, backbone, listener, chunk_size)
+    return listener, sequence
+
+
+@pytest.mark.parametrize("chunk_size", [1, 4, 16, 17, 100])
+def test_drafter_sees_every_row_with_its_next_token(
+    tiny_backbone: Callable[[str], Backbone], chunk_size: int
+) -> None:
+    listener, sequence = run(tiny_backbone("llama"), chunk_size)
+    next_ids = np.concatenate([one.next_ids for one in listener.heard])
+    assert next_ids.tolist() == sequence.token_ids[1:]
+    assert sum(len(one.hidden.raw) for one in listener.heard) == len(PROMPT)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma3"])
+def test_cutting_changes_no_bit_of_what_heads_read(
+    tiny_backbone: Callable[[str], Backbone], architecture: str
+) -> None:
+    backbone = tiny_backbone(architecture)
+
+    def taps(chunk_size: int) -> bytes:
+        listener, _ = run(backbone, chunk_size)
+        parts = [one.hidden.taps for one in listener.heard if one.hidden.taps is not None]
+        return np.concatenate(parts).tobytes()
+
+    assert taps(1) == taps(5) == taps(100)
+
+
+def test_first_token_joins_the_sequence(tiny_backbone: Callable[[str], Backbone]) -> None:
+    _, sequence = run(tiny_backbone("llama"), 6)
+    assert len(sequence.token_ids) == len(PROMPT) + 1
+    assert sequence.cache.length == len(PROMPT)
+    assert sequence.sampler.num_tokens == len(PROMPT) + 1

@@ -1,0 +1,149 @@
+"""The engine: requests in, tokens out, ends in the right place."""
+
+from collections.abc import Callable
+
+import pytest
+
+from fakes import ScriptedDrafter
+from headlong.config import SamplingParams, StopParams
+from headlong.engine.engine import Engine
+from headlong.engine.request import BACKBONE, FinishReason, Request, Running
+from headlong.errors import RequestError
+from headlong.models.transformer import Backbone
+
+PROMPT = tuple(range(5, 20))
+
+
+@pytest.fixture
+def backbone(tiny_backbone: Callable[[str], Backbone]) -> Backbone:
+    """A tiny Llama."""
+    return tiny_backbone("llama")
+
+
+def finish(engine: Engine, request: Request) -> Running:
+    """Run one request to its end."""
+    running = engine.submit(request)
+    while running.finish_reason is None:
+        engine.step()
+    return running
+
+
+def ids(running: Running) -> list[int]:
+    """Return the token ids a request was handed."""
+    return [emitted.pick.token_id for emitted in running.outbox]
+
+
+def plain_ids(backbone: Backbone, num_tokens: int) -> list[int]:
+    """Return the first tokens without any drafter."""
+    request = Request(PROMPT, stopping=StopParams(max_tokens=num_tokens))
+    return ids(finish(Engine(backbone), request))
+
+
+def test_max_tokens_ends_with_length(backbone: Backbone) -> None:
+    running = finish(Engine(backbone), Request(PROMPT, stopping=StopParams(max_tokens=7)))
+    assert running.finish_reason is FinishReason.LENGTH
+    assert len(running.outbox) == 7
+
+
+@pytest.mark.parametrize("max_tokens", range(1, 9))
+def test_accepted_run_never_overshoots(backbone: Backbone, max_tokens: int) -> None:
+    truth = [*PROMPT, *plain_ids(backbone, 20)]
+    drafter = ScriptedDrafter(truth, backbone.config.vocab_size)
+    request = Request(PROMPT, stopping=StopParams(max_tokens=max_tokens), mtp=6)
+    running = finish(Engine(backbone, drafter), request)
+    assert ids(running) == truth[len(PROMPT) :][:max_tokens]
+    assert len(running.sequence.token_ids) == len(PROMPT) + max_tokens
+
+
+def test_end_of_text_inside_an_accepted_run_cuts_it(backbone: Backbone) -> None:
+    answer = plain_ids(backbone, 20)
+    truth = [*PROMPT, *answer]
+    eos_id = answer[3]
+    request = Request(
+        PROMPT, stopping=StopParams(max_tokens=20), mtp=6, eos_ids=frozenset([eos_id])
+    )
+    running = finish(Engine(backbone, ScriptedDrafter(truth, backbone.config.vocab_size)), request)
+    assert running.finish_reason is FinishReason.STOP
+    assert ids(running) == answer[: answer.index(eos_id) + 1]
+
+
+def test_context_end_is_a_length_stop(backbone: Backbone) -> None:
+    context = backbone.config.context_length
+    prompt = tuple(7 + i % 50 for i in range(context - 3))
+    running = finish(Engine(backbone), Request(prompt, stopping=StopParams(max_tokens=100)))
+    assert running.finish_reason is FinishReason.LENGTH
+    assert len(running.outbox) == 3
+
+
+def test_prompt_over_the_context_names_both_numbers(backbone: Backbone) -> None:
+    with pytest.raises(RequestError, match=r"512 tokens; the model's context holds 512"):
+        Engine(backbone).submit(Request((5,) * 512))
+
+
+@pytest.mark.parametrize("prompt", [(), (5, 96), (-1,)])
+def test_impossible_prompts_are_refused(backbone: Backbone, prompt: tuple[int, ...]) -> None:
+    with pytest.raises(RequestError):
+        Engine(backbone).submit(Request(prompt))
+
+
+def test_bias_on_unknown_token_is_refused(backbone: Backbone) -> None:
+    with pytest.raises(RequestError, match="96"):
+        Engine(backbone).submit(Request(PROMPT, SamplingParams(logit_bias={96: 1.0})))
+
+
+def test_tokens_tell_where_they_came_from(backbone: Backbone) -> None:
+    truth = [*PROMPT, *plain_ids(backbone, 20)]
+    drafter = ScriptedDrafter(truth, backbone.config.vocab_size, frozenset([len(PROMPT) + 3]))
+    request = Request(PROMPT, stopping=StopParams(max_tokens=6), mtp=3)
+    running = finish(Engine(backbone, drafter), request)
+    origins = [(emitted.source, emitted.depth) for emitted in running.outbox]
+    # Prefill gives the first; of the first draft of three, two stand and the third is recovered.
+    expected = [(BACKBONE, 0), ("scripted", 1), ("scripted", 2), (BACKBONE, 0)]
+    assert origins[:4] == expected
+
+
+def test_mtp_off_never_bothers_the_drafter(backbone: Backbone) -> None:
+    truth = [*PROMPT, *plain_ids(backbone, 20)]
+    drafter = ScriptedDrafter(truth, backbone.config.vocab_size)
+    running = finish(
+        Engine(backbone, drafter), Request(PROMPT, stopping=StopParams(max_tokens=9), mtp="off")
+    )
+    assert running.sequence.stats.num_drafted == 0
+    assert drafter.num_settled == []
+    assert running.sequence.timings.prefill_head_s == 0
+
+
+def test_prompt_reaches_the_drafter_exactly_once(backbone: Backbone) -> None:
+    truth = [*PROMPT, *plain_ids(backbone, 20)]
+    drafter = ScriptedDrafter(truth, backbone.config.vocab_size)
+    engine = Engine(backbone, drafter, prefill_chunk=4)
+    running = finish(engine, Request(PROMPT, stopping=StopParams(max_tokens=9), mtp=2))
+    assert drafter.num_settled[:4] == [4, 4, 4, 3]
+    assert sum(drafter.num_settled) == len(running.sequence.token_ids) - 1
+
+
+def test_cancelled_request_stops_at_once(backbone: Backbone) -> None:
+    engine = Engine(backbone)
+    running = engine.submit(Request(PROMPT, stopping=StopParams(max_tokens=50)))
+    engine.step()
+    engine.cancel(running)
+    num_tokens = len(running.outbox)
+    engine.step()
+    assert running.finish_reason is FinishReason.CANCELLED
+    assert len(running.outbox) == num_tokens
+
+
+def test_cancelling_twice_keeps_the_first_reason(backbone: Backbone) -> None:
+    engine = Engine(backbone)
+    running = finish(engine, Request(PROMPT, stopping=StopParams(max_tokens=2)))
+    engine.cancel(running)
+    assert running.finish_reason is FinishReason.LENGTH
+
+
+def test_times_and_tokens_are_booked(backbone: Backbone) -> None:
+    running = finish(Engine(backbone), Request(PROMPT, stopping=StopParams(max_tokens=10)))
+    timings = running.sequence.timings
+    assert timings.num_tokens == 9
+    assert timings.prefill_s > 0
+    assert timings.decode_s >= timings.verify_s > 0
+    assert running.sequence.stats.rounds == 9

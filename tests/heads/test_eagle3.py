@@ -1,0 +1,245 @@
+"""The EAGLE-3 head against a plain recomputation, and everything it must refuse."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headlong.arrays import FloatArray
+from headlong.errors import HeadError
+from headlong.heads.eagle3 import Eagle3Head, build_eagle3, default_taps, resolve_taps
+from headlong.heads.head import ParallelHeads, RecursiveHead
+from headlong.heads.head_weights import HeadWeights, store_array
+from headlong.models.settings import Settings
+from headlong.models.transformer import Backbone
+from model_files import ARCHITECTURES
+from passages import Passage, read_passage
+from plain_maths import Float64Array, PlainLayer, rms
+from random_heads import arrays_of, random_eagle3
+
+
+def plain_states(
+    weights: HeadWeights, backbone: Backbone, states: Float64Array, next_ids: list[int]
+) -> Float64Array:
+    """Run the head's layer over a whole sequence of states."""
+    layer = PlainLayer(arrays_of(weights), "midlayer.", backbone.config, backbone.config.rope_theta)
+    embedded = backbone.embed(np.array(next_ids)).astype(np.float64)
+    return layer.run(states, beside=embedded)
+
+
+def plain_enter(weights: HeadWeights, passage: Passage, eps: float) -> Float64Array:
+    """Fuse the taps."""
+    assert passage.hidden.taps is not None
+    tensors, taps = arrays_of(weights), passage.hidden.taps.astype(np.float64)
+    if "input_norm.weight" in tensors:
+        taps = rms(taps, tensors["input_norm.weight"], eps)
+    return np.asarray(taps @ tensors["fc.weight"].T)
+
+
+def observe(head: Eagle3Head, passage: Passage) -> FloatArray:
+    """Run a fresh head over a passage in one go."""
+    return head.step(head.enter(passage.hidden), [passage.next_ids], [head.make_cache()])
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("norm_before_fc", [False, True])
+def test_states_and_logits_equal_plain_maths(
+    deep_backbone: Callable[[str], Backbone], architecture: str, norm_before_fc: bool
+) -> None:
+    backbone = deep_backbone(architecture)
+    weights = random_eagle3(backbone.config, draft_vocab_size=40, norm_before_fc=norm_before_fc)
+    head = build_eagle3(weights, backbone)
+    passage = read_passage(backbone, head.tap_layers)
+    eps, tensors = backbone.config.norm_eps, arrays_of(weights)
+
+    entered = plain_enter(weights, passage, eps)
+    expected = plain_states(weights, backbone, entered, passage.next_ids.tolist())
+    states = observe(head, passage)
+    np.testing.assert_allclose(states, expected, rtol=1e-3, atol=1e-4)
+    expected_logits = rms(expected, tensors["norm.weight"], eps) @ tensors["lm_head.weight"].T
+    np.testing.assert_allclose(head.logits(states), expected_logits, rtol=1e-3, atol=1e-3)
+
+
+def test_recursion_equals_plain_maths_over_carried_states(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config)
+    head = build_eagle3(weights, backbone)
+    passage = read_passage(backbone, head.tap_layers)
+    cache = head.make_cache()
+    entered = head.enter(passage.hidden)
+    carried = head.step(entered, [passage.next_ids], [cache])[-1:]
+    cache.commit(len(passage.next_ids))
+
+    read, ids = entered.astype(np.float64), passage.next_ids.tolist()
+    for token_id in (5, 17, 90):
+        read = np.concatenate([read, carried])
+        ids.append(token_id)
+        carried = head.step(carried, [np.array([token_id])], [cache])
+        expected = plain_states(weights, backbone, read, ids)[-1:]
+        np.testing.assert_allclose(carried, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_recursion_equals_one_pass_bytewise(backbone: Backbone) -> None:
+    head = build_eagle3(random_eagle3(backbone.config), backbone)
+    passage = read_passage(backbone, head.tap_layers)
+    entered, whole = head.enter(passage.hidden), observe(head, passage)
+    cache = head.make_cache()
+    for row in range(len(entered)):
+        alone = head.step(entered[row : row + 1], [passage.next_ids[row : row + 1]], [cache])
+        assert alone.tobytes() == whole[row : row + 1].tobytes()
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 4, 8])
+def test_chunked_observe_equals_one_shot(backbone: Backbone, chunk: int) -> None:
+    head = build_eagle3(random_eagle3(backbone.config), backbone)
+    passage = read_passage(backbone, head.tap_layers, num_rows=11)
+    cache, parts = head.make_cache(), []
+    for first in range(0, 11, chunk):
+        rows = passage.hidden.rows(first, first + chunk)
+        ids = passage.next_ids[first : first + chunk]
+        parts.append(head.step(head.enter(rows), [ids], [cache]))
+        cache.commit(len(ids))
+    assert np.concatenate(parts).tobytes() == observe(head, passage).tobytes()
+
+
+def test_two_sequences_equal_each_alone(backbone: Backbone) -> None:
+    head = build_eagle3(random_eagle3(backbone.config), backbone)
+    one = read_passage(backbone, head.tap_layers, num_rows=5, seed=1)
+    two = read_passage(backbone, head.tap_layers, num_rows=8, seed=2)
+    entered = np.concatenate([head.enter(one.hidden), head.enter(two.hidden)])
+    together = head.step(
+        entered, [one.next_ids, two.next_ids], [head.make_cache(), head.make_cache()]
+    )
+    alone = np.concatenate([observe(head, one), observe(head, two)])
+    assert together.tobytes() == alone.tobytes()
+    assert (
+        head.logits(together).tobytes()
+        == np.concatenate([head.logits(alone[:5]), head.logits(alone[5:])]).tobytes()
+    )
+
+
+def test_refused_drafts_leave_no_trace(backbone: Backbone) -> None:
+    head = build_eagle3(random_eagle3(backbone.config), backbone)
+    passage = read_passage(backbone, head.tap_layers, num_rows=6)
+    entered, cache = head.enter(passage.hidden), head.make_cache()
+    head.step(entered[:4], [passage.next_ids[:4]], [cache])
+    cache.commit(4)
+    head.step(entered[:1], [np.array([7])], [cache])  # a draft that will not stand
+    cache.truncate(4)
+    rest = head.step(entered[4:], [passage.next_ids[4:]], [cache])
+    assert rest.tobytes() == observe(head, passage)[4:].tobytes()
+
+
+def test_head_is_recursive_and_counts_its_bytes(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config, draft_vocab_size=40, float_type="float16")
+    head = build_eagle3(weights, backbone)
+    shapes: list[type] = [RecursiveHead, ParallelHeads]
+    assert [isinstance(head, shape) for shape in shapes] == [True, False]
+    assert head.num_bytes == sum(tensor.num_bytes for tensor in weights.tensors.values())
+    assert head.vocabulary is not None
+    assert head.logits(np.ones((2, backbone.config.hidden_size), np.float32)).shape == (2, 40)
+
+
+def test_head_of_other_width_brings_its_own_embedding(backbone: Backbone) -> None:
+    narrow = replace(backbone.config, hidden_size=32, intermediate_size=48)
+    weights = random_eagle3(narrow)
+    fc = np.random.default_rng(0).standard_normal((32, 3 * backbone.config.hidden_size)) * 0.1
+    embedding = np.random.default_rng(1).standard_normal((backbone.config.vocab_size, 32))
+    tensors = {**weights.tensors, "fc.weight": store_array("fc.weight", fc)}
+    with pytest.raises(HeadError, match=r"lacks 1 of .* tensors: embed_tokens\.weight"):
+        build_eagle3(replace(weights, tensors=tensors), backbone)
+    tensors["embed_tokens.weight"] = store_array("embed_tokens.weight", embedding)
+    head = build_eagle3(replace(weights, tensors=tensors), backbone)
+    passage = read_passage(backbone, head.tap_layers, num_rows=3)
+    assert observe(head, passage).shape == (3, 32)
+
+
+def test_rope_base_is_the_heads_own(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config)
+    other = replace(weights, config={**weights.config, "rope_theta": 500.0})
+    head = build_eagle3(weights, backbone)
+    passage = read_passage(backbone, head.tap_layers)
+    turned = observe(build_eagle3(other, backbone), passage)
+    assert not np.allclose(turned[1:], observe(head, passage)[1:])
+
+
+def test_spare_embedding_is_listed_not_used(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config)
+    spare = store_array("embed_tokens.weight", np.zeros((96, 64)))
+    head = build_eagle3(
+        replace(weights, tensors={**weights.tensors, "embed_tokens.weight": spare}), backbone
+    )
+    assert head.embedding is None
+    assert head.report.unused_tensors == ("embed_tokens.weight",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_layers": 2}, "has 2 layers"),
+        ({"norm_before_residual": True}, "norm_before_residual"),
+        ({"norm_output": True}, "norm_output"),
+        ({"speculators_model_type": "eagle3", "norm_before_residual": None}, "dialect"),
+        ({"hidden_act": "relu"}, "'relu'"),
+        ({"vocab_size": 97}, "97 tokens; the backbone has 96"),
+        ({"draft_vocab_size": 50}, "announces 50 draft tokens, but maps 40"),
+        ({"hidden_size": 48}, "fc.weight"),
+        ({"num_attention_heads": 3}, "share 2 key/value heads"),
+        ({"head_dim": 10**12}, "of size 1000000000000"),
+        ({"rope_theta": -1.0}, "rope_theta -1.0"),
+        ({"rms_norm_eps": -1.0}, "rms_norm_eps"),
+    ],
+)
+def test_config_that_does_not_fit_is_refused(
+    backbone: Backbone, changes: dict[str, Any], message: str
+) -> None:
+    weights = random_eagle3(backbone.config, draft_vocab_size=40)
+    config = {k: v for k, v in {**weights.config, **changes}.items() if v is not None}
+    with pytest.raises(HeadError, match=message) as refusal:
+        build_eagle3(replace(weights, config=config), backbone)
+    assert refusal.value.remedy
+
+
+def test_wrong_number_of_taps_is_refused(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config)
+    fc = store_array("fc.weight", np.zeros((64, 4 * 64)))
+    with pytest.raises(HeadError, match=r"fc\.weight \[64, 256\]; 3 taps"):
+        build_eagle3(replace(weights, tensors={**weights.tensors, "fc.weight": fc}), backbone)
+
+
+def test_shallow_backbone_is_refused(backbone: Backbone) -> None:
+    config = replace(backbone.config, num_layers=3)
+    shallow = replace(backbone, config=config, layers=backbone.layers[:3])
+    weights = random_eagle3(config)
+    assert build_eagle3(weights, shallow).tap_layers == (0, 1, 2)
+    head_config = dict(weights.config)
+    del head_config["eagle_aux_hidden_state_layer_ids"]
+    with pytest.raises(HeadError, match=r"layers \[2, 1, 0\]; the backbone has 3"):
+        build_eagle3(replace(weights, config=head_config), shallow)
+
+
+def test_taps_are_read_as_either_engine_writes_them() -> None:
+    assert default_taps(30) == (2, 15, 27)
+    for written in ([2, 15, 27], [1, 14, 26], None):
+        config = {"eagle_aux_hidden_state_layer_ids": written}
+        assert resolve_taps(Settings(config, Path("head")), 30, "head") == (2, 15, 27)
+        nested = {"eagle_config": config}
+        assert resolve_taps(Settings(nested, Path("head")), 30, "head") == (2, 15, 27)
+    named = Settings({"eagle_aux_hidden_state_layer_ids": [3, 9, 20]}, Path("head"))
+    assert resolve_taps(named, 30, "head") == (3, 9, 20)
+
+
+@pytest.mark.parametrize("taps", [[1, 2], [2, 1, 3], [1, 2, 30], ["a", "b", "c"], [0, True, 5]])
+def test_impossible_taps_are_refused(taps: list[Any]) -> None:
+    settings = Settings({"eagle_aux_hidden_state_layer_ids": taps}, Path("head"))
+    with pytest.raises(HeadError):
+        resolve_taps(settings, 30, "head")
+
+
+def test_second_layer_in_the_file_is_refused(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config)
+    extra = store_array("layers.1.mlp.up_proj.weight", np.zeros((96, 64)))
+    with pytest.raises(HeadError, match=r"layers\.1\.mlp\.up_proj"):
+        build_eagle3(replace(weights, tensors={**weights.tensors, extra.name: extra}), backbone)

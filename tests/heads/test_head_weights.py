@@ -1,0 +1,97 @@
+"""HeadParts refuses heads that are incomplete, of other sizes or broken, and says how."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from headlong.errors import HeadError
+from headlong.heads.head_weights import (
+    FloatType,
+    HeadParts,
+    HeadWeights,
+    check_vocabulary,
+    list_names,
+    store_array,
+)
+from headlong.models.transformer import Backbone
+from headlong.ops.numpy_ops import NumpyOps
+from random_heads import random_eagle3
+
+
+def make_parts(**arrays: np.ndarray) -> HeadParts:
+    """Return the parts of a head that consists of these arrays."""
+    tensors = {name: store_array(name, values) for name, values in arrays.items()}
+    return HeadParts(HeadWeights("nextn", {}, tensors), NumpyOps())
+
+
+@pytest.mark.parametrize("float_type", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(5,), (3, 8), (2, 3, 4)])
+def test_stored_arrays_come_back(float_type: FloatType, shape: tuple[int, ...]) -> None:
+    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)  # exact in every type
+    stored = store_array("x", values, float_type)
+    assert stored.shape == shape
+    assert np.array_equal(stored.to_float32(), values)
+
+
+def test_all_missing_tensors_are_listed() -> None:
+    with pytest.raises(HeadError, match="lacks 2 of 3 tensors: b, c"):
+        make_parts(a=np.zeros(2)).check({"a": (2,), "b": (2,), "c": (2,)})
+
+
+def test_all_wrong_shapes_are_listed_with_both_sides() -> None:
+    parts = make_parts(a=np.zeros(2), b=np.zeros((2, 3)))
+    with pytest.raises(HeadError, match=r"a is \[2\], should be \[3\], b is \[2, 3\], should be"):
+        parts.check({"a": (3,), "b": (2, 4)})
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_none_are_refused(value: float) -> None:
+    values = np.zeros((300, 20_000), dtype=np.float32)  # more than one block of rows
+    values[299, 19_999] = value
+    with pytest.raises(HeadError, match="NaN or infinite numbers in b"):
+        make_parts(a=np.zeros(2), b=values).check({"a": (2,), "b": (300, 20_000)})
+
+
+def test_unused_tensors_and_bytes_are_counted() -> None:
+    parts = make_parts(a=np.zeros(2), b=np.zeros(3))
+    parts.check({"b": (3,)})
+    assert parts.unused_tensors == ("a",)
+    assert parts.num_bytes == 12
+
+
+def test_leftovers_in_a_layer_are_refused_but_rotary_tables_are_not() -> None:
+    tensors = {"layer.x": np.zeros(2), "layer.self_attn.rotary_emb.inv_freq": np.zeros(2)}
+    with pytest.raises(HeadError, match=r"computes: layer\.x\."):
+        make_parts(**tensors).refuse_leftovers("layer.")
+    make_parts(**tensors).refuse_leftovers("other.")
+
+
+def test_long_lists_of_names_are_cut() -> None:
+    assert list_names([str(i) for i in range(14)]).endswith("11 and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "message"),
+    [
+        ([0, 96], "ids 0…96; the backbone has 0…95"),
+        ([-1, 5], "ids -1…5"),
+        ([5, 5], "2 draft tokens to only 1 ids"),
+        (list(range(97)), "drafts from 97 tokens; the backbone has 96"),
+        ([], "drafts from 0 tokens"),
+    ],
+)
+def test_vocabulary_of_another_backbone_is_refused(
+    backbone: Backbone, vocabulary: list[int], message: str
+) -> None:
+    weights = random_eagle3(backbone.config)
+    config = {**weights.config, "draft_vocab_size": len(vocabulary)}
+    ids = np.array(vocabulary, dtype=np.int64)
+    with pytest.raises(HeadError, match=message):
+        check_vocabulary(replace(weights, config=config, vocabulary=ids), 96)
+
+
+def test_missing_draft_map_is_refused(backbone: Backbone) -> None:
+    weights = replace(random_eagle3(backbone.config, draft_vocab_size=40), vocabulary=None)
+    with pytest.raises(HeadError, match=r"announces 40 draft tokens, but maps 96.*d2t"):
+        check_vocabulary(weights, 96)

@@ -1,0 +1,175 @@
+"""MTP heads inside a model's own checkpoint: found under every spelling, or refused by name."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headlong.arrays import FloatArray
+from headlong.errors import HeadError
+from headlong.heads.head_files import build_head, find_native_head
+from headlong.heads.head_weights import HeadWeights, store_arrays
+from headlong.heads.nextn import NextnHead, make_nextn_config
+from headlong.heads.nextn_families import NextnSwitches
+from headlong.heads.parallel import MetaHeads
+from headlong.models.registry import load_backbone
+from headlong.models.transformer import Backbone
+from headlong.ops.numpy_ops import NumpyOps
+from headlong.weights.checkpoint import Checkpoint, open_checkpoint
+from model_files import NUM_LAYERS
+from native_heads import (
+    DEEPSEEK,
+    GGUF,
+    QWEN,
+    SPELLINGS,
+    head_arrays,
+    spell,
+    write_folder_with,
+    write_gguf_with,
+)
+from passages import read_passage
+from random_heads import arrays_of, random_meta
+
+DEPTH = NUM_LAYERS["llama"]
+"""The block behind the tiny Llama's last one."""
+
+
+def open_model(path: Path) -> tuple[Checkpoint, Backbone]:
+    """Open a checkpoint and load its backbone."""
+    checkpoint = open_checkpoint(path)
+    return checkpoint, load_backbone(checkpoint, NumpyOps()).backbone
+
+
+def find(path: Path) -> NextnHead:
+    """Find a nextn head that must be there."""
+    head = find_native_head(*open_model(path))
+    assert isinstance(head, NextnHead)
+    return head
+
+
+def carried(head: NextnHead) -> FloatArray:
+    """Run a head over a passage of its backbone and twice more."""
+    passage, cache = read_passage(head.backbone), head.make_cache()
+    state = head.step(head.enter(passage.hidden), [passage.next_ids], [cache])
+    for token_id in (3, 4):
+        state = head.step(state[-1:], [np.array([token_id])], [cache])
+    return state
+
+
+def directly_built(
+    backbone: Backbone, arrays: dict[str, FloatArray], switches: NextnSwitches
+) -> NextnHead:
+    """Build the head that must have been found."""
+    config = make_nextn_config(backbone.config, switches)
+    head = build_head(HeadWeights("nextn", config, store_arrays(arrays)), backbone)
+    assert isinstance(head, NextnHead)
+    return head
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_head_inside_a_folder_is_found(tmp_path: Path, architecture: str, spelling: str) -> None:
+    _, plain = open_model(write_folder_with(tmp_path / "plain", architecture, {}))
+    arrays = head_arrays(plain.config, architecture)
+    extra = spell(arrays, SPELLINGS[spelling], plain.config.num_layers)
+    head = find(write_folder_with(tmp_path / "with", architecture, extra))
+    switches = {
+        "mtp": NextnSwitches(),
+        "layer": NextnSwitches(first_embedding="zeroed"),
+        "mimo": NextnSwitches(concat="hidden_first", first_embedding="zeroed"),
+    }[spelling]
+    assert head.switches == switches
+    assert head.report.unused_tensors == ()
+    assert "not in the table" in head.report.notes[0]
+    expected = carried(directly_built(head.backbone, arrays, switches))
+    assert carried(head).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+def test_head_inside_a_gguf_is_found(tmp_path: Path, architecture: str) -> None:
+    """Llama's q/k rows are interleaved in GGUF, those of an MTP block too."""
+    _, plain = open_model(write_folder_with(tmp_path / "plain", architecture, {}))
+    arrays = head_arrays(plain.config, architecture)
+    extra = spell(arrays, GGUF, plain.config.num_layers)
+    head = find(write_gguf_with(tmp_path / "model.gguf", architecture, extra))
+    assert head.backbone.config.num_layers == plain.config.num_layers
+    switches = NextnSwitches(first_embedding="zeroed")
+    expected = carried(directly_built(head.backbone, arrays, switches))
+    assert carried(head).tobytes() == expected.tobytes()
+
+
+def test_zero_centred_norms_are_complete_in_gguf(tmp_path: Path) -> None:
+    """llama.cpp's converter adds the 1; a published folder leaves it to the reader."""
+    _, plain = open_model(write_folder_with(tmp_path / "plain", "llama", {}))
+    extra = spell(head_arrays(plain.config), GGUF, DEPTH)
+    checkpoint, backbone = open_model(write_gguf_with(tmp_path / "model.gguf", "llama", extra))
+    found = find_native_head(replace(checkpoint, architecture="step35"), backbone)
+    assert isinstance(found, NextnHead)
+    assert found.switches == NextnSwitches(trunk="raw", carried="raw", norm="plain")
+    as_folder = replace(checkpoint, format="safetensors", metadata={"model_type": "step3p5"})
+    found = find_native_head(as_folder, backbone)
+    assert isinstance(found, NextnHead)
+    assert found.switches.norm == "one_plus"
+
+
+def test_model_without_a_head_has_none(tmp_path: Path) -> None:
+    assert find_native_head(*open_model(write_folder_with(tmp_path, "llama", {}))) is None
+
+
+def test_repeated_embedding_and_lm_head_are_shared(tmp_path: Path) -> None:
+    checkpoint, plain = open_model(write_folder_with(tmp_path / "plain", "llama", {}))
+    arrays = head_arrays(plain.config)
+    arrays["embed_tokens.weight"] = checkpoint.tensors["token_embd.weight"].to_float32()
+    arrays["lm_head.weight"] = checkpoint.tensors["output.weight"].to_float32()
+    head = find(write_folder_with(tmp_path / "same", "llama", spell(arrays, DEEPSEEK, DEPTH)))
+    assert head.embedding is head.backbone.embedding
+    assert head.lm_head is head.backbone.lm_head
+    arrays["lm_head.weight"] = arrays["lm_head.weight"] * 2
+    head = find(write_folder_with(tmp_path / "other", "llama", spell(arrays, DEEPSEEK, DEPTH)))
+    assert head.lm_head is not head.backbone.lm_head
+
+
+def test_further_modules_are_reported(tmp_path: Path) -> None:
+    _, plain = open_model(write_folder_with(tmp_path / "plain", "llama", {}))
+    arrays = head_arrays(plain.config)
+    extra = spell(arrays, DEEPSEEK, DEPTH) | spell(arrays, DEEPSEEK, DEPTH + 1)
+    head = find(write_folder_with(tmp_path / "two", "llama", extra))
+    assert len(head.report.unused_tensors) == len(arrays)
+    assert "Only the first MTP module" in head.report.notes[1]
+
+
+def test_stripped_head_is_refused_with_the_list(tmp_path: Path) -> None:
+    _, plain = open_model(write_folder_with(tmp_path / "plain", "llama", {}))
+    arrays = spell(head_arrays(plain.config), QWEN, DEPTH)
+    for name in ("mtp.fc.weight", "mtp.layers.0.mlp.up_proj.weight"):
+        del arrays[name]
+    path = write_folder_with(tmp_path / "stripped", "llama", arrays)
+    with pytest.raises(HeadError, match=r"lacks 2 of 13 .* fc\.weight, layers\.0\.mlp\.up_proj"):
+        find(path)
+
+
+def test_head_the_op_set_cannot_compute_is_refused(tmp_path: Path) -> None:
+    _, plain = open_model(write_folder_with(tmp_path / "plain", "llama", {}))
+    arrays = spell(head_arrays(plain.config), QWEN, DEPTH)
+    arrays["mtp.layers.0.mlp.experts.0.up_proj.weight"] = np.zeros((2, 2), dtype=np.float32)
+    path = write_folder_with(tmp_path / "moe", "llama", arrays)
+    with pytest.raises(HeadError, match="a mixture of experts"):
+        find(path)
+
+
+def test_unknown_parts_of_the_layer_are_refused(tmp_path: Path) -> None:
+    _, plain = open_model(write_folder_with(tmp_path / "plain", "llama", {}))
+    arrays = spell(head_arrays(plain.config), QWEN, DEPTH)
+    arrays["mtp.layers.0.odd.weight"] = np.zeros((2, 2), dtype=np.float32)
+    path = write_folder_with(tmp_path / "odd", "llama", arrays)
+    with pytest.raises(HeadError, match=r"no block here computes: layers\.0\.odd\.weight"):
+        find(path)
+
+
+def test_meta_heads_inside_a_folder_are_found(tmp_path: Path) -> None:
+    _, plain = open_model(write_folder_with(tmp_path / "plain", "llama", {}))
+    extra = dict(arrays_of(random_meta(plain.config)))
+    heads = find_native_head(*open_model(write_folder_with(tmp_path / "meta", "llama", extra)))
+    assert isinstance(heads, MetaHeads)
+    assert heads.num_depths == 3

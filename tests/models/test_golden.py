@@ -1,0 +1,119 @@
+"""Backbones against numbers made by an independent implementation (tests/golden/README.md).
+
+The tolerance: the same implementation differs from itself by up to 5e-5 in a logit when its
+threads, attention kernel or batching change (`noise` in the golden files); ours may differ ten
+times as much.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headlong.arrays import FloatArray
+from headlong.config import SamplingParams
+from headlong.decode.autoregressive import generate_plain
+from headlong.decode.sampling import Sampler
+from headlong.models.registry import load_backbone
+from headlong.models.transformer import Backbone
+from headlong.ops.numpy_ops import NumpyOps
+from headlong.weights.checkpoint import open_checkpoint
+from headlong.weights.sources import resolve_model
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+TOLERANCE = 5e-4
+
+TINY = ["tiny-llama3-rope", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3"]
+
+
+def load(path: Path) -> Backbone:
+    """Load a backbone on the oracle backend."""
+    return load_backbone(open_checkpoint(path), NumpyOps()).backbone
+
+
+def all_logits(backbone: Backbone, token_ids: Sequence[int]) -> FloatArray:
+    """Return the logits after every token of a prompt."""
+    cache = backbone.make_cache()
+    return backbone.logits(backbone.forward([np.array(token_ids)], [cache]).normed)
+
+
+@pytest.mark.parametrize("config", ["config.json", "config.v5.json"])
+@pytest.mark.parametrize("name", TINY)
+def test_tiny_models_agree_with_transformers(name: str, config: str, tmp_path: Path) -> None:
+    """Both spellings of config.json, before and after transformers 5, mean the same model."""
+    shutil.copy(GOLDEN / name / "model.safetensors", tmp_path)
+    shutil.copy(GOLDEN / name / config, tmp_path / "config.json")
+    golden = json.loads((GOLDEN / name / "golden.json").read_text())
+    logits = all_logits(load(tmp_path), golden["token_ids"])
+    np.testing.assert_allclose(logits, np.array(golden["logits"]), atol=TOLERANCE, rtol=1e-5)
+
+
+def check_rows(logits: FloatArray, golden: dict[str, Any], prompt: dict[str, Any]) -> None:
+    """Compare every row's best tokens, probed tokens and log-sum-exp."""
+    for row, expected in zip(logits.astype(np.float64), prompt["rows"], strict=True):
+        np.testing.assert_allclose(row[expected["top_ids"]], expected["top_logits"], atol=TOLERANCE)
+        probed = row[golden["probe_ids"]]
+        np.testing.assert_allclose(probed, expected["probe_logits"], atol=TOLERANCE)
+        log_sum_exp = row.max() + np.log(np.exp(row - row.max()).sum())
+        assert log_sum_exp == pytest.approx(expected["log_sum_exp"], abs=TOLERANCE)
+
+
+@pytest.fixture(scope="module")
+def default_backbone(default_model_path: Path) -> Backbone:
+    """The default model on the oracle backend."""
+    return load(default_model_path)
+
+
+@pytest.fixture(scope="module")
+def default_golden() -> dict[str, Any]:
+    """The default model's golden numbers."""
+    golden: dict[str, Any] = json.loads((GOLDEN / "smollm2-135m-instruct.json").read_text())
+    return golden
+
+
+def test_default_model_logits_agree(
+    default_backbone: Backbone, default_golden: dict[str, Any]
+) -> None:
+    for prompt in default_golden["prompts"]:
+        check_rows(all_logits(default_backbone, prompt["token_ids"]), default_golden, prompt)
+
+
+def test_default_model_hidden_states_agree(
+    default_backbone: Backbone, default_golden: dict[str, Any]
+) -> None:
+    """Guards the taps an EAGLE-3 head reads: inputs of layers 2, 15 and 27, not outputs."""
+    taps = tuple(default_golden["tap_layers"])
+    for prompt in default_golden["prompts"]:
+        cache = default_backbone.make_cache()
+        hidden = default_backbone.forward([np.array(prompt["token_ids"])], [cache], taps)
+        assert hidden.taps is not None
+        found = dict(zip(taps, np.split(hidden.taps[-1], len(taps)), strict=True))
+        states = {f"input_of_layer_{layer}": state for layer, state in found.items()}
+        states |= {"raw": hidden.raw[-1], "normed": hidden.normed[-1]}
+        for name, expected in prompt["last_hidden"].items():
+            values = np.array(expected["values"])
+            np.testing.assert_allclose(states[name][: len(values)], values, atol=5e-3, rtol=1e-4)
+            assert np.linalg.norm(states[name]) == pytest.approx(expected["norm"], rel=1e-5)
+
+
+def test_default_model_writes_the_same_text(
+    default_backbone: Backbone, default_golden: dict[str, Any]
+) -> None:
+    for prompt in default_golden["prompts"]:
+        sampler = Sampler(SamplingParams(), prompt["token_ids"], default_backbone.config.vocab_size)
+        plain = generate_plain(default_backbone, prompt["token_ids"], sampler)
+        expected = prompt["greedy"]["token_ids"]
+        assert [next(plain).token_id for _ in expected] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen2.5-coder-0.5b-instruct", "gemma-3-270m"])
+def test_other_real_models_agree(name: str) -> None:
+    golden = json.loads((GOLDEN / f"{name}.json").read_text())
+    backbone = load(resolve_model(name))
+    for prompt in golden["prompts"]:
+        check_rows(all_logits(backbone, prompt["token_ids"]), golden, prompt)

@@ -1,0 +1,84 @@
+"""The backbone frame: caches, taps and batches leave every bit of a row alone."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from headlong.arrays import FloatArray, IntArray
+from headlong.models.hidden import HiddenRows, join_rows
+from headlong.models.transformer import Backbone
+from model_files import ARCHITECTURES
+
+Maker = Callable[[str], Backbone]
+
+
+def token_ids(seed: int, length: int) -> IntArray:
+    """Return reproducible token ids."""
+    return np.random.default_rng(seed).integers(3, 90, length)
+
+
+def run(backbone: Backbone, ids: IntArray, cuts: list[int]) -> FloatArray:
+    """Run one sequence in passes of the given sizes; return all logits."""
+    cache = backbone.make_cache()
+    parts = []
+    for part in np.split(ids, np.cumsum(cuts)[:-1]):
+        parts.append(backbone.logits(backbone.forward([part], [cache]).normed))
+        cache.commit(len(part))
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_chunks_change_no_bit(tiny_backbone: Maker, architecture: str) -> None:
+    backbone, ids = tiny_backbone(architecture), token_ids(1, 30)
+    whole = run(backbone, ids, [30])
+    for cuts in ([1] * 30, [7, 7, 7, 9], [29, 1], [1, 16, 13]):
+        assert run(backbone, ids, cuts).tobytes() == whole.tobytes(), cuts
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_batch_mates_change_no_bit(tiny_backbone: Maker, architecture: str) -> None:
+    backbone = tiny_backbone(architecture)
+    sequences = [token_ids(seed, length) for seed, length in ((2, 5), (3, 17), (4, 1), (5, 9))]
+    caches = [backbone.make_cache() for _ in sequences]
+    together = backbone.logits(backbone.forward(sequences, caches).normed)
+    alone = np.concatenate([run(backbone, ids, [len(ids)]) for ids in sequences])
+    assert together.tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_refused_rows_leave_no_trace(tiny_backbone: Maker, architecture: str) -> None:
+    backbone, ids = tiny_backbone(architecture), token_ids(6, 12)
+    cache = backbone.make_cache()
+    backbone.forward([ids[:6]], [cache])
+    cache.commit(6)
+    backbone.forward([token_ids(7, 5)], [cache])  # a draft of which the first row stands …
+    cache.commit(0)  # … no: nothing of it does
+    rest = backbone.logits(backbone.forward([ids[6:]], [cache]).normed)
+    assert rest.tobytes() == run(backbone, ids, [12])[6:].tobytes()
+
+
+def test_taps_are_inputs_of_layers_in_the_order_asked(tiny_backbone: Maker) -> None:
+    backbone, ids = tiny_backbone("llama"), token_ids(8, 4)
+    hidden = backbone.forward([ids], [backbone.make_cache()], (2, 0))
+    assert hidden.taps is not None
+    second, first = np.split(hidden.taps, 2, axis=-1)
+    assert np.array_equal(first, backbone.embed(ids))
+    assert not np.array_equal(second, first)
+
+
+def test_no_taps_when_none_are_asked_for(tiny_backbone: Maker) -> None:
+    backbone = tiny_backbone("llama")
+    assert backbone.forward([token_ids(9, 3)], [backbone.make_cache()]).taps is None
+
+
+def test_joined_rows_stand_under_one_another() -> None:
+    def rows(value: float, count: int) -> HiddenRows:
+        filled = np.full((count, 2), value, dtype=np.float32)
+        return HiddenRows(filled, filled + 1, filled + 2)
+
+    joined = join_rows([rows(1, 2), rows(5, 1)])
+    assert joined.taps is not None
+    assert joined.raw[:, 0].tolist() == [1, 1, 5]
+    assert joined.rows(1, 3).normed[:, 0].tolist() == [2, 6]
+    assert joined.taps[:, 0].tolist() == [3, 3, 7]

@@ -1,0 +1,228 @@
+"""Law 1: the tokens are the same, bit for bit, with MTP on or off.
+
+Tiny random backbones of every architecture and the real default model; every drafter and the
+chain; greedy and sampled; every penalty and filter; any K, prefill chunk and batch. The oracle is
+the plain loop of `decode/autoregressive.py`. Random heads draft badly and scripted ones well, so
+runs of every length are accepted and refused. A wrong head may change speed, never text.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import pytest
+
+from fakes import ScriptedDrafter
+from headlong.config import MtpMode, SamplingParams, StopParams
+from headlong.decode.autoregressive import generate_plain
+from headlong.decode.sampling import Pick, Sampler
+from headlong.drafters.choose import make_drafter
+from headlong.drafters.draft_model import DraftModelDrafter
+from headlong.drafters.drafter import Drafter
+from headlong.drafters.ngram import NgramDrafter
+from headlong.engine.engine import Engine
+from headlong.engine.request import FinishReason, Request, Running
+from headlong.heads.head_files import build_head
+from headlong.llm import LLM
+from headlong.models.transformer import Backbone
+from model_files import ARCHITECTURES
+from random_heads import HEAD_KINDS, random_head
+
+TEMPERATURES = (0.0, 0.3, 0.7, 1.0)
+DRAFTERS = ("ngram", "draft-model", *HEAD_KINDS, *(f"chain-{kind}" for kind in HEAD_KINDS))
+
+Maker = Callable[[str], Backbone]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One random way of asking."""
+
+    request: Request
+    prefill_chunk: int
+
+
+def draw_mtp(rng: random.Random) -> MtpMode:
+    """Draw a way to draft."""
+    length = rng.randint(0, 6)
+    return length if length else "auto"
+
+
+def random_case(rng: random.Random, vocab_size: int) -> Case:
+    """Draw a prompt, sampling parameters, a draft length and a prefill chunk."""
+    sampling = SamplingParams(
+        temperature=rng.choice(TEMPERATURES),
+        top_k=rng.choice([0, 0, 5, 40]),
+        top_p=rng.choice([1.0, 1.0, 0.9, 0.5]),
+        min_p=rng.choice([0.0, 0.0, 0.05]),
+        repetition_penalty=rng.choice([1.0, 1.0, 1.3, 0.8]),
+        presence_penalty=rng.choice([0.0, 0.0, 0.7]),
+        frequency_penalty=rng.choice([0.0, 0.0, 0.4, -0.3]),
+        logit_bias={rng.randrange(vocab_size): rng.uniform(-5, 5)} if rng.random() < 0.3 else {},
+        seed=rng.randrange(2**64),
+        logprobs=rng.choice([None, 0, 3]),
+    )
+    return Case(
+        Request(
+            prompt_ids=tuple(rng.randrange(vocab_size) for _ in range(rng.randint(1, 40))),
+            sampling=sampling,
+            stopping=StopParams(max_tokens=rng.randint(1, 40), ignore_eos=rng.random() < 0.3),
+            mtp=draw_mtp(rng),
+            eos_ids=frozenset(rng.sample(range(vocab_size), 2)),
+        ),
+        prefill_chunk=rng.choice([1, 3, 8, 256]),
+    )
+
+
+def oracle(backbone: Backbone, request: Request) -> list[Pick]:
+    """Return what the plain loop writes for a request."""
+    sampler = Sampler(request.sampling, request.prompt_ids, backbone.config.vocab_size)
+    picks: list[Pick] = []
+    for pick in generate_plain(backbone, request.prompt_ids, sampler):
+        picks.append(pick)
+        ended = pick.token_id in request.eos_ids and not request.stopping.ignore_eos
+        if ended or len(picks) == request.stopping.max_tokens:
+            return picks
+    raise AssertionError("the plain loop has no end of its own")
+
+
+def run(engine: Engine, requests: Sequence[Request]) -> list[Running]:
+    """Run requests together until all have ended."""
+    running = [engine.submit(request) for request in requests]
+    while any(one.finish_reason is None for one in running):
+        engine.step()
+    return running
+
+
+def picks_of(running: Running) -> list[Pick]:
+    """Return everything a request was handed."""
+    return [emitted.pick for emitted in running.outbox]
+
+
+def drafter_named(name: str, backbone: Backbone) -> Drafter:
+    """Make a drafter of any kind with random weights."""
+    if name == "ngram":
+        return NgramDrafter()
+    if name == "draft-model":
+        return DraftModelDrafter(backbone, backbone)
+    kind = next(kind for kind in HEAD_KINDS if name.endswith(kind))
+    head = build_head(random_head(kind, backbone.config), backbone)
+    drafter = make_drafter("auto" if name.startswith("chain-") else "head", backbone, head, None)
+    assert drafter is not None
+    return drafter
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_drafter_leaves_the_text_alone(
+    tiny_backbone: Maker, architecture: str, name: str
+) -> None:
+    backbone = tiny_backbone(architecture)
+    drafter = drafter_named(name, backbone)
+    rng = random.Random(f"{architecture} {name}")
+    for _ in range(6):
+        case = random_case(rng, backbone.config.vocab_size)
+        engine = Engine(backbone, drafter, case.prefill_chunk)
+        assert picks_of(run(engine, [case.request])[0]) == oracle(backbone, case.request), case
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_runs_of_every_length_are_accepted_exactly(tiny_backbone: Maker, architecture: str) -> None:
+    """Guards EOS, max_tokens and refusals at every place inside an accepted run."""
+    backbone = tiny_backbone(architecture)
+    rng = random.Random(architecture)
+    num_accepted = 0
+    for _ in range(12):
+        case = random_case(rng, backbone.config.vocab_size)
+        picks = oracle(backbone, case.request)
+        truth = [*case.request.prompt_ids, *(pick.token_id for pick in picks), *range(8)]
+        spoiled = frozenset(p for p in range(len(truth)) if rng.random() < 0.3)
+        drafter = ScriptedDrafter(truth, backbone.config.vocab_size, spoiled)
+        finished = run(Engine(backbone, drafter, case.prefill_chunk), [case.request])[0]
+        assert picks_of(finished) == picks, case
+        num_accepted += finished.sequence.stats.num_accepted
+    assert num_accepted > 50, "the script is mostly true, so most of it must stand"
+
+
+@pytest.mark.parametrize("name", ["ngram", "eagle3", "chain-nextn", "meta"])
+def test_batch_mates_leave_the_text_alone(tiny_backbone: Maker, name: str) -> None:
+    backbone = tiny_backbone("llama")
+    rng = random.Random(name)
+    cases = [random_case(rng, backbone.config.vocab_size) for _ in range(7)]
+    finished = run(Engine(backbone, drafter_named(name, backbone)), [c.request for c in cases])
+    for case, running in zip(cases, finished, strict=True):
+        assert picks_of(running) == oracle(backbone, case.request), case
+
+
+def test_late_comers_and_cancelled_mates_change_nothing(tiny_backbone: Maker) -> None:
+    backbone = tiny_backbone("qwen3")
+    rng = random.Random(5)
+    cases = [random_case(rng, backbone.config.vocab_size) for _ in range(6)]
+    engine = Engine(backbone, drafter_named("chain-eagle3", backbone))
+    running = []
+    for case in cases:
+        running.append(engine.submit(case.request))
+        engine.step()
+    engine.cancel(running[0])
+    while any(one.finish_reason is None for one in running):
+        engine.step()
+    for case, one in zip(cases, running, strict=True):
+        got, expected = picks_of(one), oracle(backbone, case.request)
+        cut_short = one.finish_reason is FinishReason.CANCELLED
+        assert got == (expected[: len(got)] if cut_short else expected)
+
+
+def test_a_head_of_another_model_changes_speed_only(tiny_backbone: Maker) -> None:
+    """A head trained on something else drafts rubbish; nobody may notice but the clock."""
+    backbone = tiny_backbone("llama")
+    request = Request(tuple(range(5, 25)), stopping=StopParams(max_tokens=40), mtp=6)
+    texts = set()
+    for seed in range(4):
+        head = build_head(random_head("eagle3", backbone.config, seed), backbone)
+        drafter = make_drafter("head", backbone, head, None)
+        finished = run(Engine(backbone, drafter), [request])[0]
+        texts.add(tuple(pick.token_id for pick in picks_of(finished)))
+    assert texts == {tuple(pick.token_id for pick in oracle(backbone, request))}
+
+
+REAL_PROMPTS = (
+    "def fibonacci(n):\n    if n <= 1:\n        return n\n",
+    "List of colours: red, green, blue, red, green, blue, red,",
+)
+
+
+@pytest.mark.parametrize("name", ["ngram", "chain-eagle3", "nextn"])
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_default_model_writes_the_same_with_mtp(
+    default_llm: LLM, name: str, temperature: float
+) -> None:
+    backbone = default_llm.backbone
+    engine = Engine(backbone, drafter_named(name, backbone))
+    for seed, prompt in enumerate(REAL_PROMPTS):
+        request = Request(
+            tuple(default_llm.tokenizer.encode(prompt)),
+            SamplingParams(temperature=temperature, seed=seed, repetition_penalty=1.0 + seed / 10),
+            StopParams(max_tokens=16),
+            mtp=4,
+            eos_ids=default_llm.tokenizer.eos_ids,
+        )
+        assert picks_of(run(engine, [request])[0]) == oracle(backbone, request)
+
+
+def test_default_model_agrees_with_itself_when_all_is_accepted(default_llm: LLM) -> None:
+    backbone = default_llm.backbone
+    prompt_ids = tuple(default_llm.tokenizer.encode(REAL_PROMPTS[0]))
+    request = Request(prompt_ids, stopping=StopParams(max_tokens=20), mtp=6)
+    picks = oracle(backbone, request)
+    truth = [*prompt_ids, *(pick.token_id for pick in picks)]
+    drafter = ScriptedDrafter(truth, backbone.config.vocab_size)
+    finished = run(Engine(backbone, drafter), [request])[0]
+    assert picks_of(finished) == picks
+    assert finished.sequence.stats.acceptance_length > 5, "a perfect draft must stand"
+
+
+def test_plain_loop_yields_without_end(tiny_backbone: Maker) -> None:
+    backbone = tiny_backbone("llama")
+    sampler = Sampler(SamplingParams(), [1], backbone.config.vocab_size)
+    assert len(list(islice(generate_plain(backbone, [1], sampler), 50))) == 50

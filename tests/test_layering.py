@@ -1,0 +1,80 @@
+"""Imports point one way: every first-party import goes to the same room or to one below it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "headlong"
+
+ROOMS = (
+    ("__main__",),
+    ("cli",),
+    ("headlong",),  # the package itself: its lazy public names
+    ("bench", "train", "server"),
+    ("llm",),
+    ("generation",),
+    ("engine",),
+    ("decode",),
+    ("drafters",),
+    ("heads",),
+    ("models",),
+    ("cache",),
+    ("ops",),
+    ("text",),
+    ("weights",),
+    ("config", "provenance"),
+    ("errors", "arrays"),
+)
+"""From the front doors down; a room may import rooms to its right and itself."""
+
+LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
+
+LAZY = {"__init__.py", "cli/main.py"}
+"""The only files that may import first-party modules inside functions, for a fast start-up."""
+
+FILES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+
+
+def room_of(module: str) -> str:
+    """Return the room of a dotted first-party module name."""
+    return module.removeprefix("headlong.").split(".")[0]
+
+
+def first_party_imports(tree: ast.AST) -> list[tuple[ast.stmt, str]]:
+    """List every import of `headlong.…` below `tree` with its module name."""
+    found: list[tuple[ast.stmt, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "headlong":
+            module = node.module or ""
+            names = (
+                [f"{module}.{alias.name}" for alias in node.names]
+                if module == "headlong"
+                else [module]
+            )
+            found += [(node, name) for name in names]
+        elif isinstance(node, ast.Import):
+            found += [(node, a.name) for a in node.names if a.name.split(".")[0] == "headlong"]
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != "__init__.py"])
+def test_imports_point_downward(name: str) -> None:
+    own_room = name.split("/")[0].removesuffix(".py")
+    for node, module in first_party_imports(ast.parse((SOURCE / name).read_text())):
+        room = room_of(module)
+        is_allowed = room == own_room or LEVEL[room] > LEVEL[own_room]
+        assert is_allowed, f"{name}:{node.lineno} imports {module}, which is above {own_room}"
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name not in LAZY])
+def test_no_import_hides_in_a_function(name: str) -> None:
+    for function in ast.walk(ast.parse((SOURCE / name).read_text())):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            hidden = [module for _, module in first_party_imports(function)]
+            assert not hidden, f"{name}: {function.name} imports {hidden}"
+
+
+def test_every_room_is_placed() -> None:
+    rooms = {name.split("/")[0].removesuffix(".py") for name in FILES} - {"__init__"}
+    assert rooms <= set(LEVEL), f"give these a level: {rooms - set(LEVEL)}"

@@ -1,0 +1,159 @@
+"""The Python front door: what goes in, what comes out, what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headlong
+from headlong import LLM, HeadlongError, generate, load, stream_generate
+from headlong.errors import RequestError
+from headlong.heads.head_files import save_head
+from random_heads import random_head
+
+MESSAGES = [{"role": "user", "content": "hello"}]
+
+
+def test_public_names_are_these() -> None:
+    assert sorted(headlong.__all__) == [
+        "HeadlongError",
+        "LLM",
+        "__version__",
+        "generate",
+        "load",
+        "stream_generate",
+    ]
+    for name in headlong.__all__:
+        assert getattr(headlong, name) is not None
+
+
+def test_completion_says_all_that_was_promised(tiny_llm: LLM) -> None:
+    out = tiny_llm.generate(
+        MESSAGES, mtp="auto", max_tokens=16, temperature=0.7, seed=1, logprobs=2
+    )
+    assert isinstance(out.text, str)
+    assert len(out.token_ids) <= 16
+    assert out.finish_reason in ("stop", "length")
+    assert out.logprobs is not None
+    stats, timings = out.stats, out.timings
+    assert stats.rounds >= 1
+    assert stats.num_drafted >= stats.num_accepted >= 0
+    assert stats.acceptance_length == pytest.approx(1 + sum(stats.acceptance_at_depth))
+    assert set(stats.by_drafter) <= {"ngram"}
+    assert timings.prefill_s > 0
+    assert timings.prefill_head_s >= 0
+    assert timings.decode_s >= timings.draft_s + timings.verify_s - 1e-9
+    assert timings.tokens_per_second > 0
+    assert json.dumps(stats.to_dict() | timings.to_dict())
+
+
+def test_string_is_taken_as_it_stands(tiny_llm: LLM) -> None:
+    ids = tiny_llm.tokenizer.encode("hello")
+    assert tiny_llm.encode("hello") == tuple(ids)
+    by_text, by_ids = (tiny_llm.generate(p, max_tokens=8, seed=0) for p in ("hello", ids))
+    assert by_text.token_ids == by_ids.token_ids
+
+
+def test_messages_go_through_the_template(tiny_llm: LLM) -> None:
+    written = tiny_llm.tokenizer.decode(tiny_llm.encode(MESSAGES), skip_special=False)
+    assert written == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_drawn_seed_is_reported_and_repeats_the_text(tiny_llm: LLM) -> None:
+    first = tiny_llm.generate("hello", max_tokens=20, temperature=1.0)
+    again = tiny_llm.generate("hello", max_tokens=20, temperature=1.0, seed=first.seed)
+    assert again.token_ids == first.token_ids
+    others = {tiny_llm.generate("hello", max_tokens=20, temperature=1.0).text for _ in range(4)}
+    assert len(others) > 1, "without a seed, sampling draws a new one"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"temperature": -1}, "temperature is -1"),
+        ({"top_p": 0.0}, "top_p is 0.0"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"mtp": "fast"}, "mtp is 'fast'"),
+        ({"mtp": 0}, "mtp is 0"),
+        ({"mtp": 99}, "mtp is 99"),
+        ({"mtp": True}, "mtp is True"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": ["a"] * 17}, "17"),
+        ({"logprobs": 21}, "logprobs is 21"),
+        ({"seed": -1}, "seed is -1"),
+        ({"logit_bias": {1: 200.0}}, "logit_bias"),
+        ({"temprature": 1.0}, "Unknown option 'temprature'"),
+    ],
+)
+def test_bad_options_are_refused_with_the_value(
+    tiny_llm: LLM, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RequestError, match=words):
+        tiny_llm.generate("hello", **options)
+    assert tiny_llm.engine.num_running == 0
+
+
+@pytest.mark.parametrize("prompt", ["", [], [None], [[1, 2]]])
+def test_impossible_prompts_are_refused(tiny_llm: LLM, prompt: Any) -> None:
+    with pytest.raises(HeadlongError):
+        tiny_llm.generate(prompt)
+
+
+def test_mlx_style_functions_give_the_same(tiny_model_path: Path) -> None:
+    model, tokenizer = load(tiny_model_path, backend="numpy")
+    text = generate(model, tokenizer, "hello", max_tokens=12, temperature=0.7, seed=5)
+    chunks = stream_generate(model, tokenizer, "hello", max_tokens=12, temperature=0.7, seed=5)
+    assert "".join(chunk.text for chunk in chunks) == text
+
+
+@pytest.mark.parametrize("drafter", ["auto", "ngram", "none"])
+def test_drafters_without_a_head_load(tiny_model_path: Path, drafter: Any) -> None:
+    llm = LLM.load(tiny_model_path, drafter=drafter, backend="numpy")
+    assert llm.head is None
+    assert llm.generate("hello", max_tokens=4).text
+
+
+def test_given_head_is_used(tiny_llm: LLM, tiny_model_path: Path, tmp_path: Path) -> None:
+    save_head(tmp_path / "head", random_head("eagle3", tiny_llm.backbone.config))
+    llm = LLM.load(tiny_model_path, head=tmp_path / "head", backend="numpy")
+    assert llm.head is not None
+    assert llm.head.kind == "eagle3"
+    out = llm.generate("hello", mtp=3, max_tokens=12)
+    assert out.stats.by_drafter["head"].num_drafted > 0
+    assert out.timings.prefill_head_s > 0
+    assert out.token_ids == tiny_llm.generate("hello", mtp="off", max_tokens=12).token_ids
+
+
+def test_second_model_drafts_for_the_first(tiny_model_path: Path) -> None:
+    llm = LLM.load(
+        tiny_model_path, drafter="draft-model", draft_model=tiny_model_path, backend="numpy"
+    )
+    out = llm.generate("hello", mtp=3, max_tokens=13)
+    assert out.stats.acceptance_rate == 1.0, "a model agrees with itself"
+    assert set(out.stats.by_drafter) == {"draft-model"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"drafter": "head"}, "without a head"),
+        ({"drafter": "draft-model"}, "no draft model"),
+        ({"drafter": "magic"}, "drafter is 'magic'"),
+        ({"backend": "abacus"}, "abacus"),
+        ({"haed": "x"}, "Unknown option 'haed'"),
+        ({"head": "no/such/folder"}, "no/such/folder"),
+    ],
+)
+def test_bad_set_ups_are_refused(
+    tiny_model_path: Path, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(HeadlongError, match=words):
+        LLM.load(tiny_model_path, **options)
+
+
+def test_default_model_answers(default_llm: LLM) -> None:
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    out = default_llm.generate(messages, max_tokens=12)
+    assert "Paris" in out.text
+    assert default_llm.report.left_over == ()

@@ -30,7 +30,7 @@ ROOMS = (
 
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
-LAZY = {"__init__.py", "cli/main.py"}
+LAZY = {"__init__.py", "cli/main.py", "weights/sources.py"}
 """The only files that may import first-party modules inside functions, for a fast start-up."""
 
 FILES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))

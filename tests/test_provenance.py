@@ -68,6 +68,16 @@ def test_installed_package_claims_no_commit(
     assert read_provenance().commit is None
 
 
+def test_unpacked_archive_claims_no_commit(tmp_path: Path) -> None:
+    """Source without its own .git, laid down inside another checkout, is not that checkout's."""
+    _make_checkout(tmp_path / "theirs")
+    unpacked = tmp_path / "theirs" / "headlong-0.1.0"
+    source = unpacked / "src" / "headlong" / "provenance.py"
+    source.parent.mkdir(parents=True)
+    (unpacked / "pyproject.toml").write_text("")
+    assert find_checkout(source) is None
+
+
 def test_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "PACKAGES", ("no-such-package",))
     assert read_provenance().versions == {"no-such-package": "not installed"}

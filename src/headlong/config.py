@@ -20,6 +20,10 @@ MtpMode: TypeAlias = Literal["auto", "off"] | int
 """How a request drafts: measured gain decides, never, or always K tokens."""
 
 
+DrafterName: TypeAlias = Literal["auto", "head", "ngram", "draft-model", "none"]
+"""How drafts are made; "auto" chains n-grams with the head, or takes n-grams alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the next token is picked from the backbone's logits."""

@@ -47,6 +47,8 @@ class Completion:
     num_prompt_tokens: int
     seed: int
     """The seed that was used, given or drawn: the same one gives the same text again."""
+    off_reason: str | None
+    """Why drafting ended before the answer did, when a drafter failed; the text is unharmed."""
     stats: DecodeStats
     timings: Timings
 
@@ -110,6 +112,7 @@ class Generation(Iterator[Chunk]):
             logprobs=tuple(self._logprobs) if wanted_logprobs else None,
             num_prompt_tokens=len(self._running.request.prompt_ids),
             seed=self._running.request.sampling.seed,
+            off_reason=self._running.sequence.off_reason,
             stats=self.stats,
             timings=self.timings,
         )

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
-from headlong.config import MtpMode, SamplingParams, StopParams, check_mtp
-from headlong.drafters.choose import DrafterName, make_drafter
+from headlong.config import DrafterName, MtpMode, SamplingParams, StopParams, check_mtp
+from headlong.drafters.choose import make_drafter
 from headlong.engine.engine import Engine
 from headlong.engine.request import Request
 from headlong.errors import HeadError, RequestError
@@ -66,7 +66,7 @@ class LoadOptions(TypedDict, total=False):
     progress: Progress | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LLM:
     """A loaded model, ready to generate."""
 
@@ -79,6 +79,11 @@ class LLM:
     notes: tuple[str, ...]
     """Whole sentences about what loading found and the user should know."""
     engine: Engine
+
+    def __repr__(self) -> str:
+        drafter = self.engine.drafter.name if self.engine.drafter is not None else "none"
+        backend = self.backbone.ops.name
+        return f"LLM({self.model_path.name}, drafter={drafter}, backend={backend})"
 
     @classmethod
     def load(cls, model: str | Path | None = None, **options: Unpack[LoadOptions]) -> "LLM":

@@ -4,7 +4,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from headlong.cli.answer_view import AnswerView, can_colour, describe_completion, summarise
+from headlong.cli.answer_view import (
+    AnswerView,
+    can_colour,
+    describe_completion,
+    print_summary,
+    summarise,
+)
 from headlong.decode.stats import DecodeStats, Timings
 from headlong.engine.request import FinishReason
 from headlong.generation import Chunk, Completion
@@ -38,7 +44,17 @@ def completion() -> Completion:
     stats.observe_round(["ngram", "ngram", "head"], 1)
     stats.observe_round([], 0)
     timings = Timings(prefill_s=0.25, prefill_head_s=0.004, decode_s=0.5, num_tokens=6)
-    return Completion("hello", (1,) * 7, FinishReason.STOP, None, 31, 42, stats, timings)
+    return Completion(
+        text="hello",
+        token_ids=(1,) * 7,
+        finish_reason=FinishReason.STOP,
+        logprobs=None,
+        num_prompt_tokens=31,
+        seed=42,
+        off_reason=None,
+        stats=stats,
+        timings=timings,
+    )
 
 
 def test_each_drafter_has_its_own_colour() -> None:
@@ -87,6 +103,14 @@ def test_summary_tells_how_an_answer_was_cut() -> None:
     assert summarise(cut).plain.startswith("7 tokens (cut by the limit) · ")
     stopped = replace(completion(), finish_reason=FinishReason.CANCELLED)
     assert summarise(stopped).plain.startswith("7 tokens (stopped) · ")
+
+
+def test_broken_drafter_is_told() -> None:
+    console = terminal(has_colours=False)
+    print_summary(completion(), console)
+    assert "Drafting stopped" not in written(console)
+    print_summary(replace(completion(), off_reason="The head wrote NaN."), console)
+    assert "the text is unharmed: The head wrote NaN." in written(console)
 
 
 def test_unasked_logprobs_are_left_out() -> None:

@@ -37,7 +37,7 @@ def test_default_model_says_the_same_twice(
 def test_table_and_conditions_close_the_demo(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["demo", "-m", model, "--max-tokens", "10"]) == 0
+    assert main(["demo", "-m", model, "--max-tokens", "10", "--backend", "numpy"]) == 0
     shown = capsys.readouterr().out
     for text in ("code: plain", "code: with MTP", "chat: plain", "chat: with MTP"):
         assert text in shown
@@ -45,7 +45,9 @@ def test_table_and_conditions_close_the_demo(
     assert [row[0] for row in rows] == ["code,", "chat,"]
     assert all("yes" in row for row in rows)
     assert "Acceptance length: mean tokens a round emits" in shown
-    assert "tiny.gguf · drafter ngram · backend numpy" in shown
+    assert "tiny.gguf · drafter ngram · backend numpy (numpy was asked for)" in " ".join(
+        shown.split()
+    )
 
 
 def test_table_fits_a_narrow_terminal(

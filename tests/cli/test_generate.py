@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from headlong.cli.main import main
-from headlong.cli.model_arguments import DRAFTERS
 from headlong.config import SamplingParams
-from headlong.drafters.choose import DrafterName
 from headlong.llm import LLM
 from talking_model import STUTTER, write_talking_model
 
@@ -41,7 +39,6 @@ def test_default_model_answers_and_sums_up(
     shown = capsys.readouterr()
     messages = [{"role": "user", "content": prompt}]
     assert shown.out == default_llm.generate(messages, max_tokens=8, seed=7).text + "\n"
-    assert "Paris" in shown.out
     for fact in ("8 tokens", "tokens/s", "acceptance length", "prompt 37 in", "seed 7"):
         assert fact in shown.err
 
@@ -207,7 +204,3 @@ def test_help_shows_every_field_with_its_docstring(capsys: pytest.CaptureFixture
     assert "tokens that together reach this probability" in shown
     assert f"(default: {SamplingParams().top_p:g})" in shown
     assert "examples:" in shown
-
-
-def test_drafter_choices_are_those_that_exist() -> None:
-    assert set(DRAFTERS) == set(DrafterName.__args__)  # type: ignore[attr-defined]  # of a Literal

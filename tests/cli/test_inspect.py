@@ -34,7 +34,7 @@ def test_default_model_is_described_when_none_is_named(
     default_model_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The real thing, in full; its numbers are known from its publisher and by counting."""
-    assert main(["inspect"]) == 0
+    assert main(["inspect", "--backend", "numpy"]) == 0
     shown = capsys.readouterr().out
     assert default_model_path.name in shown
     for fact in (
@@ -68,13 +68,13 @@ def test_weights_are_not_unpacked(
         return to_float32(tensor)
 
     monkeypatch.setattr(StoredTensor, "to_float32", count)
-    assert inspect(capsys, str(default_model_path))["can_run"]
+    assert inspect(capsys, str(default_model_path), "--backend", "numpy")["can_run"]
     assert sum(unpacked) < 1_000_000
 
 
 def test_memory_is_what_loading_takes(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = inspect(capsys, str(model))
-    backbone = LLM.load(model).backbone
+    told = inspect(capsys, str(model), "--backend", "numpy")
+    backbone = LLM.load(model, backend="numpy").backbone
     blocks = [
         linear.weight.values.nbytes
         for layer in backbone.layers

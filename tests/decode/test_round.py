@@ -10,7 +10,8 @@ from headlong.decode.prefill import prefill
 from headlong.decode.round import run_round
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import Drafter
+from headlong.drafters.drafter import Draft, DraftAsk, Drafter
+from headlong.errors import HeadError
 from headlong.models.transformer import Backbone
 
 PROMPT = list(range(10, 22))
@@ -89,3 +90,18 @@ def test_sequences_with_and_without_draft_share_a_pass(
     assert [len(result.draft.token_ids) for result in results] == [3, 0, 0]
     for sequence in batch:
         assert sequence.token_ids == truth[: len(sequence.token_ids)]
+
+
+def test_broken_drafter_costs_speed_not_the_answer(
+    backbone: Backbone, truth: Sequence[int]
+) -> None:
+    class Broken(ScriptedDrafter):
+        def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+            raise HeadError("The drafter produced NaN.", "Use another head.")
+
+    drafter = Broken(truth, backbone.config.vocab_size)
+    sequence = begin(backbone, drafter)
+    for _ in range(3):
+        run_round([sequence], [4], backbone, drafter)
+    assert sequence.token_ids == truth[: len(PROMPT) + 4]
+    assert sequence.off_reason == "The drafter produced NaN. Use another head."

@@ -15,7 +15,8 @@ from huggingface_hub.hf_api import RepoSibling
 from fake_hub import COMMIT, FakeHub
 from headlong.errors import CheckpointError, DiskFullError, OfflineError, SourceError
 from headlong.weights import hub as hub_module
-from headlong.weights.hub import HubName, parse_hub_name, pull_hub_model
+from headlong.weights.hub import pull_hub_model
+from headlong.weights.hub_name import HubName, parse_hub_name
 from headlong.weights.progress import LogProgress
 from headlong.weights.store import StoredFile
 

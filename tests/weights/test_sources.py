@@ -11,7 +11,7 @@ from fake_hub import FakeHub
 from headlong.errors import OfflineError, SourceError
 from headlong.weights import catalog, sources
 from headlong.weights.catalog import CATALOG, CatalogEntry
-from headlong.weights.hub import HubName
+from headlong.weights.hub_name import HubName
 from headlong.weights.progress import LogProgress
 from headlong.weights.pypi import WheelFile, WheelPart
 from headlong.weights.sources import find_source, pull_model, resolve_model

@@ -72,6 +72,14 @@ def stream_answer(generation: "Generation", console: Console) -> "Completion":
     return generation.complete()
 
 
+def print_summary(completion: "Completion", console: Console) -> None:
+    """Print the line after an answer, and why drafting gave up if it did."""
+    console.print(summarise(completion), style="dim", soft_wrap=True)
+    if completion.off_reason is not None:
+        note = f"Drafting stopped on the way, the text is unharmed: {completion.off_reason}"
+        console.print(note, style="yellow", soft_wrap=True)
+
+
 def summarise(completion: "Completion") -> Text:
     """Say in one line what an answer took."""
     stats, timings = completion.stats, completion.timings
@@ -107,6 +115,7 @@ def describe_completion(completion: "Completion") -> dict[str, Any]:
         "finish_reason": str(completion.finish_reason),
         "seed": completion.seed,
         "num_prompt_tokens": completion.num_prompt_tokens,
+        "off_reason": completion.off_reason,
         "stats": completion.stats.to_dict(),
         "timings": completion.timings.to_dict(),
     }

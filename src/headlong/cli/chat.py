@@ -180,5 +180,6 @@ def _parse_temperature(text: str) -> float:
 
 
 def _welcome(console: "Console", setup: dict[str, str]) -> None:
-    facts = f"  drafter {setup['drafter']} · backend {setup['backend']} · /help lists the commands"
+    facts = f"  drafter {setup['drafter']} · backend {setup['backend']} ({setup['backend_note']})"
     console.print(Text.assemble((setup["model"], "bold"), (facts, "dim")), soft_wrap=True)
+    console.print("Say something, or /help. Ctrl-C stops an answer, Ctrl-D leaves.", style="dim")

@@ -15,8 +15,8 @@ from rich.text import Text
 from headlong.cli.answer_view import (
     describe_completion,
     drafter_label,
+    print_summary,
     stream_answer,
-    summarise,
 )
 from headlong.cli.output import print_error
 from headlong.decode.stats import DecodeStats, Timings
@@ -56,7 +56,7 @@ class Conversation:
             print_error(_overflow(len(prompt_ids), context))
             return
         completion = self._stream(prompt_ids)
-        self._console.print(summarise(completion), style="dim", soft_wrap=True)
+        print_summary(completion, self._console)
         self._book(message, completion)
         if not completion.text:
             self._note("Nothing was said, so your message is not kept either.")

@@ -19,8 +19,8 @@ from headlong.cli.answer_view import (
     can_colour,
     describe_completion,
     drafter_label,
+    print_summary,
     stream_answer,
-    summarise,
 )
 from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
 from headlong.cli.output import add_json_argument, make_console, write_json
@@ -185,7 +185,7 @@ def _answer(
         seed=args.seed,
     )
     completion = stream_answer(generation, console)
-    console.print(summarise(completion), style="dim", soft_wrap=True)
+    print_summary(completion, console)
     return completion
 
 
@@ -227,7 +227,8 @@ def _print_conditions(
         labels = Text(", ").join([drafter_label(name) for name in names])
         legend = Text.assemble(legend, " Coloured tokens were drafted: ", labels, ".")
     console.print(legend)
-    facts = f"{setup['model']} · drafter {setup['drafter']} · backend {setup['backend']}"
+    backend = f"{setup['backend']} ({setup['backend_note']})"
+    facts = f"{setup['model']} · drafter {setup['drafter']} · backend {backend}"
     console.print(f"{facts} · {conditions.summary}", style="dim")
 
 

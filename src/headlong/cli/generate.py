@@ -8,7 +8,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from headlong.cli.answer_view import describe_completion, stream_answer, summarise
+from headlong.cli.answer_view import describe_completion, print_summary, stream_answer
 from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
 from headlong.cli.output import add_json_argument, make_console, write_json
 from headlong.cli.sampling_arguments import (
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     prompt = _read_prompt(args)
     llm = load_llm(args)
     completion = stream_answer(llm.stream(prompt, **options), make_console(stderr=args.json))
-    make_console(stderr=True).print(summarise(completion), style="dim", soft_wrap=True)
+    print_summary(completion, make_console(stderr=True))
     if args.json:
         write_json({**describe_setup(llm), "mtp": args.mtp, **describe_completion(completion)})
     return 0

@@ -93,11 +93,14 @@ def _describe(model: ModelDescription) -> Iterator[tuple[str, RenderableType]]:
     yield "parameters", f"{_millions(model.num_parameters)} in the backbone"
     if config is not None:
         yield "sizes", f"hidden {config.hidden_size:,} · MLP {config.intermediate_size:,}"
-        heads = f"{config.num_heads} heads share {config.num_kv_heads} key/value heads"
+        sharing = "1 key/value head"
+        if config.num_kv_heads > 1:
+            sharing = f"{config.num_kv_heads} key/value heads"
         window = ""
         if config.sliding_window and config.local_layers:
             window = f" · {len(config.local_layers)} layers look back {config.sliding_window:,}"
-        yield "attention", f"{heads} of size {config.head_dim}{window}"
+        heads = f"{config.num_heads} heads share {sharing} of size {config.head_dim}"
+        yield "attention", f"{heads}{window}"
         yield "context", f"{config.context_length:,} tokens"
     if text.problem:
         yield "tokenizer", Text(text.problem, style="red")
@@ -155,7 +158,8 @@ def _memory(model: ModelDescription) -> Iterator[tuple[str, RenderableType]]:
         for head in model.heads
         if not head.problem
     ]
-    yield f"memory ({model.backend})", "\n".join(parts)
+    yield "memory", "\n".join(parts)
+    yield "backend", f"{model.backend} ({model.backend_note})"
 
 
 def _type_table(model: ModelDescription) -> Table:

@@ -6,16 +6,15 @@ Out: a loaded `LLM`; a model that is not here yet comes with a progress bar.
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import headlong
+from headlong.cli.output import make_console
 from headlong.cli.progress_bar import ProgressBar
+from headlong.config import DrafterName
 
 if TYPE_CHECKING:
     from headlong.llm import LLM
-
-DRAFTERS = ("auto", "head", "ngram", "draft-model", "none")
-"""The same names as `drafters.choose.DrafterName`, whose room is too heavy to load for --help."""
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +35,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--drafter",
-        choices=DRAFTERS,
+        choices=get_args(DrafterName),
         default="auto",
         help="who drafts: auto chains n-grams with the head, or takes n-grams where there is no "
         "head (default: auto)",
@@ -58,9 +57,9 @@ def add_backend_argument(group: argparse._ActionsContainer) -> None:
 
 
 def load_llm(args: argparse.Namespace) -> "LLM":
-    """Load what the model options name."""
+    """Load what the model options name; what the user should know of it goes to standard error."""
     with ProgressBar() as progress:
-        return headlong.LLM.load(
+        llm = headlong.LLM.load(
             args.model,
             head=args.head,
             drafter=args.drafter,
@@ -68,6 +67,9 @@ def load_llm(args: argparse.Namespace) -> "LLM":
             backend=args.backend,
             progress=progress,
         )
+    for note in llm.notes:
+        make_console(stderr=True).print(f"note: {note}", style="yellow", soft_wrap=True)
+    return llm
 
 
 def describe_setup(llm: "LLM") -> dict[str, str]:
@@ -77,4 +79,5 @@ def describe_setup(llm: "LLM") -> dict[str, str]:
         "model": llm.model_path.name,
         "drafter": "none" if drafter is None else drafter.name,
         "backend": llm.backbone.ops.name,
+        "backend_note": llm.backbone.ops.note,
     }

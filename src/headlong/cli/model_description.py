@@ -84,6 +84,7 @@ class ModelDescription:
     left_over: tuple[str, ...]
     """Tensors that neither backbone nor head reads."""
     backend: str
+    backend_note: str
     weights_bytes: int | None
     """Memory of the backbone's matrices; None when it cannot be built."""
     kv_bytes_per_token: int | None
@@ -111,9 +112,9 @@ class _WeighingOps:
         self.name = ops.name
         self.num_bytes = 0
 
-    def matrix(self, tensor: StoredTensor) -> StoredTensor:
+    def matrix(self, tensor: StoredTensor, quant: str | None = None) -> StoredTensor:
         """Count what the backend would take and hand the tensor on as it is."""
-        self.num_bytes += self._ops.matrix_bytes(tensor)
+        self.num_bytes += self._ops.matrix_bytes(tensor, quant)
         return tensor
 
     def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
@@ -148,6 +149,7 @@ def describe_model(path: Path, ops: Ops, head_path: Path | None = None) -> Model
         head_tensors=report.head_tensors,
         left_over=tuple(sorted({*report.left_over} - {*report.head_tensors})),
         backend=ops.name,
+        backend_note=ops.note,
         weights_bytes=weights_bytes,
         kv_bytes_per_token=None if backbone is None else _kv_bytes_per_token(backbone),
         problem=problem,

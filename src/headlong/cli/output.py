@@ -37,9 +37,9 @@ def write_json(document: dict[str, Any]) -> None:
 def print_error(error: HeadlongError) -> None:
     """Print what is wrong and what to do about it on standard error."""
     console = make_console(stderr=True)
-    console.print(Text("error: ", style="bold red") + Text(error.problem), soft_wrap=True)
+    console.print(Text.assemble(("error: ", "bold red"), error.problem), soft_wrap=True)
     if error.remedy:
-        console.print(Text("  → ", style="bold green") + Text(error.remedy), soft_wrap=True)
+        console.print(Text.assemble(("  → ", "bold green"), error.remedy), soft_wrap=True)
 
 
 def format_bytes(num_bytes: int) -> str:

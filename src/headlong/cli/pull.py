@@ -88,7 +88,7 @@ def _print_summary(result: PullResult, *, verified: bool, to_stderr: bool) -> No
         facts.append("already here" + (", every byte checked" if verified else ""))
     else:
         facts.append(f"pulled in {result.elapsed_s:.1f} s")
-    console.print(Text(model.name, style="bold") + Text("  " + " · ".join(facts)), soft_wrap=True)
+    console.print(Text.assemble((model.name, "bold"), "  " + " · ".join(facts)), soft_wrap=True)
     if model.uploader == THIRD_PARTY:
         note = "Uploaded by a third party; its content is the one Headlong has pinned."
         console.print(note, style="yellow", soft_wrap=True)

@@ -11,7 +11,6 @@ import ast
 import inspect
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
-from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from headlong import config
@@ -44,8 +43,9 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     """Add one option for every field of `SamplingParams` and `StopParams`."""
     for params, title in ((StopParams, "when to stop"), (SamplingParams, "sampling")):
         group = parser.add_argument_group(title)
+        help_texts = read_field_help(params)
         for field in fields(params):
-            _add_field(group, field, read_field_help(params)[field.name])
+            _add_field(group, field, help_texts[field.name])
 
 
 def add_mtp_argument(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +88,6 @@ def check_options(options: Mapping[str, Any]) -> None:
         params(**{name: value for name, value in options.items() if name in known})
 
 
-@cache
 def read_field_help(params: type) -> dict[str, str]:
     """Return the docstring under each field of a dataclass of `headlong.config`."""
     tree = ast.parse(inspect.getsource(config))

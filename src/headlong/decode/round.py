@@ -15,6 +15,7 @@ from headlong.decode.accept import accept
 from headlong.decode.outcome import Verdict
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Draft, DraftAsk, Drafter, Settled
+from headlong.errors import HeadError
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 
@@ -73,8 +74,12 @@ def _draft(
         DraftAsk(batch[i].draft_state, batch[i].token_ids, num_draft_tokens[i], batch[i].sampler)
         for i in asking
     ]
-    for i, draft in zip(asking, drafter.draft(asks), strict=True):
-        drafts[i] = draft
+    try:
+        for i, draft in zip(asking, drafter.draft(asks), strict=True):
+            drafts[i] = draft
+    except HeadError as error:  # a broken drafter costs speed, never the answer
+        for i in asking:
+            batch[i].draft_state, batch[i].off_reason = None, str(error)
     return drafts
 
 

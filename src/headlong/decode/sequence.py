@@ -22,5 +22,7 @@ class DecodingSequence:
     sampler: Sampler
     draft_state: DraftState | None
     """The drafter's memory; None when this sequence never drafts."""
+    off_reason: str | None = None
+    """Why drafting ended before the sequence did, when a drafter failed."""
     stats: DecodeStats = field(default_factory=DecodeStats)
     timings: Timings = field(default_factory=Timings)

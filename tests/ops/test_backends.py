@@ -1,0 +1,41 @@
+"""Choosing a backend, and what is said when the fast one is not there."""
+
+import pytest
+
+from headlong.errors import BackendError
+from headlong.ops import backends
+from headlong.ops.backends import make_ops
+
+
+def test_auto_takes_the_native_backend() -> None:
+    ops = make_ops("auto", threads=1)
+    assert ops.name == "native"
+    assert "1 threads" in ops.note
+
+
+def test_without_kernels_auto_says_why_and_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "NATIVE_PROBLEM", "No module named '_native'")
+    ops = make_ops("auto")
+    assert ops.name == "numpy"
+    assert "No module named '_native'" in ops.note
+    assert "pip install" in ops.note
+    with pytest.raises(BackendError, match="not built"):
+        make_ops("native")
+
+
+def test_unknown_backends_are_refused_by_name() -> None:
+    with pytest.raises(BackendError, match="abacus"):
+        make_ops("abacus")
+
+
+def test_the_environment_forces_an_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADLONG_ISA", "portable")
+    assert make_ops("native").note.startswith("portable")
+    monkeypatch.setenv("HEADLONG_ISA", "abacus")
+    with pytest.raises(BackendError, match="abacus"):
+        make_ops("native")
+
+
+def test_the_environment_sets_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADLONG_THREADS", "3")
+    assert "3 threads" in make_ops("native").note

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check format clean
+.PHONY: setup demo test check format docs clean
 
 setup: $(STAMP)
 
@@ -33,6 +33,9 @@ check: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup
+	$(BIN)/python tools/make_reference.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -7,12 +7,12 @@ BIN := $(VENV)/bin
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check format docs clean
+.PHONY: setup demo test check sanitize format docs clean
 
 setup: $(STAMP)
 
 # Re-installed when the dependencies or the compiled part change; Python files are used in place.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml CMakeLists.txt $(wildcard csrc/*)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev --editable .
@@ -29,6 +29,10 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(PYTEST) -q tests/test_layering.py tests/test_budgets.py
+
+# The kernel tests under the address, undefined-behaviour and thread sanitisers.
+sanitize: setup
+	tools/sanitize.sh $(BIN)/python
 
 format: setup
 	$(BIN)/ruff check --fix .

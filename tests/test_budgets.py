@@ -17,7 +17,7 @@ FILES = sorted(
     path.relative_to(ROOT).as_posix()
     for folder in ("src", "tests", "csrc", "bench", "examples")
     for path in (ROOT / folder).rglob("*")
-    if path.suffix in {".py", ".cpp", ".h"}
+    if path.suffix in {".py", ".cpp", ".hpp"}
 )
 PYTHON_FILES = [name for name in FILES if name.endswith(".py")]
 

@@ -20,6 +20,12 @@ MtpMode: TypeAlias = Literal["auto", "off"] | int
 """How a request drafts: measured gain decides, never, or always K tokens."""
 
 
+QuantName: TypeAlias = Literal["q4", "q8", "f16", "bf16", "f32"]
+"""A format weights can be packed in: 4- or 8-bit groups of 32, or floats."""
+
+DEFAULT_HEAD_QUANT: QuantName = "q8"
+"""A head is read anew for every draft token, so half its bytes are nearly half its time."""
+
 DrafterName: TypeAlias = Literal["auto", "head", "ngram", "draft-model", "none"]
 """How drafts are made; "auto" chains n-grams with the head, or takes n-grams alone."""
 

@@ -13,7 +13,15 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
-from headlong.config import DrafterName, MtpMode, SamplingParams, StopParams, check_mtp
+from headlong.config import (
+    DEFAULT_HEAD_QUANT,
+    DrafterName,
+    MtpMode,
+    QuantName,
+    SamplingParams,
+    StopParams,
+    check_mtp,
+)
 from headlong.drafters.choose import make_drafter
 from headlong.engine.engine import Engine
 from headlong.engine.request import Request
@@ -21,6 +29,7 @@ from headlong.errors import HeadError, RequestError
 from headlong.generation import Chunk, Completion, Generation
 from headlong.heads.head import Head
 from headlong.heads.head_files import find_native_head, load_head
+from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
@@ -60,6 +69,8 @@ class LoadOptions(TypedDict, total=False):
     """How a model is set up."""
 
     head: str | Path | None
+    quant: QuantName | None
+    head_quant: QuantName | None
     drafter: DrafterName
     draft_model: str | Path | None
     backend: str
@@ -91,7 +102,9 @@ class LLM:
 
         Args:
             model: A GGUF file, a Hugging Face folder, a catalogue name, or a hub id.
-            options: `head` – folder of a head (else the model's own, if it has one);
+            options: `head` – folder of a head (else the model's own one, or one we ship for it);
+                `quant`, `head_quant` – format to pack the model and the head in: "q4", "q8",
+                "f16", "bf16", "f32", or None for as stored (the head's default is "q8");
                 `drafter` – "auto", "head", "ngram", "draft-model" or "none";
                 `draft_model` – a second model for drafter="draft-model";
                 `backend` – "auto" or a backend's name; `progress` – who hears of downloads.
@@ -101,7 +114,7 @@ class LLM:
         progress = options.get("progress")
         path = resolve_model(None if model is None else str(model), progress=progress)
         checkpoint = open_checkpoint(path)
-        loaded = load_backbone(checkpoint, ops)
+        loaded = load_backbone(checkpoint, ops, options.get("quant"))
         found = _find_head(checkpoint, loaded.backbone, options)
         draft_model = options.get("draft_model")
         second = None if draft_model is None else _load_second(str(draft_model), ops, progress)
@@ -194,24 +207,32 @@ class _FoundHead:
     """The head a model was given or came with, and what there is to say about it."""
 
     head: Head | None
-    notes: tuple[str, ...] = ()
+    problem: str | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Whole sentences for the user."""
+        if self.problem is not None:
+            return (self.problem,)
+        return self.head.report.notes if self.head is not None else ()
 
 
 def _find_head(checkpoint: Checkpoint, backbone: Backbone, options: LoadOptions) -> _FoundHead:
     """Load the head that was named, else the model's own one if the drafter would use it."""
     head_path, drafter = options.get("head"), options.get("drafter", "auto")
+    quant = options.get("head_quant", DEFAULT_HEAD_QUANT)
     if head_path is not None:
-        head: Head | None = load_head(Path(head_path), backbone)
-    elif drafter not in ("auto", "head"):
-        head = None
-    else:
-        try:
-            head = find_native_head(checkpoint, backbone)
-        except HeadError as error:
-            if drafter == "head":
-                raise
-            return _FoundHead(None, (f"The model's own head is not used: {error}",))
-    return _FoundHead(head, head.report.notes if head is not None else ())
+        return _FoundHead(load_head(Path(head_path), backbone, quant))
+    if drafter not in ("auto", "head"):
+        return _FoundHead(None)
+    try:
+        head = find_native_head(checkpoint, backbone, quant)
+    except HeadError as error:
+        if drafter == "head":
+            raise
+        return _FoundHead(None, f"The model's own head is not used: {error}")
+    shipped = find_shipped_head(backbone) if head is None else None
+    return _FoundHead(head if shipped is None else load_head(shipped, backbone, quant))
 
 
 def _load_second(name: str, ops: Ops, progress: Progress | None) -> Backbone:

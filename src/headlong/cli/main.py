@@ -23,6 +23,9 @@ VERBS = {
     "pull": "bring a model to this machine",
     "models": "list known models and those that are here",
     "demo": "answer two prompts, plain and with MTP, and compare",
+    "bench": "measure what passes cost on this machine",
+    "train": "make a head for a model",
+    "eval-head": "measure how much of a head's drafts stands",
 }
 
 EXIT_REFUSED = 1
@@ -87,7 +90,7 @@ def _run_verb(arguments: list[str]) -> int:
         near = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"verbs are {', '.join(VERBS)}"
         parser.error(f"there is no verb {verb!r}; {hint}")
-    module = importlib.import_module(f"headlong.cli.{verb}")
+    module = importlib.import_module(f"headlong.cli.{verb.replace('-', '_')}")
     verb_parser = argparse.ArgumentParser(
         prog=f"headlong {verb}",
         description=f"{VERBS[verb][0].upper()}{VERBS[verb][1:]}.",

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, get_args
 import headlong
 from headlong.cli.output import make_console
 from headlong.cli.progress_bar import ProgressBar
-from headlong.config import DrafterName
+from headlong.config import DEFAULT_HEAD_QUANT, DrafterName, QuantName
 
 if TYPE_CHECKING:
     from headlong.llm import LLM
+
+AS_STORED = "stored"
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +33,19 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         "--head",
         type=Path,
         metavar="DIR",
-        help="folder of a trained head (default: the one inside the model, if it has one)",
+        help="folder of a trained head (default: the one inside the model, or one that comes with "
+        "Headlong for it)",
+    )
+    group.add_argument(
+        "--quant",
+        choices=get_args(QuantName),
+        help="pack the model's weights in another format than the file's",
+    )
+    group.add_argument(
+        "--head-quant",
+        choices=(*get_args(QuantName), AS_STORED),
+        default=DEFAULT_HEAD_QUANT,
+        help="pack the head's weights in this format (default: %(default)s)",
     )
     group.add_argument(
         "--drafter",
@@ -63,6 +77,8 @@ def load_llm(args: argparse.Namespace) -> "LLM":
             args.model,
             head=args.head,
             drafter=args.drafter,
+            quant=args.quant,
+            head_quant=None if args.head_quant == AS_STORED else args.head_quant,
             draft_model=args.draft_model,
             backend=args.backend,
             progress=progress,

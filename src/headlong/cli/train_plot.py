@@ -10,9 +10,9 @@ import matplotlib
 
 matplotlib.use("agg")  # files only: there may be no screen
 
-import matplotlib.pyplot as plt  # noqa: E402  (the backend must be chosen first)
+import matplotlib.pyplot as plt
 
-from headlong.train.progress import read_log  # noqa: E402
+from headlong.train.progress import read_log
 
 
 def draw_training(log: Path, folder: Path) -> Path:

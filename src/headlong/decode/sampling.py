@@ -24,6 +24,7 @@ from headlong.decode.penalties import Penalties
 from headlong.decode.race import Field, race
 from headlong.drafters.drafter import Guess
 from headlong.errors import CheckpointError, HeadError
+from headlong.ops import picking
 
 __all__ = ["Pick", "Sampler", "TokenLogprob", "TopLogprob"]
 
@@ -117,7 +118,7 @@ class Sampler:
         temperature = self._params.temperature or 1.0
         survivors = logits if choice.survivors is None else logits[choice.survivors]
         chosen = logits[choice.column : choice.column + 1]
-        total = relative_probs(survivors, best, temperature).sum()
+        total = _total_prob(survivors, best, temperature)
         return float(relative_probs(chosen, best, temperature)[0] / total)
 
 
@@ -127,6 +128,17 @@ class _Choice:
 
     column: int
     survivors: IntArray | None
+
+
+def _total_prob(logits: FloatArray, best: float, temperature: float) -> float:
+    """Return the probability of all tokens as a multiple of the best one's.
+
+    Only a drafter's confidence rests on it, so six digits are enough and a kernel may do it; near
+    temperature 0 its float32 would not reach.
+    """
+    if picking.HAS_KERNELS and temperature >= 1e-3:
+        return picking.sum_relative(logits, best, temperature)
+    return float(relative_probs(logits, best, temperature).sum())
 
 
 def _describe(logits: FloatArray) -> str:

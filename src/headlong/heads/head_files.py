@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from gguf import GGMLQuantizationType
 
 from headlong.arrays import IntArray
+from headlong.config import QuantName
 from headlong.errors import CheckpointError, HeadError
 from headlong.heads.eagle3 import LAYER, build_eagle3
 from headlong.heads.head import Head
@@ -50,9 +52,9 @@ _MEDUSA_NAME = re.compile(
 )
 
 
-def load_head(path: Path, backbone: Backbone) -> Head:
+def load_head(path: Path, backbone: Backbone, quant: QuantName | None = None) -> Head:
     """Load a head folder and check it against the backbone it shall draft for."""
-    return build_head(read_head_weights(path), backbone)
+    return build_head(replace(read_head_weights(path), quant=quant), backbone)
 
 
 def read_head_weights(path: Path) -> HeadWeights:
@@ -82,7 +84,9 @@ def build_head(weights: HeadWeights, backbone: Backbone) -> Head:
         return builders[weights.kind](weights, backbone)
 
 
-def find_native_head(checkpoint: Checkpoint, backbone: Backbone) -> Head | None:
+def find_native_head(
+    checkpoint: Checkpoint, backbone: Backbone, quant: QuantName | None = None
+) -> Head | None:
     """Build the head inside a backbone's own checkpoint; None when it has none.
 
     A head that is there but cannot be used is refused, never passed over.
@@ -94,8 +98,9 @@ def find_native_head(checkpoint: Checkpoint, backbone: Backbone) -> Head | None:
     }
     with _refusing_as_head():
         if extra:
-            return build_meta(HeadWeights("meta", {}, extra, source=str(checkpoint.path)), backbone)
-        return build_native_nextn(checkpoint, backbone)
+            source = str(checkpoint.path)
+            return build_meta(HeadWeights("meta", {}, extra, source=source, quant=quant), backbone)
+        return build_native_nextn(checkpoint, backbone, quant)
 
 
 def save_head(path: Path, weights: HeadWeights) -> None:

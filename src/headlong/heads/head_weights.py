@@ -17,6 +17,7 @@ from gguf.quants import quantize
 from numpy.typing import NDArray
 
 from headlong.arrays import FloatArray, IntArray
+from headlong.config import QuantName
 from headlong.errors import HeadError
 from headlong.models.settings import Settings
 from headlong.ops.op_set import Linear, Matrix, Norm, Ops
@@ -50,6 +51,8 @@ class HeadWeights:
     """(V_draft,) backbone token id of every draft id, ascending for eagle3; None for all tokens."""
     source: str = "The head"
     """Where it came from, for messages."""
+    quant: QuantName | None = None
+    """The format its matrices are packed in; None packs them as they are stored."""
 
 
 def store_array(name: str, values: NDArray[Any], float_type: FloatType = "float32") -> StoredTensor:
@@ -132,7 +135,7 @@ class HeadParts:
 
     def matrix(self, name: str) -> Matrix:
         """Return a matrix packed by the backend."""
-        return self._ops.matrix(self._used[name])
+        return self._ops.matrix(self._used[name], self._weights.quant)
 
     def linear(self, name: str) -> Linear:
         """Return a projection, with its bias where one was checked."""

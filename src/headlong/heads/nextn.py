@@ -15,6 +15,7 @@ import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.cache.kv_cache import KVCache
+from headlong.config import QuantName
 from headlong.errors import HeadError
 from headlong.heads.decoder_layer import (
     LayerSpec,
@@ -120,7 +121,9 @@ def build_nextn(weights: HeadWeights, backbone: Backbone) -> NextnHead:
     return _build_module(module, replace(weights, tensors=module.tensors), backbone)
 
 
-def build_native_nextn(checkpoint: Checkpoint, backbone: Backbone) -> NextnHead | None:
+def build_native_nextn(
+    checkpoint: Checkpoint, backbone: Backbone, quant: QuantName | None = None
+) -> NextnHead | None:
     """Build the MTP head inside a backbone's own checkpoint; None when it has none.
 
     A head that is there but cannot be used is refused, never passed over.
@@ -135,7 +138,7 @@ def build_native_nextn(checkpoint: Checkpoint, backbone: Backbone) -> NextnHead 
         family = replace(module.family, switches=replace(module.family.switches, norm="plain"))
         module = replace(module, family=family)
     tensors = _without_copies(module.tensors, checkpoint.tensors)
-    weights = HeadWeights("nextn", {}, tensors, source=f"{checkpoint.path}")
+    weights = HeadWeights("nextn", {}, tensors, source=f"{checkpoint.path}", quant=quant)
     return _build_module(module, weights, backbone)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from headlong.errors import ArchitectureError
 from headlong.models import gemma3, llama, qwen2, qwen3
@@ -27,8 +28,11 @@ class LoadedBackbone:
     report: LoadReport
 
 
-def load_backbone(checkpoint: Checkpoint, ops: Ops) -> LoadedBackbone:
-    """Build the backbone a checkpoint holds; refuse unknown architectures and missing tensors."""
+def load_backbone(checkpoint: Checkpoint, ops: Ops, quant: str | None = None) -> LoadedBackbone:
+    """Build the backbone a checkpoint holds; refuse unknown architectures and missing tensors.
+
+    `quant` packs all matrices in another format than their own: q4, q8, f16, bf16 or f32.
+    """
     build = ARCHITECTURES.get(checkpoint.architecture)
     if build is None:
         known = ", ".join(sorted(ARCHITECTURES))
@@ -37,6 +41,6 @@ def load_backbone(checkpoint: Checkpoint, ops: Ops) -> LoadedBackbone:
             f"Known are {known}. docs/add-a-model.md tells how to add one in one file.",
         )
     config = read_config(checkpoint)
-    weights = WeightReader(checkpoint, ops.matrix, config.num_layers)
+    weights = WeightReader(checkpoint, partial(ops.matrix, quant=quant), config.num_layers)
     backbone = build(config, weights, ops)
     return LoadedBackbone(backbone, weights.finish())

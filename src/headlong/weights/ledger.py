@@ -66,7 +66,8 @@ class WeightReader:
         tensor = self._take(name, (size,))
         if tensor is None:
             return np.full(size, np.nan, dtype=np.float32)
-        values = tensor.to_float32()
+        # A copy: a view would keep the whole mapped file in memory beside the packed weights.
+        values = tensor.to_float32().copy()
         num_broken = size - int(np.isfinite(values).sum())
         if num_broken:
             self._problems[name] = f"holds {num_broken} values that are NaN or infinite"

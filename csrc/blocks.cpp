@@ -1,0 +1,76 @@
+#include "blocks.hpp"
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace headlong {
+
+namespace {
+
+void require(bool is_fine, const char* what) {
+    if (!is_fine) throw std::invalid_argument(what);
+}
+
+void check_linear(const Linear& linear, int64_t outputs, int64_t inputs, const char* name) {
+    require(linear.weight != nullptr, "a projection has no weights");
+    const std::string problem = std::string(name) + " has the shape (" +
+                                std::to_string(linear.outputs()) + ", " + std::to_string(linear.inputs()) +
+                                ") instead of (" + std::to_string(outputs) + ", " +
+                                std::to_string(inputs) + ") or a bias of another length";
+    const auto bias = static_cast<int64_t>(linear.bias.size());
+    require(linear.outputs() == outputs && linear.inputs() == inputs && (bias == 0 || bias == outputs),
+            problem.c_str());
+}
+
+void check_norm(const Norm& norm, int64_t size) {
+    require(static_cast<int64_t>(norm.weight.size()) == size, "a norm does not fit the rows it is for");
+}
+
+}  // namespace
+
+void Rope::reach(int64_t num_positions) {
+    const int64_t known = half() == 0 ? 0 : static_cast<int64_t>(cosines_.size()) / half();
+    if (num_positions <= known) return;
+    const int64_t wanted = std::max(num_positions, known + 256);
+    cosines_.resize(wanted * half());
+    sines_.resize(wanted * half());
+    for (int64_t position = known; position < wanted; ++position) {
+        for (int64_t i = 0; i < half(); ++i) {
+            const double angle = static_cast<double>(position) * frequencies_[i];
+            cosines_[position * half() + i] = static_cast<float>(std::cos(angle));
+            sines_[position * half() + i] = static_cast<float>(std::sin(angle));
+        }
+    }
+}
+
+void Attention::check() const {
+    require(num_heads > 0 && num_kv_heads > 0 && num_heads % num_kv_heads == 0,
+            "query heads must share key/value heads evenly");
+    require(head_dim >= 2 && head_dim % 2 == 0 && head_dim <= 4096, "the head size must be even, at most 4096");
+    require(rope != nullptr && rope->half() == head_dim / 2, "rotary frequencies do not fit the head size");
+    require(window >= 0, "the window must be 0 (all) or a number of positions");
+    require(output.weight != nullptr, "a projection has no weights");
+    const int64_t hidden = hidden_size(), inputs = beside_norm ? 2 * hidden : hidden;
+    check_norm(norm, hidden);
+    check_linear(query, query_size(), inputs, "the query projection");
+    check_linear(key, key_size(), inputs, "the key projection");
+    check_linear(value, key_size(), inputs, "the value projection");
+    check_linear(output, hidden, query_size(), "the output projection");
+    if (query_norm) check_norm(*query_norm, head_dim);
+    if (key_norm) check_norm(*key_norm, head_dim);
+    if (beside_norm) check_norm(*beside_norm, hidden);
+    if (output_norm) check_norm(*output_norm, hidden);
+}
+
+void GatedMlp::check() const {
+    require(down.weight != nullptr, "a projection has no weights");
+    const int64_t hidden = hidden_size(), inner = down.inputs();
+    check_norm(norm, hidden);
+    check_linear(gate, inner, hidden, "the gate projection");
+    check_linear(up, inner, hidden, "the up projection");
+    check_linear(down, hidden, inner, "the down projection");
+    if (output_norm) check_norm(*output_norm, hidden);
+}
+
+}  // namespace headlong

@@ -1,0 +1,79 @@
+// The blocks of a model as the engine runs them: packed weights and constants, checked once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "formats.hpp"
+
+namespace headlong {
+
+struct Norm {
+    std::vector<float> weight;
+    float eps = 0.0f;
+};
+
+struct Linear {
+    std::shared_ptr<Matrix> weight;
+    std::vector<float> bias;  // empty when there is none
+
+    int64_t outputs() const { return weight->outputs; }
+    int64_t inputs() const { return weight->inputs; }
+};
+
+// Cosines and sines of all positions seen so far; blocks with the same frequencies share one.
+class Rope {
+public:
+    explicit Rope(std::vector<float> frequencies)
+        : frequencies_(frequencies.begin(), frequencies.end()) {}
+
+    int64_t half() const { return static_cast<int64_t>(frequencies_.size()); }
+    void reach(int64_t num_positions);  // call before a pass, never during one
+    const float* cosines(int64_t position) const { return cosines_.data() + position * half(); }
+    const float* sines(int64_t position) const { return sines_.data() + position * half(); }
+
+private:
+    std::vector<double> frequencies_;
+    std::vector<float> cosines_, sines_;
+};
+
+struct Attention {
+    Norm norm;
+    Linear query, key, value, output;
+    int num_heads = 0;
+    int num_kv_heads = 0;
+    int head_dim = 0;
+    float scale = 0.0f;
+    int64_t window = 0;  // 0 looks at all
+    std::shared_ptr<Rope> rope;
+    std::optional<Norm> query_norm, key_norm, beside_norm, output_norm;
+
+    int64_t query_size() const { return int64_t{num_heads} * head_dim; }
+    int64_t key_size() const { return int64_t{num_kv_heads} * head_dim; }
+    int64_t hidden_size() const { return output.outputs(); }
+    void check() const;  // throws std::invalid_argument when sizes do not fit together
+};
+
+struct GatedMlp {
+    Norm norm;
+    Linear gate, up, down;
+    bool is_gelu = false;
+    std::optional<Norm> output_norm;
+
+    int64_t hidden_size() const { return down.outputs(); }
+    void check() const;
+};
+
+struct Layer {
+    std::shared_ptr<Attention> attention;
+    std::shared_ptr<GatedMlp> mlp;
+};
+
+// Consecutive rows of a pass that belong to one sequence.
+struct Span {
+    int64_t first_row, num_rows, first_position;
+};
+
+}  // namespace headlong

@@ -1,0 +1,54 @@
+// Integer dot products of one weight group of a tile with N rows, with AVX-512 VNNI.
+#pragma once
+
+#include "formats.hpp"
+#include "simd_avx512.hpp"
+
+namespace headlong {
+
+struct Avx512Dot {
+    using V = Avx512Vec;
+    static constexpr int kMaxRows = 8;
+    static constexpr bool kUnsignedQ8 = true;  // the instruction multiplies unsigned by signed
+
+    static __m512i load(const uint8_t* p) { return _mm512_loadu_si512(p); }
+    static __m512i broadcast_quad(const int8_t* a) {
+        int32_t four;
+        std::memcpy(&four, a, sizeof four);
+        return _mm512_set1_epi32(four);
+    }
+
+    template <int N>
+    static void q4(const uint8_t* w, const ActGroup* act, size_t stride, V::I* sums) {
+        const __m512i low = _mm512_set1_epi8(15);
+        __m512i q[8];
+        for (int v = 0; v < 4; ++v) {
+            const __m512i packed = load(w + 64 * v);
+            q[v] = _mm512_and_si512(packed, low);
+            q[v + 4] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low);
+        }
+        for (int r = 0; r < N; ++r) {
+            const int8_t* a = act[r * stride].q;
+            __m512i sum = _mm512_setzero_si512();
+            for (int v = 0; v < 8; ++v) sum = _mm512_dpbusd_epi32(sum, q[v], broadcast_quad(a + 4 * v));
+            sums[r] = sum;
+        }
+    }
+
+    // Weights are stored + 128; the correction is where the sum starts.
+    template <int N>
+    static void q8(const uint8_t* w, const ActGroup* act, size_t stride, V::I* sums) {
+        __m512i q[8];
+        for (int v = 0; v < 8; ++v) q[v] = load(w + 64 * v);
+        for (int r = 0; r < N; ++r) {
+            const ActGroup& row = act[r * stride];
+            __m512i sum = _mm512_set1_epi32(row.minus_offset);
+            for (int v = 0; v < 8; ++v) {
+                sum = _mm512_dpbusd_epi32(sum, q[v], broadcast_quad(row.q + 4 * v));
+            }
+            sums[r] = sum;
+        }
+    }
+};
+
+}  // namespace headlong

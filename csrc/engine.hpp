@@ -1,0 +1,53 @@
+// Runs blocks over the rows of a pass with a team of threads.
+//
+// A whole stack of layers is one run of the team: every member walks through the same steps, takes
+// its share of each, and waits at a barrier before it needs what others made. Results never depend
+// on who computed them, because shares are cut between outputs, rows or chunks, never inside a sum.
+#pragma once
+
+#include <vector>
+
+#include "blocks.hpp"
+#include "kernels.hpp"
+#include "kv_layer.hpp"
+#include "pool.hpp"
+
+namespace headlong {
+
+// What one pass works on; x is changed in place, layer by layer.
+struct PassInput {
+    float* x;  // (rows, hidden)
+    int64_t num_rows;
+    std::vector<Span> spans;
+    const float* beside = nullptr;  // (rows, hidden) or null
+};
+
+// Scratch of the running pass; it grows and is kept.
+struct Workspace {
+    Scratch groups, inner_groups, values, inner_values, projected, results, tiles, partials;
+};
+
+class Engine {
+public:
+    Engine(const char* instruction_set, int num_threads)
+        : kernels(pick_kernels(instruction_set)), pool(num_threads) {}
+
+    const Kernels& kernels;
+    Pool pool;
+    Arena arena;
+    Workspace workspace;
+    double kernel_s = 0.0;  // time spent in here so far; what is left of a pass is Python's
+
+    // Caches of layer l and span s are caches[l][s]. taps[l] says where the input of layer l is to be
+    // copied (rows `tap_stride` apart), or is null. A layer may lack either of its blocks.
+    void run_layers(
+        const PassInput& input, const std::vector<Layer>& layers,
+        const std::vector<std::vector<KVLayer*>>& caches, const std::vector<float*>& taps,
+        int64_t tap_stride);
+    // y = linear(norm(x)), the norm being optional.
+    void project(const float* x, int64_t num_rows, const Norm* norm, const Linear& linear, float* y);
+    void normalise(const float* x, int64_t num_rows, const Norm& norm, float* y);
+    void residual_silu(const float* x, int64_t num_rows, const Linear& linear, float* y);
+};
+
+}  // namespace headlong

@@ -1,0 +1,38 @@
+// Fills a kernel table from the templates; included once per instruction set, in a file compiled
+// with that set's flags. Everything it instantiates is named after `Dot`, so nothing compiled for a
+// newer processor can be linked into the path of an older one.
+#pragma once
+
+#include "attend.hpp"
+#include "kernels.hpp"
+#include "matmul.hpp"
+#include "row_steps.hpp"
+
+namespace headlong {
+
+template <class Dot>
+constexpr Kernels make_kernels(const char* name) {
+    using V = typename Dot::V;
+    return Kernels{
+        .name = name,
+        .width = V::W,
+        .has_unsigned_q8 = Dot::kUnsignedQ8,
+        .matmul = matmul<Dot>,
+        .rms_norm = rms_norm<V>,
+        .quantise = quantise<V>,
+        .rotate = rotate<V>,
+        .activate = activate<V>,
+        .add_silu = add_silu<V>,
+        .add = add<V>,
+        .to_half = to_half<V>,
+        .argmax = argmax<V>,
+        .noise_bits = noise_bits<V>,
+        .sum_relative = sum_relative<V>,
+        .attend = attend<V>,
+        .merge = merge<V>,
+        .finish = finish<V>,
+        .read = read_all<V>,
+    };
+}
+
+}  // namespace headlong

@@ -1,0 +1,86 @@
+// The kernels of one instruction set as a table of functions, picked once at run time.
+#pragma once
+
+#include <cstdint>
+
+#include "formats.hpp"
+
+namespace headlong {
+
+// The positions of a chunk that a query sees, relative to the chunk's start.
+struct Sight { int start, stop; };
+
+// The softmax of one query over some positions, not yet divided: what chunks leave to be merged.
+// Its `values` follow directly in memory, padded to whole vectors.
+struct alignas(64) Partial {
+    float largest;
+    float sum;
+
+    float* values() { return reinterpret_cast<float*>(this + 1); }
+    const float* values() const { return reinterpret_cast<const float*>(this + 1); }
+    static size_t bytes(int padded_dim) { return (sizeof(Partial) + padded_dim * 4 + 63) / 64 * 64; }
+};
+
+// Rows × grouped heads that attend over one chunk of one kv head.
+struct AttendTask {
+    const uint16_t* keys;    // blocks of the chunk
+    const uint16_t* values;  // rows of the chunk
+    const float* queries;    // first row's first head, scaled
+    int64_t row_stride;      // numbers from row to row of queries
+    int num_rows;
+    int heads_per_row;       // query heads that share this kv head
+    int head_dim;
+    int padded_dim;
+    int64_t first_position;  // of the first row, relative to the chunk's start
+    int64_t window;          // 0 looks at all
+    int chunk;               // positions of a chunk
+    uint8_t* partials;       // one per query, in order of rows and heads
+    size_t partial_bytes;
+
+    int num_queries() const { return num_rows * heads_per_row; }
+    const float* query(int index) const {
+        return queries + index / heads_per_row * row_stride + index % heads_per_row * head_dim;
+    }
+    Partial& partial(int index) const {
+        return *reinterpret_cast<Partial*>(partials + index * partial_bytes);
+    }
+    // A row sees the positions up to its own, at most `window` of them; never beyond the chunk.
+    Sight sight(int index) const {
+        const int64_t own = first_position + index / heads_per_row;
+        const int64_t start = window > 0 && own + 1 > window ? own + 1 - window : 0;
+        const int64_t stop = own + 1 < chunk ? own + 1 : chunk;
+        return {static_cast<int>(start < chunk ? start : chunk), static_cast<int>(stop > 0 ? stop : 0)};
+    }
+};
+
+struct Kernels {
+    const char* name;
+    int width;              // lanes of a vector, outputs of a tile
+    bool has_unsigned_q8;   // 8-bit weights are stored + 128
+    void (*matmul)(const Matrix& m, int64_t first_tile, int64_t stop_tile, const Activations& x,
+                   int64_t num_rows, float* y, size_t ldy);
+    void (*rms_norm)(const float* x, const float* weight, float eps, int64_t size, float* out);
+    void (*quantise)(const float* x, int64_t num_groups, ActGroup* out);
+    void (*rotate)(float* head, const float* cosines, const float* sines, int64_t half);
+    void (*activate)(const float* gate, const float* up, bool is_gelu, int64_t size, float* out);
+    void (*add_silu)(const float* x, const float* y, int64_t size, float* out);
+    void (*add)(const float* x, const float* y, int64_t size, float* out);
+    void (*to_half)(const float* x, int64_t size, uint16_t* out);
+    int64_t (*argmax)(const float* x, int64_t size);
+    void (*noise_bits)(uint64_t key, const int64_t* token_ids, int64_t first, int64_t count, uint64_t* out);
+    float (*sum_relative)(const float* x, int64_t size, float best, float temperature);
+    void (*attend)(const AttendTask& task);
+    void (*merge)(const Partial& part, int size, Partial& running);
+    void (*finish)(const Partial& running, int size, float* out);
+    float (*read)(const float* first, int64_t count);  // touches every number, for bandwidth
+};
+
+const Kernels& portable_kernels();
+const Kernels* avx2_kernels();    // null where the compiler cannot build them
+const Kernels* avx512_kernels();
+
+// The best kernels this processor runs, or those named ("portable", "avx2", "avx512"); throws
+// std::invalid_argument when the name is unknown or the processor cannot run them.
+const Kernels& pick_kernels(const char* name);
+
+}  // namespace headlong

@@ -1,0 +1,80 @@
+#include "memory.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <sys/mman.h>
+
+namespace headlong {
+
+namespace {
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kCacheLine = 64;
+constexpr size_t kSlab = size_t{16} << 20;  // pages of it that nothing is put in are never touched
+
+size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
+}  // namespace
+
+HugeBuffer::HugeBuffer(size_t num_bytes) : size_(num_bytes) {
+    if (num_bytes == 0) return;
+    // Scratch of a few rows is not worth a huge page of its own.
+    is_mapped_ = num_bytes >= kHugePage / 2;
+    if (!is_mapped_) {
+        bytes_ = static_cast<uint8_t*>(std::aligned_alloc(kCacheLine, round_up(size_, kCacheLine)));
+        if (bytes_ == nullptr) throw std::bad_alloc();
+        std::memset(bytes_, 0, size_);
+        return;
+    }
+    // A huge page must start on its own boundary, which mmap does not promise: map one page more
+    // and give back what lies around it.
+    const size_t kept = round_up(size_, 4096);
+    const size_t mapped = kept + kHugePage;
+    void* start = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) throw std::bad_alloc();
+    auto* first = static_cast<uint8_t*>(start);
+    auto* aligned = reinterpret_cast<uint8_t*>(
+        round_up(reinterpret_cast<uintptr_t>(first), kHugePage));
+    if (aligned > first) munmap(first, aligned - first);
+    if (first + mapped > aligned + kept) munmap(aligned + kept, first + mapped - aligned - kept);
+#ifdef MADV_HUGEPAGE
+    madvise(aligned, kept, MADV_HUGEPAGE);  // a refusal costs speed, not correctness
+#endif
+    bytes_ = aligned;
+}
+
+HugeBuffer::~HugeBuffer() {
+    if (is_mapped_) {
+        munmap(bytes_, round_up(size_, 4096));
+    } else {
+        std::free(bytes_);
+    }
+}
+
+HugeBuffer::HugeBuffer(HugeBuffer&& other) noexcept
+    : bytes_(std::exchange(other.bytes_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      is_mapped_(std::exchange(other.is_mapped_, false)) {}
+
+HugeBuffer& HugeBuffer::operator=(HugeBuffer&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    std::swap(size_, other.size_);
+    std::swap(is_mapped_, other.is_mapped_);
+    return *this;
+}
+
+Piece Arena::take(size_t num_bytes) {
+    const size_t needed = round_up(num_bytes, kCacheLine);
+    if (slab_ == nullptr || used_ + needed > slab_->size()) {
+        auto slab = std::make_shared<HugeBuffer>(needed > kSlab ? needed : kSlab);
+        if (needed > kSlab) return {slab, slab->bytes()};  // the shared slab still has room
+        slab_ = std::move(slab);
+        used_ = 0;
+    }
+    Piece piece{slab_, slab_->bytes() + used_};
+    used_ += needed;
+    return piece;
+}
+
+}  // namespace headlong

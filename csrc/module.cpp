@@ -1,0 +1,165 @@
+// The Python face of the kernels: checks every shape before anything reaches them.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+
+namespace headlong {
+
+namespace {
+
+Format format_named(const std::string& name) {
+    static const std::pair<const char*, Format> formats[] = {
+        {"q4", Format::q4}, {"q8", Format::q8}, {"f16", Format::f16},
+        {"bf16", Format::bf16}, {"f32", Format::f32}};
+    for (const auto& [known, format] : formats) {
+        if (name == known) return format;
+    }
+    throw std::invalid_argument("unknown weight format '" + name + "'");
+}
+
+Source source_named(const std::string& name) {
+    static const std::pair<const char*, Source> sources[] = {
+        {"Q4_0", Source::q4_0}, {"Q4_1", Source::q4_1}, {"Q4_K", Source::q4_k}, {"Q8_0", Source::q8_0},
+        {"F16", Source::f16},   {"BF16", Source::bf16}, {"F32", Source::f32}};
+    for (const auto& [known, source] : sources) {
+        if (name == known) return source;
+    }
+    throw std::invalid_argument("rows of type '" + name + "' cannot be packed");
+}
+
+const char* format_name(const Matrix& m) {
+    static const char* const names[] = {"q4", "q8", "f16", "bf16", "f32"};
+    return names[static_cast<int>(m.format)];
+}
+
+void bind_records(nb::module_& module) {
+    nb::class_<Matrix>(module, "Matrix")
+        .def_prop_ro("shape", [](const Matrix& m) { return std::make_tuple(m.outputs, m.inputs); })
+        .def_prop_ro("format", &format_name)
+        .def_prop_ro("num_bytes", [](const Matrix& m) { return m.num_tiles * m.tile_bytes; });
+    nb::class_<KVLayer>(module, "KVLayer")
+        .def("reserve", [](KVLayer& layer, int64_t capacity) {
+            require(capacity >= 0 && capacity <= kMaxPositions, "a cache holds from 0 to 2**24 positions");
+            layer.reserve(capacity);
+        }, nb::arg("capacity"))
+        .def_prop_ro("num_bytes", &KVLayer::num_bytes);
+    nb::class_<Norm>(module, "Norm")
+        .def("__init__", [](Norm* norm, Vector weight, float eps) {
+            new (norm) Norm{to_vector(weight), eps};
+        }, nb::arg("weight"), nb::arg("eps"));
+    nb::class_<Linear>(module, "Linear")
+        .def("__init__", [](Linear* linear, std::shared_ptr<Matrix> weight, std::optional<Vector> bias) {
+            const std::vector<float> numbers = bias ? to_vector(*bias) : std::vector<float>{};
+            require(!bias || static_cast<int64_t>(numbers.size()) == weight->outputs,
+                    "the bias does not fit the matrix");
+            new (linear) Linear{std::move(weight), numbers};
+        }, nb::arg("weight"), nb::arg("bias").none());
+    nb::class_<Rope>(module, "Rope")
+        .def("__init__", [](Rope* rope, Vector frequencies) { new (rope) Rope(to_vector(frequencies)); },
+             nb::arg("frequencies"));
+    nb::class_<Attention>(module, "Attention")
+        .def(nb::init<>())
+        .def_rw("norm", &Attention::norm).def_rw("query", &Attention::query)
+        .def_rw("key", &Attention::key).def_rw("value", &Attention::value)
+        .def_rw("output", &Attention::output).def_rw("num_heads", &Attention::num_heads)
+        .def_rw("num_kv_heads", &Attention::num_kv_heads).def_rw("head_dim", &Attention::head_dim)
+        .def_rw("scale", &Attention::scale).def_rw("window", &Attention::window)
+        .def_rw("rope", &Attention::rope).def_rw("query_norm", &Attention::query_norm)
+        .def_rw("key_norm", &Attention::key_norm).def_rw("beside_norm", &Attention::beside_norm)
+        .def_rw("output_norm", &Attention::output_norm)
+        .def("check", &Attention::check);
+    nb::class_<GatedMlp>(module, "GatedMlp")
+        .def(nb::init<>())
+        .def_rw("norm", &GatedMlp::norm).def_rw("gate", &GatedMlp::gate).def_rw("up", &GatedMlp::up)
+        .def_rw("down", &GatedMlp::down).def_rw("is_gelu", &GatedMlp::is_gelu)
+        .def_rw("output_norm", &GatedMlp::output_norm)
+        .def("check", &GatedMlp::check);
+}
+
+void bind_weights(nb::class_<Engine>& engine) {
+    engine.def("make_matrix", [](Engine& self, const std::string& format, int64_t outputs, int64_t inputs) {
+        return std::make_shared<Matrix>(
+            make_matrix(self.arena, self.kernels, format_named(format), outputs, inputs));
+    }, nb::arg("format"), nb::arg("outputs"), nb::arg("inputs"));
+    engine.def("pack_rows", [](Engine& self, Matrix& m, const std::string& source, int64_t first_row, Bytes data) {
+        const Source kind = source_named(source);
+        require(data.shape(1) == row_bytes(kind, m.inputs), "rows have another length than the matrix");
+        const auto num_rows = static_cast<int64_t>(data.shape(0));
+        const nb::gil_scoped_release release;
+        pack_rows(m, self.kernels, kind, first_row, num_rows, data.data());
+    }, nb::arg("matrix"), nb::arg("source"), nb::arg("first_row"), nb::arg("data"));
+    engine.def("embed", [](Engine& self, const Matrix& m, Ids ids, Rows out) {
+        require(out.shape(0) == ids.shape(0) && int64_t(out.shape(1)) == m.inputs, "the room for embeddings has another shape");
+        for (size_t i = 0; i < ids.shape(0); ++i) {
+            require(ids.data()[i] >= 0 && ids.data()[i] < m.outputs, "a token id is outside the embedding table");
+        }
+        const Turn turn(self);
+        for (size_t i = 0; i < ids.shape(0); ++i) {
+            unpack_row(m, self.kernels, ids.data()[i], out.data() + i * m.inputs);
+        }
+    }, nb::arg("matrix"), nb::arg("ids"), nb::arg("out"));
+    engine.def("make_kv_layer", [](Engine& self, int num_kv_heads, int head_dim) {
+        require(num_kv_heads >= 1 && num_kv_heads <= 4096 && head_dim >= 2 && head_dim <= 4096,
+                "a cache layer needs from 1 to 4096 heads of size 2 to 4096");
+        return new KVLayer(num_kv_heads, head_dim, self.kernels.width);
+    }, nb::arg("num_kv_heads"), nb::arg("head_dim"), nb::rv_policy::take_ownership);
+}
+
+void bind_rows(nb::class_<Engine>& engine) {
+    engine.def("project", [](Engine& self, Input x, const Linear& linear, Rows y) {
+        require(int64_t(x.shape(1)) == linear.inputs() && int64_t(y.shape(1)) == linear.outputs() &&
+                    x.shape(0) == y.shape(0), "rows do not fit the projection");
+        const Turn turn(self);
+        self.project(x.data(), x.shape(0), nullptr, linear, y.data());
+    }, nb::arg("x"), nb::arg("linear"), nb::arg("y"));
+    engine.def("norm", [](Engine& self, Input x, const Norm& norm, Rows y) {
+        require(x.shape(1) == norm.weight.size() && y.shape(1) == x.shape(1) && x.shape(0) == y.shape(0),
+                "rows do not fit the norm");
+        const Turn turn(self);
+        self.normalise(x.data(), x.shape(0), norm, y.data());
+    }, nb::arg("x"), nb::arg("norm"), nb::arg("y"));
+    engine.def("residual_silu", [](Engine& self, Input x, const Linear& linear, Rows y) {
+        require(linear.inputs() == linear.outputs() && int64_t(x.shape(1)) == linear.inputs() &&
+                    y.shape(1) == x.shape(1) && x.shape(0) == y.shape(0),
+                "rows do not fit the block");
+        const Turn turn(self);
+        self.residual_silu(x.data(), x.shape(0), linear, y.data());
+    }, nb::arg("x"), nb::arg("linear"), nb::arg("y"));
+    engine.def("argmax", [](Engine& self, Input x) {
+        require(x.shape(1) > 0, "rows are empty");
+        std::vector<int64_t> columns;
+        for (size_t row = 0; row < x.shape(0); ++row) {
+            columns.push_back(self.kernels.argmax(x.data() + row * x.shape(1), x.shape(1)));
+        }
+        return columns;
+    }, nb::arg("x"));
+}
+
+}  // namespace
+
+NB_MODULE(_native, module) {
+    // Blocks live as long as the model that made them, often to the end of the process.
+    nb::set_leak_warnings(false);
+    bind_records(module);
+    nb::class_<Engine> engine(module, "Engine");
+    engine.def("__init__", [](Engine* self, const std::string& instruction_set, int num_threads) {
+        require(num_threads >= 1 && num_threads <= 256, "the number of threads must be from 1 to 256");
+        new (self) Engine(instruction_set.c_str(), num_threads);
+    }, nb::arg("instruction_set"), nb::arg("num_threads"));
+    engine.def_prop_ro("instruction_set", [](const Engine& self) { return self.kernels.name; });
+    engine.def_prop_ro("kernel_s", [](const Engine& self) { return self.kernel_s; });
+    engine.def_prop_ro("num_threads", [](const Engine& self) { return self.pool.num_threads(); });
+    bind_weights(engine);
+    bind_rows(engine);
+    bind_pass(module, engine);
+    bind_bandwidth(engine);
+    bind_picking(module);
+}
+
+}  // namespace headlong

@@ -1,0 +1,117 @@
+// Binding of whole passes: a stack of layers is one call from Python.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+
+namespace headlong {
+
+namespace {
+
+using SpanTuple = std::tuple<int64_t, int64_t, int64_t>;
+using Caches = std::vector<std::vector<KVLayer*>>;
+
+// A stack of layers, checked when it is made.
+struct Stack {
+    std::vector<Layer> layers;
+    int64_t hidden_size = 0;
+    bool has_beside = false;
+};
+
+Stack make_stack(std::vector<std::pair<std::shared_ptr<Attention>, std::shared_ptr<GatedMlp>>> blocks) {
+    Stack stack;
+    require(!blocks.empty(), "a stack needs at least one layer");
+    for (auto& [attention, mlp] : blocks) {
+        require(attention != nullptr || mlp != nullptr, "a layer needs at least one block");
+        if (attention != nullptr) attention->check();
+        if (mlp != nullptr) mlp->check();
+        const int64_t size = attention != nullptr ? attention->hidden_size() : mlp->hidden_size();
+        require(mlp == nullptr || mlp->hidden_size() == size, "blocks of a layer differ in size");
+        require(stack.hidden_size == 0 || stack.hidden_size == size, "layers differ in size");
+        stack.hidden_size = size;
+        stack.has_beside |= attention != nullptr && attention->beside_norm.has_value();
+        stack.layers.push_back({std::move(attention), std::move(mlp)});
+    }
+    return stack;
+}
+
+std::vector<Span> read_spans(const std::vector<SpanTuple>& tuples, int64_t num_rows) {
+    std::vector<Span> spans;
+    int64_t next_row = 0;
+    for (const auto& [first_row, count, position] : tuples) {
+        require(first_row == next_row && count >= 1, "spans must follow one another and hold rows");
+        require(position >= 0 && position <= kMaxPositions - count, "a position is negative or beyond 2**24");
+        spans.push_back({first_row, count, position});
+        require(count <= num_rows - next_row, "spans hold more rows than there are");
+        next_row += count;
+    }
+    require(next_row == num_rows, "spans hold fewer rows than there are");
+    return spans;
+}
+
+// caches[s] holds all layers of span s; the engine wants them layer by layer.
+Caches by_layer(const Stack& stack, const Caches& caches, const std::vector<Span>& spans) {
+    const size_t num_layers = stack.layers.size();
+    Caches turned(num_layers);
+    require(caches.size() == spans.size(), "there must be one cache per span");
+    for (size_t s = 0; s < spans.size(); ++s) {
+        require(caches[s].size() == num_layers, "a cache has another number of layers");
+        for (size_t l = 0; l < num_layers; ++l) {
+            const Attention* block = stack.layers[l].attention.get();
+            KVLayer* cache = caches[s][l];
+            require(block == nullptr || (cache != nullptr && cache->num_kv_heads == block->num_kv_heads &&
+                                         cache->head_dim == block->head_dim),
+                    "a cache layer has other heads than its block");
+            require(block == nullptr || cache->capacity() >= spans[s].first_position + spans[s].num_rows,
+                    "a cache layer has no room for these positions");
+            for (size_t other = 0; other < s; ++other) {
+                require(caches[other][l] != cache, "two spans write to the same cache");
+            }
+            turned[l].push_back(cache);
+        }
+    }
+    return turned;
+}
+
+void run(Engine& self, const Stack& stack, Rows x, const std::vector<SpanTuple>& tuples, const Caches& caches,
+         const std::vector<int64_t>& tap_layers, std::optional<Rows> taps, std::optional<Input> beside) {
+    const auto num_rows = static_cast<int64_t>(x.shape(0)), size = stack.hidden_size;
+    require(num_rows >= 1 && int64_t(x.shape(1)) == size, "rows do not fit the layers");
+    const PassInput input{x.data(), num_rows, read_spans(tuples, num_rows), beside ? beside->data() : nullptr};
+    require(stack.has_beside == beside.has_value(), "rows to put beside x are missing, or nobody reads them");
+    require(!beside || (int64_t(beside->shape(0)) == num_rows && int64_t(beside->shape(1)) == size),
+            "rows beside x have another shape");
+    const Caches turned = by_layer(stack, caches, input.spans);
+    const auto num_taps = static_cast<int64_t>(tap_layers.size());
+    require(num_taps == 0 || (taps && int64_t(taps->shape(0)) == num_rows && int64_t(taps->shape(1)) == num_taps * size),
+            "the room for taps has another shape");
+    std::vector<float*> places(stack.layers.size(), nullptr);
+    for (int64_t t = 0; t < num_taps; ++t) {
+        require(tap_layers[t] >= 0 && tap_layers[t] < int64_t(places.size()), "a tapped layer does not exist");
+        require(places[tap_layers[t]] == nullptr, "a layer is tapped twice");
+        places[tap_layers[t]] = taps->data() + t * size;
+    }
+    const Turn turn(self);
+    self.run_layers(input, stack.layers, turned, places, num_taps * size);
+}
+
+}  // namespace
+
+void bind_pass(nb::module_& module, nb::class_<Engine>& engine) {
+    nb::class_<Stack>(module, "Stack")
+        .def("__init__", [](Stack* stack, nb::list blocks) {
+            std::vector<std::pair<std::shared_ptr<Attention>, std::shared_ptr<GatedMlp>>> pairs;
+            for (nb::handle item : blocks) {
+                const auto pair = nb::cast<nb::tuple>(item);
+                pairs.emplace_back(nb::cast<std::shared_ptr<Attention>>(pair[0]),
+                                   nb::cast<std::shared_ptr<GatedMlp>>(pair[1]));
+            }
+            new (stack) Stack(make_stack(std::move(pairs)));
+        }, nb::arg("blocks"));
+    engine.def("run", &run, nb::arg("stack"), nb::arg("x").noconvert(), nb::arg("spans"), nb::arg("caches"),
+               nb::arg("tap_layers"), nb::arg("taps").noconvert().none(), nb::arg("beside").none());
+}
+
+}  // namespace headlong

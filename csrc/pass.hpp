@@ -1,0 +1,75 @@
+// One pass through blocks, as every member of the team walks it; private to the engine.
+#pragma once
+
+#include <initializer_list>
+
+#include "engine.hpp"
+
+namespace headlong {
+
+class Pass {
+public:
+    // Makes room for everything these blocks need, before the team starts.
+    Pass(Engine& engine, const PassInput& input, const std::vector<Layer>& layers);
+    // The same for a single projection.
+    Pass(Engine& engine, const PassInput& input, const Linear& linear);
+
+    void attention(Member& me, const Attention& block, const std::vector<KVLayer*>& caches);
+    void gated_mlp(Member& me, const GatedMlp& block);
+    void project(Member& me, const float* x, const Norm* norm, const Linear& linear, float* y);
+
+private:
+    // Where the rows of a projection's input are prepared.
+    struct Entry {
+        const float* x;
+        const Norm* norm = nullptr;        // null takes x as it is
+        const float* beside = nullptr;     // goes in front of x
+        const Norm* beside_norm = nullptr;
+    };
+    struct Needs { int64_t inputs = 0; bool groups = false, values = false; };
+
+    int64_t rows() const { return input_.num_rows; }
+    Needs needs(std::initializer_list<const Linear*> readers) const;
+    void make_room(const Needs& needs, int64_t inner_size);
+
+    // Norm and quantise the rows as `readers` want them, and wait until all are there. When there
+    // are fewer rows than members, each member does all rows for itself and nobody waits.
+    Activations enter(Member& me, const Entry& entry, std::initializer_list<const Linear*> readers);
+    void enter_row(const Entry& entry, int64_t row, const Needs& needs, float* values, ActGroup* groups) const;
+
+    // y = every linear's result side by side, each member doing its share of the tiles.
+    void multiply(Member& me, const Activations& x, std::initializer_list<const Linear*> linears,
+                  float* y, int64_t ldy) const;
+    void multiply_tiles(const Activations& x, const Linear& linear, int64_t first_tile,
+                        int64_t stop_tile, float* y, int64_t ldy) const;
+    // input.x += norm(linear(x)), and wait.
+    void add_result(Member& me, const Activations& x, const Linear& linear,
+                    const std::optional<Norm>& norm) const;
+
+    void turn_and_store(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const;
+    bool is_split(const Span& span) const;
+    void attend_by_chunks(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const;
+    void merge_chunks(Member& me, const Attention& block, const KVLayer& shape) const;
+    void attend_by_rows(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const;
+    AttendTask make_task(const Attention& block, const KVLayer& cache, const Span& span, int kv_head,
+                         int64_t first_row, int64_t num_rows, int64_t chunk) const;
+    uint8_t* partial(const Attention& block, const KVLayer& shape, int64_t row, int kv_head, int64_t chunk) const;
+
+    Engine& engine_;
+    const Kernels& k_;
+    const PassInput& input_;
+    ActGroup* groups_ = nullptr;        // (rows, inputs / 32)
+    float* values_ = nullptr;           // (rows, inputs)
+    ActGroup* inner_groups_ = nullptr;  // what a block's second projection reads
+    float* inner_values_ = nullptr;
+    float* projected_ = nullptr;        // (rows, q + k + v)
+    float* results_ = nullptr;          // (rows, hidden)
+    float* tiles_ = nullptr;            // per member: a few outputs of gate and of up for all rows
+    uint8_t* partials_ = nullptr;       // (chunks, kv heads, rows, heads per kv head)
+    int64_t num_chunks_ = 0;
+};
+
+// Outputs of gate and up that are multiplied, activated and quantised together.
+constexpr int64_t kMlpUnit = 64;
+
+}  // namespace headlong

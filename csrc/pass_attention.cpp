@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <cmath>
+
+#include "pass.hpp"
+
+namespace headlong {
+
+namespace {
+constexpr int64_t kSplitRows = 16;   // up to so many rows, a span is shared out by chunks
+constexpr int64_t kMaxQueries = 24;  // rows × heads of one task; more would leave the first cache
+
+int64_t rows_per_task(const Attention& block) {
+    return std::max<int64_t>(1, kMaxQueries / (block.num_heads / block.num_kv_heads));
+}
+}  // namespace
+
+bool Pass::is_split(const Span& span) const { return span.num_rows <= kSplitRows; }
+
+void Pass::attention(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) {
+    const Entry entry{input_.x, &block.norm, block.beside_norm ? input_.beside : nullptr,
+                      block.beside_norm ? &*block.beside_norm : nullptr};
+    const Activations x = enter(me, entry, {&block.query, &block.key, &block.value});
+    const int64_t stride = block.query_size() + 2 * block.key_size();
+    multiply(me, x, {&block.query, &block.key, &block.value}, projected_, stride);
+    me.barrier();
+    turn_and_store(me, block, caches);
+    me.barrier();
+    attend_by_rows(me, block, caches);
+    if (num_chunks_ > 0) {
+        attend_by_chunks(me, block, caches);
+        me.barrier();
+        merge_chunks(me, block, *caches.front());
+    }
+    me.barrier();
+
+    const int64_t size = block.query_size();
+    const bool is_quantised = block.output.weight->is_quantised();
+    if (is_quantised) {
+        // Heads need not be whole groups, so this waits for all of them.
+        const Member::Range own = me.share(rows() * (size / kGroup));
+        for (int64_t g = own.first; g < own.stop; ++g) {
+            k_.quantise(inner_values_ + g * kGroup, 1, inner_groups_ + g);
+        }
+        me.barrier();
+    }
+    add_result(me, {inner_groups_, size_t(size / kGroup), inner_values_, size_t(size)}, block.output, block.output_norm);
+}
+
+// Norm and turn queries and keys, scale queries in place, write keys and values to the caches.
+void Pass::turn_and_store(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const {
+    const int dim = block.head_dim;
+    const int num_heads = block.num_heads, num_kv_heads = block.num_kv_heads;
+    const int64_t per_row = num_heads + 2 * num_kv_heads;
+    uint16_t halves[4096];
+    const Member::Range own = me.share(rows() * per_row);
+    size_t s = 0;
+    for (int64_t item = own.first; item < own.stop; ++item) {
+        const int64_t row = item / per_row;
+        const int head = static_cast<int>(item % per_row);
+        while (row >= input_.spans[s].first_row + input_.spans[s].num_rows) ++s;
+        const Span& span = input_.spans[s];
+        const int64_t position = span.first_position + row - span.first_row;
+        float* numbers = projected_ + row * per_row * dim + int64_t{head} * dim;
+        const bool is_query = head < num_heads, is_key = !is_query && head < num_heads + num_kv_heads;
+        const std::optional<Norm>& norm = is_query ? block.query_norm : block.key_norm;
+        if (is_query || is_key) {
+            if (norm) k_.rms_norm(numbers, norm->weight.data(), norm->eps, dim, numbers);
+            k_.rotate(numbers, block.rope->cosines(position), block.rope->sines(position), dim / 2);
+        }
+        if (is_query) {
+            for (int d = 0; d < dim; ++d) numbers[d] *= block.scale;
+            continue;
+        }
+        k_.to_half(numbers, dim, halves);
+        if (is_key) {
+            caches[s]->write_key(head - num_heads, position, halves);
+        } else {
+            caches[s]->write_value(head - num_heads - num_kv_heads, position, halves);
+        }
+    }
+}
+
+AttendTask Pass::make_task(
+    const Attention& block, const KVLayer& cache, const Span& span, int kv_head, int64_t first_row,
+    int64_t num_rows, int64_t chunk) const {
+    const int heads_per_row = block.num_heads / block.num_kv_heads;
+    const int64_t row_stride = block.query_size() + 2 * block.key_size();
+    const int64_t start = chunk * kChunk;
+    return AttendTask{
+        .keys = cache.key_block(kv_head, start),
+        .values = cache.value_row(kv_head, start),
+        .queries = projected_ + first_row * row_stride + int64_t{kv_head} * heads_per_row * block.head_dim,
+        .row_stride = row_stride,
+        .num_rows = static_cast<int>(num_rows),
+        .heads_per_row = heads_per_row,
+        .head_dim = block.head_dim,
+        .padded_dim = cache.padded_dim,
+        .first_position = span.first_position + first_row - span.first_row - start,
+        .window = block.window,
+        .chunk = kChunk,
+        .partials = nullptr,
+        .partial_bytes = Partial::bytes(cache.padded_dim),
+    };
+}
+
+uint8_t* Pass::partial(const Attention& block, const KVLayer& shape, int64_t row, int kv_head, int64_t chunk) const {
+    const int64_t heads_per_row = block.num_heads / block.num_kv_heads;
+    const int64_t index = ((chunk * block.num_kv_heads + kv_head) * rows() + row) * heads_per_row;
+    return partials_ + index * Partial::bytes(shape.padded_dim);
+}
+
+void Pass::attend_by_chunks(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const {
+    const Member::Range own = me.share(num_chunks_ * block.num_kv_heads);
+    for (int64_t unit = own.first; unit < own.stop; ++unit) {
+        const int64_t chunk = unit % num_chunks_;
+        const int kv_head = static_cast<int>(unit / num_chunks_);
+        for (size_t s = 0; s < caches.size(); ++s) {
+            const Span& span = input_.spans[s];
+            if (!is_split(span) || chunk * kChunk >= span.first_position + span.num_rows) continue;
+            AttendTask task = make_task(block, *caches[s], span, kv_head, span.first_row, span.num_rows, chunk);
+            task.partials = partial(block, *caches[s], span.first_row, kv_head, chunk);
+            k_.attend(task);
+        }
+    }
+}
+
+void Pass::merge_chunks(Member& me, const Attention& block, const KVLayer& shape) const {
+    const int heads_per_row = block.num_heads / block.num_kv_heads;
+    const size_t bytes = Partial::bytes(shape.padded_dim);
+    const Member::Range own = me.share(rows() * block.num_heads);
+    size_t s = 0;
+    for (int64_t item = own.first; item < own.stop; ++item) {
+        const int64_t row = item / block.num_heads;
+        const int head = static_cast<int>(item % block.num_heads);
+        while (row >= input_.spans[s].first_row + input_.spans[s].num_rows) ++s;
+        const Span& span = input_.spans[s];
+        if (!is_split(span)) continue;
+        const int64_t position = span.first_position + row - span.first_row;
+        const auto at = [&](int64_t chunk) -> Partial& {
+            uint8_t* first = partial(block, shape, row, head / heads_per_row, chunk);
+            return *reinterpret_cast<Partial*>(first + head % heads_per_row * bytes);
+        };
+        Partial& running = at(0);
+        for (int64_t chunk = 1; chunk <= position / kChunk; ++chunk) {
+            k_.merge(at(chunk), shape.padded_dim, running);
+        }
+        k_.finish(running, block.head_dim, inner_values_ + (row * block.num_heads + head) * block.head_dim);
+    }
+}
+
+// Long spans: a task takes a few rows through all their chunks, merging as it goes.
+void Pass::attend_by_rows(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const {
+    const int heads_per_row = block.num_heads / block.num_kv_heads;
+    const int64_t rows_each = rows_per_task(block);
+    alignas(64) thread_local static Scratch scratch;
+    for (size_t s = 0; s < caches.size(); ++s) {
+        const Span& span = input_.spans[s];
+        if (is_split(span)) continue;
+        const size_t bytes = Partial::bytes(caches[s]->padded_dim);
+        const size_t per_task = rows_each * heads_per_row * bytes;
+        uint8_t* parts = scratch.room<uint8_t>(2 * per_task);
+        uint8_t* running = parts + per_task;
+        const int64_t num_blocks = (span.num_rows + rows_each - 1) / rows_each;
+        // Later rows see more; taking every second task keeps the shares even.
+        for (int64_t unit = me.index; unit < num_blocks * block.num_kv_heads; unit += me.count) {
+            const int64_t first_row = span.first_row + unit / block.num_kv_heads * rows_each;
+            const int64_t num_rows = std::min(rows_each, span.first_row + span.num_rows - first_row);
+            const int kv_head = static_cast<int>(unit % block.num_kv_heads);
+            const int64_t last = span.first_position + first_row - span.first_row + num_rows - 1;
+            for (int64_t chunk = 0; chunk <= last / kChunk; ++chunk) {
+                AttendTask task = make_task(block, *caches[s], span, kv_head, first_row, num_rows, chunk);
+                task.partials = chunk == 0 ? running : parts;
+                k_.attend(task);
+                for (int q = 0; chunk > 0 && q < task.num_queries(); ++q) {
+                    k_.merge(task.partial(q), task.padded_dim, *reinterpret_cast<Partial*>(running + q * bytes));
+                }
+            }
+            for (int q = 0; q < num_rows * heads_per_row; ++q) {
+                const int64_t row = first_row + q / heads_per_row;
+                const int head = kv_head * heads_per_row + q % heads_per_row;
+                k_.finish(*reinterpret_cast<Partial*>(running + q * bytes), block.head_dim,
+                          inner_values_ + (row * block.num_heads + head) * block.head_dim);
+            }
+        }
+    }
+}
+
+}  // namespace headlong

@@ -1,0 +1,64 @@
+// One small team of threads that runs a function together, with a barrier inside it.
+//
+// Waiting spins for a moment and then sleeps: a barrier that only spins collapses when another
+// process takes one of the cores, because the spinner then burns the time its mate needs.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace headlong {
+
+class Pool;
+
+// What one thread of the team sees while a function runs.
+class Member {
+public:
+    Member(Pool& pool, int index, int count) : index(index), count(count), pool_(pool) {}
+
+    const int index;
+    const int count;
+
+    void barrier();  // returns when all members have called it
+
+    // This member's share of `total` equal pieces of work, as a half-open range.
+    struct Range { int64_t first, stop; };
+    Range share(int64_t total) const { return {total * index / count, total * (index + 1) / count}; }
+
+private:
+    Pool& pool_;
+};
+
+class Pool {
+public:
+    explicit Pool(int num_threads);
+    ~Pool();
+    Pool(const Pool&) = delete;
+    Pool& operator=(const Pool&) = delete;
+
+    int num_threads() const { return num_threads_; }
+
+    // Run `work` on all members at once, the caller being member 0. Only one run at a time: callers
+    // hold the pool's mutex. `work` must not throw.
+    void run(const std::function<void(Member&)>& work);
+
+    // Serialises everything that uses the pool; a fork waits for it.
+    std::mutex mutex;
+
+private:
+    friend class Member;
+    struct Team;
+
+    void start();
+    void forget_team();  // in a child after fork, where the threads do not exist
+    static void register_fork_handlers();
+
+    int num_threads_;
+    Team* team_ = nullptr;  // made at the first run
+};
+
+}  // namespace headlong

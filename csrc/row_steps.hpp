@@ -1,0 +1,235 @@
+// The small steps on one row: norm, quantise, rotary, activations, additions.
+//
+// Every step either treats elements alone or sums them in an order that only the length decides, so
+// a row's result cannot depend on its mates. Ends of rows that do not fill a vector go through a
+// padded copy, never through other arithmetic.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "formats.hpp"
+
+namespace headlong {
+
+template <class V>
+typename V::F load_part(const float* p, int64_t count) {
+    if (count >= V::W) return V::load(p);
+    float lanes[V::W] = {};
+    std::memcpy(lanes, p, count * sizeof(float));
+    return V::load(lanes);
+}
+
+template <class V>
+void store_part(float* p, typename V::F value, int64_t count) {
+    if (count >= V::W) return V::store(p, value);
+    float lanes[V::W];
+    V::store(lanes, value);
+    std::memcpy(p, lanes, count * sizeof(float));
+}
+
+// e^x with a relative error below 2e-7; below -87 it is e^-87, which no sum notices.
+template <class V>
+typename V::F exp(typename V::F x) {
+    x = V::min(V::max(x, V::set1(-87.0f)), V::set1(88.0f));
+    const auto n = V::to_int(V::mul(x, V::set1(1.44269504f)));
+    const auto whole = V::to_float(n);
+    auto r = V::fma(whole, V::set1(-0.693359375f), x);  // ln 2 in two parts, the first one short
+    r = V::fma(whole, V::set1(2.12194440e-4f), r);
+    auto p = V::set1(1.9875691500e-4f);
+    for (const float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 0.5f}) {
+        p = V::fma(p, r, V::set1(c));
+    }
+    p = V::add(V::fma(p, V::mul(r, r), r), V::set1(1.0f));
+    return V::mul(p, V::pow2(n));
+}
+
+// out = x / sqrt(mean(x²) + eps) * weight; out may be x.
+template <class V>
+void rms_norm(const float* x, const float* weight, float eps, int64_t size, float* out) {
+    auto even = V::zero(), odd = V::zero();
+    int64_t i = 0;
+    for (; i + 2 * V::W <= size; i += 2 * V::W) {
+        const auto a = V::load(x + i), b = V::load(x + i + V::W);
+        even = V::fma(a, a, even);
+        odd = V::fma(b, b, odd);
+    }
+    for (; i < size; i += V::W) {
+        const auto a = load_part<V>(x + i, size - i);
+        even = V::fma(a, a, even);
+    }
+    const float mean = V::reduce_add(V::add(even, odd)) / static_cast<float>(size);
+    const auto factor = V::set1(1.0f / __builtin_sqrtf(mean + eps));
+    for (i = 0; i < size; i += V::W) {
+        const auto scaled = V::mul(load_part<V>(x + i, size - i), factor);
+        store_part<V>(out + i, V::mul(scaled, load_part<V>(weight + i, size - i)), size - i);
+    }
+}
+
+// Quantise whole groups of 32 to 8 bits, each with its own scale.
+template <class V>
+void quantise(const float* x, int64_t num_groups, ActGroup* out) {
+    constexpr int kParts = kGroup / V::W;
+    for (int64_t g = 0; g < num_groups; ++g, x += kGroup, ++out) {
+        typename V::F part[kParts];
+        auto largest = V::zero(), broken = V::zero();
+        for (int i = 0; i < kParts; ++i) {
+            part[i] = V::load(x + i * V::W);
+            largest = V::max(V::abs(part[i]), largest);
+            broken = V::fma(part[i], V::zero(), broken);  // NaN if any value is not finite
+        }
+        if (!(V::reduce_add(broken) == 0.0f)) {  // keep the NaN: whoever reads it must notice
+            *out = ActGroup{{}, __builtin_nanf(""), __builtin_nanf(""), 0, 0};
+            continue;
+        }
+        const float size = V::reduce_max(largest);
+        const float scale = size / 127.0f;
+        // The inverse of a tiny group would be infinite; such a group is zero for all that follows.
+        const auto inverse = V::set1(size > 1e-35f ? 127.0f / size : 0.0f);
+        auto total = V::zero_int();
+        for (int i = 0; i < kParts; ++i) {
+            const auto q = V::to_int(V::mul(part[i], inverse));
+            total = V::add(total, q);
+            V::store_i8(out->q + i * V::W, q);
+        }
+        const int32_t sum = V::reduce_add(total);
+        out->scale = scale;
+        out->sum = scale * static_cast<float>(sum);
+        out->minus_offset = -128 * sum;
+        out->unused = 0;
+    }
+}
+
+// Turn the pairs (i, i + half) of one head by its position's angles, in place.
+template <class V>
+void rotate(float* head, const float* cosines, const float* sines, int64_t half) {
+    for (int64_t i = 0; i < half; i += V::W) {
+        const int64_t count = half - i;
+        const auto low = load_part<V>(head + i, count), high = load_part<V>(head + half + i, count);
+        const auto c = load_part<V>(cosines + i, count), s = load_part<V>(sines + i, count);
+        store_part<V>(head + i, V::sub(V::mul(low, c), V::mul(high, s)), count);
+        store_part<V>(head + half + i, V::add(V::mul(high, c), V::mul(low, s)), count);
+    }
+}
+
+template <class V>
+typename V::F silu(typename V::F x) {
+    return V::div(x, V::add(V::set1(1.0f), exp<V>(V::sub(V::zero(), x))));
+}
+
+// 0.5 x (1 + tanh(u)) is x * sigmoid(2u), which needs one exponential and no tanh.
+template <class V>
+typename V::F gelu_tanh(typename V::F x) {
+    const auto cube = V::mul(V::mul(x, x), x);
+    const auto u = V::mul(V::set1(0.7978845608f), V::fma(V::set1(0.044715f), cube, x));
+    return V::div(x, V::add(V::set1(1.0f), exp<V>(V::mul(V::set1(-2.0f), u))));
+}
+
+// out = activation(gate) * up; out may be either of them.
+template <class V>
+void activate(const float* gate, const float* up, bool is_gelu, int64_t size, float* out) {
+    for (int64_t i = 0; i < size; i += V::W) {
+        const auto g = load_part<V>(gate + i, size - i);
+        const auto u = load_part<V>(up + i, size - i);
+        store_part<V>(out + i, V::mul(is_gelu ? gelu_tanh<V>(g) : silu<V>(g), u), size - i);
+    }
+}
+
+// out = x + silu(y).
+template <class V>
+void add_silu(const float* x, const float* y, int64_t size, float* out) {
+    for (int64_t i = 0; i < size; i += V::W) {
+        const auto a = load_part<V>(x + i, size - i);
+        store_part<V>(out + i, V::add(a, silu<V>(load_part<V>(y + i, size - i))), size - i);
+    }
+}
+
+// out = x + y; out may be either of them.
+template <class V>
+void add(const float* x, const float* y, int64_t size, float* out) {
+    for (int64_t i = 0; i < size; i += V::W) {
+        const auto a = load_part<V>(x + i, size - i), b = load_part<V>(y + i, size - i);
+        store_part<V>(out + i, V::add(a, b), size - i);
+    }
+}
+
+template <class V>
+void to_half(const float* x, int64_t size, uint16_t* out) {
+    for (int64_t i = 0; i < size; i += V::W) {
+        uint16_t lanes[V::W];
+        V::store_f16(lanes, load_part<V>(x + i, size - i));
+        std::memcpy(out + i, lanes, (size - i < V::W ? size - i : V::W) * sizeof(uint16_t));
+    }
+}
+
+// Hashed bits of consecutive or given token ids; the recipe is in decode/noise.py. Plain C++: the
+// compiler makes vectors of it, and of V only the name is needed, to keep instruction sets apart.
+template <class V>
+void noise_bits(uint64_t key, const int64_t* token_ids, int64_t first, int64_t count, uint64_t* out) {
+    constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
+    for (int64_t i = 0; i < count; ++i) {
+        const uint64_t id = token_ids == nullptr ? first + i : token_ids[first + i];
+        uint64_t bits = key + kGolden * (id + 1);
+        bits ^= bits >> 30;
+        bits *= 0xBF58476D1CE4E5B9u;
+        bits ^= bits >> 27;
+        bits *= 0x94D049BB133111EBu;
+        out[i] = bits ^ bits >> 31;
+    }
+}
+
+// Σ e^((x - best) / temperature): how much probability there is, as a multiple of the best token's.
+template <class V>
+float sum_relative(const float* x, int64_t size, float best, float temperature) {
+    const auto shift = V::set1(best), factor = V::set1(1.0f / temperature);
+    auto sum = V::zero();
+    for (int64_t i = 0; i < size; i += V::W) {
+        const auto scaled = V::mul(V::sub(load_part<V>(x + i, size - i), shift), factor);
+        const int count = size - i < V::W ? static_cast<int>(size - i) : V::W;
+        sum = V::add(sum, V::keep(exp<V>(scaled), 0, count, V::zero()));
+    }
+    return V::reduce_add(sum);
+}
+
+// The largest of many numbers, read as fast as memory gives them; what is left over is not read.
+template <class V>
+float read_all(const float* first, int64_t count) {
+    auto even = V::zero(), odd = V::zero();
+    for (int64_t i = 0; i + 32 <= count; i += 32) {
+        __builtin_prefetch(first + i + 256);
+        __builtin_prefetch(first + i + 272);
+        for (int64_t k = i; k < i + 32; k += 2 * V::W) {
+            even = V::max(V::load(first + k), even);
+            odd = V::max(V::load(first + k + V::W), odd);
+        }
+    }
+    return V::reduce_max(V::max(even, odd));
+}
+
+// The column of the largest value, the lowest among equals; NaN counts as largest, as in numpy.
+template <class V>
+int64_t argmax(const float* x, int64_t size) {
+    auto best = V::set1(x[0]);
+    auto broken = V::zero();
+    int64_t i = 0;
+    for (; i + V::W <= size; i += V::W) {
+        const auto v = V::load(x + i);
+        best = V::max(v, best);
+        broken = V::fma(v, V::zero(), broken);
+    }
+    float top = V::reduce_max(best);
+    const bool is_finite = V::reduce_add(broken) == 0.0f;
+    for (; i < size; ++i) top = x[i] > top ? x[i] : top;
+    for (int64_t k = 0; k < size; ++k) {
+        if (!is_finite && x[k] != x[k]) return k;
+    }
+    for (int64_t k = 0; k < size; ++k) {
+        if (x[k] == top) return k;
+    }
+    for (int64_t k = 0; k < size; ++k) {
+        if (x[k] != x[k]) return k;
+    }
+    return 0;
+}
+
+}  // namespace headlong

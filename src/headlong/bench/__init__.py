@@ -1,0 +1,1 @@
+"""Measurements: what passes, drafts and whole answers cost on this machine."""

@@ -1,0 +1,211 @@
+"""What one pass costs: the numbers that decide whether speculation can pay on this machine.
+
+In:  a backbone, perhaps its head, row counts and a context length.
+Out: `PassCost`: medians in milliseconds, memory bandwidth measured in the same run, and the share
+of it that a pass over one row reaches. All row counts are measured in turn, round after round, so
+that a busy moment of the machine hits them alike.
+"""
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headlong.arrays import IntArray
+from headlong.bench.stand_in_head import make_stand_in_head
+from headlong.cache.kv_cache import KVCache
+from headlong.config import SamplingParams
+from headlong.decode.sampling import Sampler
+from headlong.heads.head import RecursiveHead
+from headlong.models.hidden import HiddenRows
+from headlong.models.transformer import Backbone
+
+DRAFT_LENGTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PassPlan:
+    """What to measure, and how often."""
+
+    row_counts: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+    context: int = 256
+    prefill: int = 512
+    num_rounds: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class PassCost:
+    """Medians of one run; times in milliseconds."""
+
+    bandwidth_gb_s: float
+    bytes_per_pass: int
+    rows: dict[int, float]
+    draft_step_ms: float
+    pick_ms: float
+    pick_greedy_ms: float
+    prefill_tokens_per_s: float
+    prefill_head_share: float
+    python_share: float
+
+    @property
+    def bandwidth_share(self) -> float:
+        """The share of the measured bandwidth that a pass over one row reaches."""
+        seconds = self.rows[min(self.rows)] / 1e3
+        return self.bytes_per_pass / seconds / 1e9 / self.bandwidth_gb_s
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers under the names of the JSON line."""
+        return {
+            "bandwidth_gb_s": self.bandwidth_gb_s,
+            "bytes_per_pass": self.bytes_per_pass,
+            "bandwidth_share": self.bandwidth_share,
+            "rows": {str(count): ms for count, ms in self.rows.items()},
+            "draft_step_ms": self.draft_step_ms,
+            "pick_ms": self.pick_ms,
+            "pick_greedy_ms": self.pick_greedy_ms,
+            "prefill_tokens_per_s": self.prefill_tokens_per_s,
+            "prefill_head_share": self.prefill_head_share,
+            "python_share": self.python_share,
+        }
+
+
+class _Stage:
+    """A backbone with a filled cache, and a head that has seen the same rows."""
+
+    def __init__(self, backbone: Backbone, head: RecursiveHead, plan: PassPlan) -> None:
+        self.backbone, self.head, self.plan = backbone, head, plan
+        self.rng = np.random.default_rng(0)
+        self.cache, self.head_cache = backbone.make_cache(), head.make_cache()
+        hidden = self.forward(plan.context, self.cache)
+        self.cache.commit(plan.context)
+        head.step(head.enter(hidden), [self.ids(plan.context)], [self.head_cache])
+        self.head_cache.commit(plan.context)
+
+    def ids(self, count: int) -> IntArray:
+        """Return random tokens; what they are does not change what they cost."""
+        return self.rng.integers(0, self.backbone.config.vocab_size, count)
+
+    def forward(self, count: int, cache: KVCache) -> HiddenRows:
+        """Run a pass with everything the head wants to see of it."""
+        return self.backbone.forward([self.ids(count)], [cache], self.head.tap_layers)
+
+    def pass_s(self, count: int) -> float:
+        """Time one pass over `count` rows, logits included."""
+        ids = [self.ids(count)]
+        start = time.perf_counter()
+        hidden = self.backbone.forward(ids, [self.cache], self.head.tap_layers)
+        self.backbone.logits(hidden.normed)
+        elapsed = time.perf_counter() - start
+        self.cache.commit(0)
+        return elapsed
+
+    def draft_step_s(self) -> float:
+        """Time a draft after a pass, as in a round; return the mean of its steps."""
+        hidden = self.forward(1, self.cache)
+        self.backbone.logits(hidden.normed)
+        self.cache.commit(0)
+        state = self.head.enter(hidden)
+        start = time.perf_counter()
+        for _ in range(DRAFT_LENGTH):
+            column = int(self.head.logits(state)[0].argmax())
+            state = self.head.step(state, [np.array([column])], [self.head_cache])
+        elapsed = time.perf_counter() - start
+        self.head_cache.commit(0)
+        return elapsed / DRAFT_LENGTH
+
+    def prefill_s(self) -> tuple[float, float]:
+        """Time a prefill: the backbone's part and the head's."""
+        cache, head_cache = self.backbone.make_cache(), self.head.make_cache()
+        start = time.perf_counter()
+        hidden = self.forward(self.plan.prefill, cache)
+        middle = time.perf_counter()
+        self.head.step(self.head.enter(hidden), [self.ids(self.plan.prefill)], [head_cache])
+        return middle - start, time.perf_counter() - middle
+
+
+def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan) -> PassCost:
+    """Measure what passes cost; a model without a head is measured with a random one."""
+    stage = _Stage(backbone, head or make_stand_in_head(backbone), plan)
+    bytes_per_pass = pass_bytes(backbone)
+    passes: dict[int, list[float]] = {count: [] for count in plan.row_counts}
+    bandwidths, python_shares = [], []
+    stage.pass_s(max(plan.row_counts))  # grows scratch memory, once
+    for _ in range(plan.num_rounds):
+        bandwidths.append(read_gb_per_s(backbone, bytes_per_pass))
+        stage.pass_s(1)  # what was just read pushed everything else out of the caches
+        for count, times in passes.items():
+            kernels_before = _kernel_s(backbone)
+            times.append(stage.pass_s(count))
+            if count == min(plan.row_counts):
+                in_kernels = _kernel_s(backbone) - kernels_before
+                python_shares.append(1 - in_kernels / times[-1])
+    # In use one round follows another; what is left of a head in the caches is part of its price.
+    drafts = [stage.draft_step_s() for _ in range(plan.num_rounds)]
+    prefills = [stage.prefill_s() for _ in range(max(1, plan.num_rounds // 6))]
+    backbone_s = statistics.median(part for part, _ in prefills)
+    head_s = statistics.median(part for _, part in prefills)
+    return PassCost(
+        bandwidth_gb_s=statistics.median(bandwidths),
+        bytes_per_pass=bytes_per_pass,
+        rows={count: statistics.median(times) * 1e3 for count, times in passes.items()},
+        draft_step_ms=statistics.median(drafts) * 1e3,
+        pick_ms=_pick_ms(stage, SamplingParams(temperature=0.8)),
+        pick_greedy_ms=_pick_ms(stage, SamplingParams()),
+        prefill_tokens_per_s=plan.prefill / backbone_s,
+        prefill_head_share=head_s / (backbone_s + head_s),
+        python_share=statistics.median(python_shares),
+    )
+
+
+def pass_bytes(backbone: Backbone) -> int:
+    """Return the bytes of weights one pass reads; an embedding is read a row at a time only."""
+    matrices = [backbone.lm_head.weight]
+    for layer in backbone.layers:
+        attention, mlp = layer.attention, layer.mlp
+        linears = (attention.query, attention.key, attention.value, attention.output)
+        matrices += [linear.weight for linear in (*linears, mlp.gate, mlp.up, mlp.down)]
+    return sum(_matrix_bytes(matrix) for matrix in matrices)
+
+
+def read_gb_per_s(backbone: Backbone, num_bytes: int) -> float:
+    """Read so many bytes once, as the backend's threads would, and return the bandwidth."""
+    num_bytes = max(num_bytes, 1 << 20)
+    engine = _engine(backbone)
+    if engine is not None:
+        return float(engine.read_gb_per_s(num_bytes))
+    numbers = np.ones(num_bytes // 4, dtype=np.float32)
+    start = time.perf_counter()
+    numbers.max()
+    return numbers.nbytes / (time.perf_counter() - start) / 1e9
+
+
+def _matrix_bytes(matrix: Any) -> int:
+    return int(matrix.num_bytes if hasattr(matrix, "num_bytes") else matrix.values.nbytes)
+
+
+def _kernel_s(backbone: Backbone) -> float:
+    """Return the time spent in kernels so far; numpy is one big kernel that cannot be seen into."""
+    engine = _engine(backbone)
+    return 0.0 if engine is None else float(engine.kernel_s)
+
+
+def _engine(backbone: Backbone) -> Any:
+    """Return the native backend's engine, None for another backend; it need not be built here."""
+    return getattr(backbone.ops, "engine", None)
+
+
+def _pick_ms(stage: _Stage, params: SamplingParams) -> float:
+    sampler = Sampler(params, [0], stage.backbone.config.vocab_size)
+    logits = stage.backbone.logits(stage.forward(1, stage.cache).normed)[0]
+    stage.cache.commit(0)
+    times: Sequence[float] = [_timed(sampler, logits) for _ in range(stage.plan.num_rounds)]
+    return statistics.median(times) * 1e3
+
+
+def _timed(sampler: Sampler, logits: Any) -> float:
+    start = time.perf_counter()
+    sampler.pick(logits)
+    return time.perf_counter() - start

@@ -1,0 +1,160 @@
+"""`headlong train`: make a head for a model, from prompts alone.
+
+In:  a model, prompt files, a recipe. Out: a head folder that `--head` takes, with run.json.
+Stages hand over through the work folder; each can be run alone and goes on where it was stopped.
+This file needs neither rich nor the model store, so that it also runs on bare GPU machines.
+"""
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headlong.errors import RequestError
+
+_EXAMPLES = """\
+examples:
+  headlong train -m model.gguf --prompts prompts.jsonl.gz --bench bench.jsonl --out my-head
+  headlong train … --stage generate --time-limit 500      ten minutes on a lent GPU, then
+  headlong train … --stage train --time-limit 500         on with the next stage, or the same
+  headlong generate -m model.gguf --head my-head "Hello"
+
+A prompt file has one JSON object a line with "prompt", maybe "set", "licence" and "tools". The
+answers are written by the model itself, and so are some of the prompts. The work folder keeps
+answers, training state and log; delete it to begin anew.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's options."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("--model", "-m", metavar="MODEL", help="the backbone, by path or name")
+    parser.add_argument("--recipe", type=Path, metavar="FILE", help="a TOML recipe")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="overrule the recipe, like training.seconds=600; may be repeated",
+    )
+    parser.add_argument(
+        "--prompts", type=Path, action="append", default=[], metavar="FILE", help="may be repeated"
+    )
+    parser.add_argument("--bench", type=Path, metavar="FILE", help="prompts to evaluate on")
+    parser.add_argument("--work", type=Path, default=Path("work"), help="default: work")
+    parser.add_argument("--out", type=Path, default=Path("head"), help="default: head")
+    parser.add_argument(
+        "--stage",
+        action="append",
+        choices=("generate", "train", "evaluate"),
+        help="run only this stage; may be repeated (default: all)",
+    )
+    parser.add_argument(
+        "--time-limit", type=float, default=86400.0, metavar="S", help="seconds for this call"
+    )
+    parser.add_argument("--from-head", type=Path, metavar="DIR", help="go on from a trained head")
+    parser.add_argument("--device", default="auto", choices=("auto", "cuda", "cpu"))
+    parser.add_argument("--no-compile", action="store_true", help="do without torch.compile")
+    parser.add_argument("--no-triton", action="store_true", help="do without the Triton kernel")
+    parser.add_argument(
+        "--split", action="store_true", help="write the weights in parts of 14 MiB as well"
+    )
+    parser.add_argument("--no-plot", action="store_true", help="draw no training curve")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the stages, then say the results as JSON."""
+    pipeline_room = _load_training()
+    recipe = importlib.import_module("headlong.train.recipe").read_recipe(args.recipe, args.set)
+    options = pipeline_room.RunOptions(
+        model=_find_model(args.model),
+        work=args.work,
+        out=args.out,
+        prompt_files=tuple(args.prompts),
+        bench_file=args.bench,
+        from_head=args.from_head,
+        device=args.device,
+        time_limit_s=args.time_limit,
+        compile=not args.no_compile,
+        triton=not args.no_triton,
+        split=args.split,
+    )
+    stages = args.stage or [
+        stage for stage in pipeline_room.STAGES if stage != "evaluate" or args.bench is not None
+    ]
+    with _make_report() as report:
+        pipeline = pipeline_room.Pipeline(recipe, options, report)
+        results = pipeline.run(stages)
+        if not args.no_plot and "train" in stages:
+            _draw(args, report)
+    sys.stdout.write(json.dumps({"stages": stages, "out": str(args.out), **results}) + "\n")
+    return 0
+
+
+class PlainReport:
+    """Writes progress as lines, for logs and bare machines."""
+
+    def __enter__(self) -> "PlainReport":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        """Write one line."""
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+    def progress(self, stage: str, share: float, numbers: Mapping[str, Any]) -> None:
+        """Write the numbers of the moment."""
+        shown = "  ".join(f"{name} {_shown(value)}" for name, value in numbers.items())
+        self.say(f"{stage} {share:5.1%}  {shown}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return "/".join(f"{item:.2f}" for item in value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if value is not None else "–"
+
+
+def _make_report() -> Any:
+    """Return a moving bar where there is a terminal and rich, else plain lines."""
+    if sys.stdout.isatty():
+        try:
+            return importlib.import_module("headlong.cli.train_bar").TrainBar()
+        except ImportError:
+            pass
+    return PlainReport()
+
+
+def _load_training() -> Any:
+    try:
+        return importlib.import_module("headlong.train.pipeline")
+    except ImportError as error:
+        if (error.name or "").split(".")[0] == "headlong":
+            raise
+        raise RequestError(
+            f"Training needs the package {error.name}, which is not installed.",
+            "Install it with: pip install 'headlong[train]'",
+        ) from error
+
+
+def _find_model(name: str | None) -> Path:
+    """Return a path as it is; anything else is looked up and pulled like for other verbs."""
+    if name is not None and Path(name).exists():
+        return Path(name)
+    resolved: Path = importlib.import_module("headlong.weights.sources").resolve_model(name)
+    return resolved
+
+
+def _draw(args: argparse.Namespace, report: Any) -> None:
+    """Draw the training curve; a machine without matplotlib keeps the log for later."""
+    try:
+        curves = importlib.import_module("headlong.cli.train_plot")
+    except ImportError:
+        report.say("matplotlib is not installed; the curve can be drawn later from log.jsonl")
+        return
+    report.say(f"training curve: {curves.draw_training(args.work / 'log.jsonl', args.out)}")

@@ -1,0 +1,90 @@
+"""Types of the compiled kernels (csrc/module*.cpp)."""
+
+from collections.abc import Sequence
+
+from headlong.arrays import ByteArray, FloatArray, IntArray
+
+class Matrix:
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def num_bytes(self) -> int: ...
+
+class KVLayer:
+    def reserve(self, capacity: int) -> None: ...
+    @property
+    def num_bytes(self) -> int: ...
+
+class Norm:
+    def __init__(self, weight: FloatArray, eps: float) -> None: ...
+
+class Linear:
+    def __init__(self, weight: Matrix, bias: FloatArray | None) -> None: ...
+
+class Rope:
+    def __init__(self, frequencies: FloatArray) -> None: ...
+
+class Attention:
+    norm: Norm
+    query: Linear
+    key: Linear
+    value: Linear
+    output: Linear
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    window: int
+    rope: Rope
+    query_norm: Norm | None
+    key_norm: Norm | None
+    beside_norm: Norm | None
+    output_norm: Norm | None
+    def check(self) -> None: ...
+
+class GatedMlp:
+    norm: Norm
+    gate: Linear
+    up: Linear
+    down: Linear
+    is_gelu: bool
+    output_norm: Norm | None
+    def check(self) -> None: ...
+
+class Stack:
+    def __init__(self, blocks: list[tuple[Attention | None, GatedMlp | None]]) -> None: ...
+
+class Engine:
+    def __init__(self, instruction_set: str, num_threads: int) -> None: ...
+    @property
+    def instruction_set(self) -> str: ...
+    @property
+    def num_threads(self) -> int: ...
+    @property
+    def kernel_s(self) -> float: ...
+    def make_matrix(self, format: str, outputs: int, inputs: int) -> Matrix: ...
+    def pack_rows(self, matrix: Matrix, source: str, first_row: int, data: ByteArray) -> None: ...
+    def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer: ...
+    def embed(self, matrix: Matrix, ids: IntArray, out: FloatArray) -> None: ...
+    def project(self, x: FloatArray, linear: Linear, y: FloatArray) -> None: ...
+    def norm(self, x: FloatArray, norm: Norm, y: FloatArray) -> None: ...
+    def residual_silu(self, x: FloatArray, linear: Linear, y: FloatArray) -> None: ...
+    def argmax(self, x: FloatArray) -> list[int]: ...
+    def read_gb_per_s(self, num_bytes: int) -> float: ...
+    def run(
+        self,
+        stack: Stack,
+        x: FloatArray,
+        spans: Sequence[tuple[int, int, int]],
+        caches: Sequence[Sequence[KVLayer | None]],
+        tap_layers: Sequence[int],
+        taps: FloatArray | None,
+        beside: FloatArray | None,
+    ) -> None: ...
+
+def race(
+    logits: FloatArray, token_ids: IntArray | None, best: float, temperature: float, key: int
+) -> int: ...
+def sum_relative(logits: FloatArray, best: float, temperature: float) -> float: ...

@@ -1,0 +1,200 @@
+"""The native CPU backend: the op set on compiled kernels (csrc/), one call per block or stack.
+
+In:  the same specs and arrays as the numpy oracle gets.
+Out: the same results within quantisation of activations to 8 bits per group of 32, many times
+sooner. Batch-invariant bit for bit: rows, their order, chunking and threads never change a result.
+
+Specs are translated into kernel blocks at their first use and kept with the backend, so one `Ops`
+belongs to one loaded model (and its head).
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from headlong.arrays import FloatArray, IntArray
+from headlong.errors import BackendError
+from headlong.ops import _native
+from headlong.ops.native_weights import pack, packed_bytes, packed_format
+from headlong.ops.op_set import Attention, GatedMlp, KVLayer, LayerBlocks, Linear, Norm, Rope, Rows
+from headlong.weights.tensors import StoredTensor
+
+INSTRUCTION_SET_VARIABLE = "HEADLONG_ISA"
+"""Forces one set of kernels: portable, avx2 or avx512."""
+
+THREADS_VARIABLE = "HEADLONG_THREADS"
+
+_MAX_DEFAULT_THREADS = 8
+"""Reading memory is the limit long before this many cores are busy."""
+
+_T = TypeVar("_T")
+
+
+class NativeOps:
+    """The op set on compiled kernels."""
+
+    name = "native"
+
+    def __init__(self, threads: int | None = None, instruction_set: str | None = None) -> None:
+        wanted = instruction_set or os.environ.get(INSTRUCTION_SET_VARIABLE) or "auto"
+        try:
+            self.engine = _native.Engine(wanted, threads or _default_threads())
+        except ValueError as error:
+            raise BackendError(
+                f"The native backend cannot start: {error}.",
+                f"Set {INSTRUCTION_SET_VARIABLE} to auto, avx512, avx2 or portable, and threads "
+                "to a number from 1 to 256.",
+            ) from error
+        self.note = f"{self.engine.instruction_set}, {self.engine.num_threads} threads"
+        # Specs hold arrays and cannot be hashed; the entry keeps the spec alive, so its id is safe.
+        self._translated: dict[int, tuple[object, Any]] = {}
+
+    def matrix(self, tensor: StoredTensor, quant: str | None = None) -> _native.Matrix:
+        """Pack a stored tensor, in the format nearest to its own or in `quant`."""
+        return pack(self.engine, tensor, quant)
+
+    def matrix_bytes(self, tensor: StoredTensor, quant: str | None = None) -> int:
+        """Return the bytes of a tensor once packed."""
+        return packed_bytes(tensor, quant)
+
+    def matrix_format(self, tensor: StoredTensor, quant: str | None = None) -> str:
+        """Return the name of the format `matrix` packs a tensor in."""
+        return packed_format(tensor, quant)
+
+    def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
+        """Return an empty cache layer in 16-bit floats."""
+        return self.engine.make_kv_layer(num_kv_heads, head_dim)
+
+    def embed(self, table: _native.Matrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
+        """Look up embedding rows: (N,) → (N, H)."""
+        rows: FloatArray = np.empty((len(token_ids), table.shape[1]), dtype=np.float32)
+        self.engine.embed(table, token_ids, rows)
+        return rows if scale == 1.0 else rows * np.float32(scale)
+
+    def norm(self, x: FloatArray, norm: Norm) -> FloatArray:
+        """Apply a norm to every row."""
+        y = np.empty_like(x)
+        self.engine.norm(x, self._norm(norm), y)
+        return y
+
+    def project(self, x: FloatArray, linear: Linear) -> FloatArray:
+        """Apply a projection to every row."""
+        y: FloatArray = np.empty((len(x), linear.weight.shape[0]), dtype=np.float32)
+        self.engine.project(x, self._linear(linear), y)
+        return y
+
+    def attention(
+        self,
+        x: FloatArray,
+        block: Attention,
+        layers: Sequence[KVLayer],
+        rows: Rows,
+        beside: FloatArray | None = None,
+    ) -> FloatArray:
+        """Norm, q/k/v, rotary, cache write, attend, project, add."""
+        stack = self._translate(block, lambda: _native.Stack([(self._attention(block), None)]))
+        y = np.array(x, dtype=np.float32, order="C")
+        caches: Any = [[layer] for layer in layers]
+        self.engine.run(stack, y, _spans(rows), caches, (), None, beside)
+        return y
+
+    def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
+        """Norm, gate and up, activation, down, add."""
+        stack = self._translate(block, lambda: _native.Stack([(None, self._mlp(block))]))
+        y = np.array(x, dtype=np.float32, order="C")
+        self.engine.run(stack, y, [(0, len(y), 0)], [[None]], (), None, None)
+        return y
+
+    def run_layers(
+        self,
+        x: FloatArray,
+        layers: Sequence[LayerBlocks],
+        caches: Sequence[Sequence[KVLayer]],
+        rows: Rows,
+        tap_layers: tuple[int, ...] = (),
+    ) -> tuple[FloatArray, FloatArray | None]:
+        """Run a stack of layers in one call, copying the inputs of tapped layers."""
+        stack = self._translate(layers, lambda: self._stack(layers))
+        y = np.array(x, dtype=np.float32, order="C")
+        taps: FloatArray | None = None
+        if tap_layers:
+            taps = np.empty((len(y), len(tap_layers) * y.shape[1]), dtype=np.float32)
+        kernel_caches: Any = caches
+        self.engine.run(stack, y, _spans(rows), kernel_caches, tap_layers, taps, None)
+        return y, taps
+
+    def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
+        """x + silu(linear(x))."""
+        y = np.empty_like(x)
+        self.engine.residual_silu(x, self._linear(linear), y)
+        return y
+
+    def argmax(self, logits: FloatArray) -> list[int]:
+        """Return every row's column of the largest logit, the lowest among equals."""
+        return self.engine.argmax(logits)
+
+    def _translate(self, spec: object, make: Callable[[], _T]) -> _T:
+        found = self._translated.get(id(spec))
+        if found is None:
+            found = self._translated[id(spec)] = (spec, make())
+        translated: _T = found[1]
+        return translated
+
+    def _norm(self, norm: Norm) -> _native.Norm:
+        return self._translate(norm, lambda: _native.Norm(_vector(norm.weight), norm.eps))
+
+    def _optional_norm(self, norm: Norm | None) -> _native.Norm | None:
+        return None if norm is None else self._norm(norm)
+
+    def _linear(self, linear: Linear) -> _native.Linear:
+        bias = None if linear.bias is None else _vector(linear.bias)
+        return self._translate(linear, lambda: _native.Linear(linear.weight, bias))
+
+    def _rope(self, rope: Rope) -> _native.Rope:
+        return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
+
+    def _attention(self, spec: Attention) -> _native.Attention:
+        block = _native.Attention()
+        block.norm = self._norm(spec.norm)
+        block.query, block.key = self._linear(spec.query), self._linear(spec.key)
+        block.value, block.output = self._linear(spec.value), self._linear(spec.output)
+        block.num_heads, block.num_kv_heads = spec.num_heads, spec.num_kv_heads
+        block.head_dim, block.scale = spec.head_dim, spec.scale
+        block.window = spec.window or 0
+        block.rope = self._rope(spec.rope)
+        block.query_norm = self._optional_norm(spec.query_norm)
+        block.key_norm = self._optional_norm(spec.key_norm)
+        block.beside_norm = self._optional_norm(spec.beside_norm)
+        block.output_norm = self._optional_norm(spec.output_norm)
+        return block
+
+    def _mlp(self, spec: GatedMlp) -> _native.GatedMlp:
+        block = _native.GatedMlp()
+        block.norm = self._norm(spec.norm)
+        block.gate, block.up = self._linear(spec.gate), self._linear(spec.up)
+        block.down = self._linear(spec.down)
+        block.is_gelu = spec.activation == "gelu_tanh"
+        block.output_norm = self._optional_norm(spec.output_norm)
+        return block
+
+    def _stack(self, layers: Sequence[LayerBlocks]) -> _native.Stack:
+        return _native.Stack(
+            [(self._attention(layer.attention), self._mlp(layer.mlp)) for layer in layers]
+        )
+
+
+def _default_threads() -> int:
+    named = os.environ.get(THREADS_VARIABLE)
+    if named is not None and named.isdigit() and int(named) > 0:
+        return int(named)
+    return min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_THREADS)
+
+
+def _spans(rows: Rows) -> list[tuple[int, int, int]]:
+    return [(span.first_row, span.num_rows, span.first_position) for span in rows.spans]
+
+
+def _vector(values: FloatArray) -> FloatArray:
+    return np.ascontiguousarray(values, dtype=np.float32)

@@ -1,0 +1,1 @@
+"""Training: from a backbone and prompts to a head that drafts for it. Needs torch."""

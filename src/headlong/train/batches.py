@@ -1,0 +1,106 @@
+"""Batches: answers of about the same length side by side, in an order that a seed decides.
+
+In:  answers from shards. Out: padded token ids and, for every place a draft can start from, where
+it lies. The plan of an epoch is a pure function of seed and answers, so that a resumed run goes on
+with exactly the batch it would have seen.
+"""
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headlong.arrays import IntArray
+from headlong.train.shards import Answers
+
+LENGTH_STEP = 64
+ROW_STEP = 256
+_READY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B sequences padded to T tokens."""
+
+    ids: IntArray  # (B, T)
+    starts: IntArray  # (N,) flat index of every row a draft can start from, answer by answer
+    sequences: IntArray  # (N,) which sequence each belongs to; -1 fills up to a round number
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """Which answers go into one batch, and how long it is."""
+
+    length: int
+    members: IntArray
+
+
+def plan_epoch(answers: Answers, tokens_per_step: int, seed: Sequence[int]) -> list[PlannedBatch]:
+    """Divide the answers into batches of similar length, in random order."""
+    rng = np.random.default_rng(list(seed))
+    padded = -(-answers.lengths // LENGTH_STEP) * LENGTH_STEP
+    # A draft starts at a known token and needs one more to be judged by.
+    is_useful = answers.lengths - answers.prompt_lengths >= 2
+    plan: list[PlannedBatch] = []
+    for length in np.unique(padded[is_useful]).tolist():
+        members = rng.permutation(np.flatnonzero((padded == length) & is_useful))
+        size = max(1, tokens_per_step // length)
+        for first in range(0, len(members), size):
+            plan.append(PlannedBatch(length, members[first : first + size]))
+    return [plan[i] for i in rng.permutation(len(plan))]
+
+
+def make_batch(
+    sequences: Sequence[NDArray[np.integer]], prompt_lengths: Sequence[int], length: int
+) -> Batch:
+    """Lay sequences out; drafts start from the last prompt token on."""
+    ids = np.zeros((len(sequences), length), dtype=np.int64)
+    starts: list[IntArray] = []
+    for line, (tokens, prompt_length) in enumerate(zip(sequences, prompt_lengths, strict=True)):
+        ids[line, : len(tokens)] = tokens
+        # Row t reads token t + 1 and speaks about token t + 2, which must be there.
+        first = line * length
+        starts.append(np.arange(first + prompt_length - 1, first + len(tokens) - 2))
+    sizes = [len(part) for part in starts]
+    fill = -sum(sizes) % ROW_STEP
+    owners = np.repeat(np.arange(len(sequences)), sizes)
+    return Batch(
+        ids,
+        np.concatenate([*starts, np.zeros(fill, dtype=np.int64)]),
+        np.concatenate([owners, np.full(fill, -1)]),
+    )
+
+
+def read_batches(answers: Answers, plan: Sequence[PlannedBatch]) -> Iterator[Batch]:
+    """Make the batches of a plan, a few ahead in a thread of their own."""
+    ready: queue.Queue[Batch | None] = queue.Queue(_READY)
+    is_over = threading.Event()
+
+    def put(batch: Batch | None) -> None:
+        while not is_over.is_set():
+            try:
+                return ready.put(batch, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        for planned in plan:
+            if is_over.is_set():
+                return
+            tokens = [answers.tokens(i) for i in planned.members]
+            put(
+                make_batch(tokens, answers.prompt_lengths[planned.members].tolist(), planned.length)
+            )
+        put(None)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while (batch := ready.get()) is not None:
+            yield batch
+    finally:
+        is_over.set()
+        thread.join()

@@ -1,0 +1,239 @@
+"""The stages of making a head: generate, train, evaluate. Each can be run alone and resumed.
+
+In:  a recipe, a model file, prompt files, a work folder, a time limit.
+Out: shards, training state and log in the work folder; a head folder with run.json.
+Stages hand over through files only, so that each may run in a call, or on a machine, of its own.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from headlong.errors import RequestError
+from headlong.text.tokenizer import Tokenizer, load_tokenizer
+from headlong.train.conversations import Conversations
+from headlong.train.decode_attention import choose_attention
+from headlong.train.draft_vocabulary import DraftVocabulary, choose_vocabulary
+from headlong.train.evaluation import evaluate_head, sample_bench, shorten
+from headlong.train.export import (
+    export_head,
+    fill_head,
+    head_weights,
+    read_for_tuning,
+    split_weights,
+)
+from headlong.train.generate import GenerationPlan, generate_answers
+from headlong.train.pointwise import make_pointwise
+from headlong.train.progress import LoggedReport, Report
+from headlong.train.prompt_files import Prompt, read_prompts
+from headlong.train.recipe import Recipe
+from headlong.train.run_record import RUN_FILE, describe_data, write_run
+from headlong.train.sampler import Sampler
+from headlong.train.shards import Answers, ShardWriter, read_shards, shard_files
+from headlong.train.torch_backbone import TorchBackbone, load_torch_backbone
+from headlong.train.torch_head import make_head
+from headlong.train.trainer import Trainer
+from headlong.weights.checkpoint import open_checkpoint
+
+STAGES = ("generate", "train", "evaluate")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What one call is told besides the recipe."""
+
+    model: Path
+    work: Path
+    out: Path
+    prompt_files: tuple[Path, ...] = ()
+    bench_file: Path | None = None
+    from_head: Path | None = None
+    """Start from this head instead of the backbone's last layer."""
+    device: str = "auto"
+    time_limit_s: float = 24 * 3600.0
+    """Wall-clock seconds for all stages of this call together."""
+    compile: bool = True
+    """Fuse the maths between matrix products, on CUDA."""
+    triton: bool = True
+    """Use the Triton attention kernel, on CUDA."""
+    split: bool = False
+    """Write the head's weights in small parts as well."""
+
+
+class Pipeline:
+    """One call: loads the backbone once, then runs stages."""
+
+    def __init__(self, recipe: Recipe, options: RunOptions, report: Report) -> None:
+        self.recipe = recipe
+        self.options = options
+        self.report = LoggedReport(report, options.work / "log.jsonl")
+        self._started = time.monotonic()
+        self._shards = options.work / "answers"
+        self.device = _find_device(options.device)
+        checkpoint = open_checkpoint(options.model)
+        self.tokenizer: Tokenizer = load_tokenizer(checkpoint)
+        fused = make_pointwise(compile=options.compile and self.device.type == "cuda")
+        self.backbone: TorchBackbone = load_torch_backbone(checkpoint, self.device, fused)
+        self.prompts: list[Prompt] = [p for f in options.prompt_files for p in read_prompts(f)]
+        name = torch.cuda.get_device_name() if self.device.type == "cuda" else "CPU"
+        self.report.say(
+            f"{options.model.name} on {name}, torch {torch.__version__}, "
+            f"{len(self.prompts)} prompts, loaded in {self._elapsed():.1f} s"
+        )
+
+    def run(self, stages: Sequence[str]) -> dict[str, Any]:
+        """Run the stages in order; return the acceptance lengths of the evaluation, if one ran."""
+        results: dict[str, Any] = {}
+        for stage in stages:
+            if stage == "generate":
+                self.generate()
+            elif stage == "train":
+                self.train()
+            elif stage == "evaluate":
+                results = self.evaluate()
+            else:
+                problem = f"There is no stage {stage!r}."
+                raise RequestError(problem, f"Stages are {', '.join(STAGES)}.")
+        return results
+
+    def generate(self) -> None:
+        """Let the backbone answer prompts until enough is there or time is up."""
+        there = read_shards(self._shards) if shard_files(self._shards) else None
+        recipe = self.recipe
+        conversations = Conversations(
+            self.prompts, self.tokenizer, recipe, there.next_ask if there else 0
+        )
+        sampler = self._make_sampler(
+            recipe.answers.num_rows, recipe.prompts.max_tokens + recipe.answers.max_tokens
+        )
+        self.report.say(f"generate: ready after {self._elapsed():.1f} s")
+        plan = GenerationPlan(
+            recipe.answers.tokens_wanted,
+            there.num_answer_tokens if there else 0,
+            self._time_left(),
+            recipe.answers.refill_every,
+        )
+        writer = ShardWriter(self._shards)
+        count = generate_answers(sampler, conversations, writer, plan, self.report)
+        speed = count.num_written / max(count.seconds, 1e-9)
+        self.report.say(
+            f"generate: {count.num_answers} answers, {count.num_tokens:,} answer tokens in "
+            f"{count.seconds:.0f} s, {speed:,.0f} tokens/s written"
+        )
+
+    def train(self) -> None:
+        """Fit the head to the answers; exports it as it stands at the end of the call."""
+        answers = self._read_answers()
+        vocabulary = self._load_vocabulary(answers)
+        trainer = self._make_trainer(vocabulary)
+        self.report.say(
+            f"train: {len(answers)} answers, {answers.num_answer_tokens:,} answer tokens; "
+            f"{len(vocabulary.ids)} draft tokens cover {vocabulary.coverage:.2%}; "
+            f"from step {trainer.state.step}, {trainer.share_done:.0%} of the schedule done, "
+            f"ready after {self._elapsed():.1f} s"
+        )
+        trainer.train(answers, self._state_path, self._time_left(), self.report)
+        self._export(trainer, vocabulary, answers)
+
+    def evaluate(self) -> dict[str, Any]:
+        """Simulate acceptance on bench prompts and write it down."""
+        if self.options.bench_file is None:
+            raise RequestError("There are no prompts to evaluate on.", "Give --bench FILE.")
+        vocabulary = self._load_vocabulary(None)
+        trainer = self._make_trainer(vocabulary)
+        settings = self.recipe.evaluation
+        prompts = read_prompts(self.options.bench_file)
+        capacity = self.recipe.prompts.max_tokens + settings.max_tokens
+        sampler = self._make_sampler(min(512, self.recipe.answers.num_rows), capacity)
+        samples = sample_bench(sampler, self.tokenizer, prompts, self.recipe)
+        results = evaluate_head(
+            self.backbone, trainer.head, vocabulary, samples, self.recipe, self.report
+        )
+        self.options.out.mkdir(parents=True, exist_ok=True)
+        path = self.options.out / "evaluation.json"
+        path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        return shorten(results)
+
+    @property
+    def _state_path(self) -> Path:
+        return self.options.work / "training.pt"
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._started
+
+    def _time_left(self) -> float:
+        return max(1.0, self.options.time_limit_s - self._elapsed())
+
+    def _read_answers(self) -> Answers:
+        answers = read_shards(self._shards)
+        for shard in answers.damaged:
+            self.report.say(f"left out, damaged: {shard}")
+        return answers
+
+    def _make_sampler(self, num_rows: int, capacity: int) -> Sampler:
+        attend, words = choose_attention(self.device, wants_triton=self.options.triton)
+        self.report.say(f"{num_rows} rows of {capacity} tokens, {words}")
+        return Sampler(self.backbone, num_rows, capacity, self.tokenizer.eos_ids, attend)
+
+    def _load_vocabulary(self, answers: Answers | None) -> DraftVocabulary:
+        """Choose the draft vocabulary once; later calls must keep to it."""
+        path = self.options.work / "vocabulary.npz"
+        if path.is_file():
+            with np.load(path) as stored:
+                return DraftVocabulary(stored["ids"], stored["ranks"], float(stored["coverage"]))
+        answers = answers or self._read_answers()
+        size = self.recipe.head.draft_vocab_size
+        vocabulary = choose_vocabulary(answers, self.backbone.config.vocab_size, size)
+        if self.options.from_head is not None:
+            tuned = read_for_tuning(self.options.from_head, self.recipe.head.kind)
+            assert tuned.vocabulary is not None
+            vocabulary = DraftVocabulary(
+                tuned.vocabulary, np.arange(len(tuned.vocabulary)), vocabulary.coverage
+            )
+        with path.open("wb") as file:
+            np.savez(file, ids=vocabulary.ids, ranks=vocabulary.ranks, coverage=vocabulary.coverage)
+        return vocabulary
+
+    def _make_trainer(self, vocabulary: DraftVocabulary) -> Trainer:
+        torch.manual_seed(self.recipe.seed)
+        depths = self.recipe.training.num_depths
+        head = make_head(self.recipe.head, self.backbone, vocabulary.ids, depths)
+        if self.options.from_head is not None:
+            fill_head(head, read_for_tuning(self.options.from_head, self.recipe.head.kind))
+        trainer = Trainer(self.backbone, head, torch.from_numpy(vocabulary.ids), self.recipe)
+        if self._state_path.is_file():
+            trainer.restore(self._state_path)
+        return trainer
+
+    def _export(self, trainer: Trainer, vocabulary: DraftVocabulary, answers: Answers) -> None:
+        out = self.options.out
+        weights = head_weights(trainer.head, self.recipe.head.kind, vocabulary.ids)
+        num_bytes = export_head(out, weights)
+        parts = split_weights(out) if self.options.split else []
+        details = {
+            "training": {
+                "steps": trainer.state.step,
+                "seconds": trainer.state.seconds,
+                "epochs": trainer.state.epoch,
+                "share_of_schedule": trainer.share_done,
+            },
+            "vocabulary_coverage": vocabulary.coverage,
+            "data": describe_data(answers, self.prompts, self.options.prompt_files),
+        }
+        write_run(out / RUN_FILE, self.recipe, self.options.model, details)
+        cut = f" and in {len(parts)} parts" if parts else ""
+        self.report.say(f"train: wrote a head of {num_bytes / 1e6:.1f} MB to {out}{cut}")
+
+
+def _find_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise RequestError("There is no CUDA device.", "Use --device cpu, or another machine.")
+    return torch.device(name)

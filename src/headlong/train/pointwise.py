@@ -1,0 +1,129 @@
+"""The small maths between matrix products, plain or fused by torch.compile.
+
+In:  rows of activations, always flattened to (N, …), so that few shapes need compiling.
+Out: rows. `make_pointwise(compile=False)` is the plain truth; the compiled set computes the same.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_GOLDEN = -1640531527  # 0x9E3779B9
+_FIRST = 0x7FEB352D
+_SECOND = -2073254261  # 0x846CA68B
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """The set of fused functions a backbone, a head and a loss work with."""
+
+    rms_norm: Callable[..., Any]
+    rotate: Callable[..., Any]
+    swiglu: Callable[..., Any]
+    pick: Callable[..., Any]
+    mix_scores: Callable[..., Any]
+    loss_forward: Callable[..., Any]
+    loss_backward: Callable[..., Any]
+
+
+def make_pointwise(*, compile: bool) -> Pointwise:
+    """Return the functions, fused where asked for."""
+    plain = (rms_norm, rotate, swiglu, pick, mix_scores, loss_forward, loss_backward)
+    if not compile:
+        return Pointwise(*plain)
+    # Grouped lengths, row counts and grad modes each compile once; the default limit of 8 is less.
+    torch._dynamo.config.recompile_limit = 64
+    # A norm's epsilon is a constant; as an input it might be copied to the device inside a graph.
+    torch._dynamo.config.specialize_float = True
+    return Pointwise(*(torch.compile(function, dynamic=True) for function in plain))
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Divide rows by their root mean square and scale: (N, H)."""
+    wide = x.float()
+    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (scaled * weight).to(x.dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn the two halves of every head: (N, heads, D) by (N, D / 2)."""
+    first, second = x.float().chunk(2, -1)
+    cos, sin = cos[:, None], sin[:, None]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+
+
+def swiglu(gate_up: Tensor) -> Tensor:
+    """Return silu(gate) * up: (N, 2 I) → (N, I)."""
+    gate, up = gate_up.chunk(2, -1)
+    return F.silu(gate) * up
+
+
+def noise(seeds: Tensor, positions: Tensor, token_ids: Tensor) -> Tensor:
+    """Return Gumbel noise for (row seed, position, token id): (N,), (N,), (V,) → (N, V).
+
+    A counter-based hash in wrapping 32-bit arithmetic: no state, no memory traffic once fused, and
+    the same numbers whenever an answer is looked at again.
+    """
+    key = _mix(_mix(seeds.int()) + positions.int() * _GOLDEN)  # (N,)
+    bits = _mix(key[:, None] + (token_ids.int() * _GOLDEN)[None])  # (N, V)
+    uniform = ((bits & 0xFFFFFF).float() + 0.5) * 2.0**-24
+    return -torch.log(-torch.log(uniform))
+
+
+def pick(logits: Tensor, temperatures: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    """Pick argmax(logits + temperature * noise) per row; at temperature 0 plain argmax."""
+    token_ids = torch.arange(logits.shape[-1], device=logits.device, dtype=torch.int32)
+    gumbel = noise(seeds, positions, token_ids)
+    return (logits.float() + temperatures[:, None] * gumbel).argmax(-1)
+
+
+def mix_scores(causal: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax over step-0 scores (B, KV, G, T, T), causal, and the chain's own (B, KV, G, T, J).
+
+    A chain that starts at t sees the true entries up to t, and of the later steps only its own.
+    """
+    index = torch.arange(causal.shape[-1], device=causal.device)
+    is_later = index[None, :] > index[:, None]
+    scores = causal.float().masked_fill(is_later, float("-inf"))
+    wide = own.float()
+    # Two tensors all the way: one joined tensor would have to be copied apart again.
+    peak = torch.maximum(scores.amax(-1, keepdim=True), wide.amax(-1, keepdim=True)).detach()
+    causal_mass, own_mass = (scores - peak).exp(), (wide - peak).exp()
+    total = causal_mass.sum(-1, keepdim=True) + own_mass.sum(-1, keepdim=True)
+    return (causal_mass / total).to(causal.dtype), (own_mass / total).to(own.dtype)
+
+
+def loss_forward(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return per row KL(p‖q), overlap Σ min(p, q), and the q-mass of tokens with q < p."""
+    log_q = logits.float().log_softmax(-1)
+    log_p = targets.float().log_softmax(-1)
+    p, q = log_p.exp(), log_q.exp()
+    divergence = (p * (log_p - log_q)).sum(-1)
+    overlap = torch.minimum(p, q).sum(-1)
+    short_mass = torch.where(q < p, q, torch.zeros_like(q)).sum(-1)
+    return divergence, overlap, short_mass
+
+
+def loss_backward(
+    logits: Tensor, targets: Tensor, kl_scale: Tensor, overlap_scale: Tensor, short_mass: Tensor
+) -> Tensor:
+    """Return d(kl_scale * KL - overlap_scale * overlap) / d logits, row by row."""
+    q = logits.float().softmax(-1)
+    p = targets.float().softmax(-1)
+    is_short = (q < p).float()
+    slope = kl_scale[:, None] * (q - p)
+    slope = slope - overlap_scale[:, None] * q * (is_short - short_mass[:, None])
+    return slope.to(logits.dtype)
+
+
+def _mix(bits: Tensor) -> Tensor:
+    """Scramble 32 bits (lowbias32); the masks make right shifts logical."""
+    bits = bits ^ ((bits >> 16) & 0xFFFF)
+    bits = bits * _FIRST
+    bits = bits ^ ((bits >> 15) & 0x1FFFF)
+    bits = bits * _SECOND
+    return bits ^ ((bits >> 16) & 0xFFFF)

@@ -1,0 +1,190 @@
+"""Sampler: many answers at once, each row at its own position, with rows refilled as they finish.
+
+In:  prompts for free rows. Out: finished rows as token ids.
+On CUDA one step of all rows is one graph replay; finished rows stand still until they get a new
+prompt, and nothing waits for the slowest. Knows nothing of what the prompts are or what becomes of
+the answers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headlong.arrays import IntArray
+from headlong.train.decode_attention import AttendRows
+from headlong.train.torch_backbone import KeepKeys, TorchBackbone
+
+_PREFILL_TOKENS = 65_536
+"""Padded prompt tokens read in one go; bounds the memory of activations."""
+_PADDED_LENGTHS = (80, 192, 448)
+"""Prompts are read in groups of about the same length, each padded to one of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One answer to write."""
+
+    prompt_ids: IntArray
+    max_tokens: int
+    temperature: float
+    seed: int
+
+
+class KeyValueRows(KeepKeys):
+    """Puts a prompt's keys and values into the cache rows it was given."""
+
+    def __init__(self, caches: tuple[Tensor, Tensor], rows: Tensor) -> None:
+        self._caches = caches
+        self._rows = rows
+
+    def __call__(self, layer: int, key: Tensor, value: Tensor) -> None:
+        """Store (n, kv_heads, P, D) at positions 0 … P - 1 of the rows."""
+        keys, values = self._caches
+        # One layer at a time: all of them together are beyond 2**31 numbers.
+        keys[layer][self._rows, :, : key.shape[2]] = key
+        values[layer][self._rows, :, : value.shape[2]] = value
+
+
+class Sampler:
+    """A fixed number of rows that write answers side by side."""
+
+    def __init__(
+        self,
+        backbone: TorchBackbone,
+        num_rows: int,
+        capacity: int,
+        eos_ids: frozenset[int],
+        attend: AttendRows,
+    ) -> None:
+        self.backbone = backbone
+        self.num_rows = num_rows
+        self.capacity = capacity
+        self._attend = attend
+        config, device = backbone.config, backbone.device
+        shape = (config.num_layers, num_rows, config.num_kv_heads, capacity, config.head_dim)
+        self._keys = torch.zeros(shape, device=device, dtype=backbone.embedding.dtype)
+        self._values = torch.zeros_like(self._keys)
+        long = {"dtype": torch.long, "device": device}
+        self._history = torch.zeros(num_rows, capacity, dtype=torch.int32, device=device)
+        self._token = torch.zeros(num_rows, **long)
+        self._position = torch.zeros(num_rows, **long)
+        self._limit = torch.ones(num_rows, **long)
+        self._seed = torch.zeros(num_rows, dtype=torch.int32, device=device)
+        self._temperature = torch.zeros(num_rows, device=device)
+        self._is_done = torch.ones(num_rows, dtype=torch.bool, device=device)
+        self._rows = torch.arange(num_rows, **long)
+        self._kv_heads = torch.arange(config.num_kv_heads, **long)
+        self._ends = torch.zeros(config.vocab_size, dtype=torch.bool, device=device)
+        self._ends[sorted(eos_ids)] = True
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    @torch.no_grad()
+    def load(self, rows: Sequence[int], jobs: Sequence[Job]) -> None:
+        """Give free rows new prompts; groups of similar length are read together."""
+        order = sorted(range(len(jobs)), key=lambda i: len(jobs[i].prompt_ids))
+        group: list[int] = []
+        for place, i in enumerate(order):
+            group.append(i)
+            longest = _padded(len(jobs[i].prompt_ids), self.capacity)
+            is_last = place + 1 == len(order)
+            following = longest if is_last else len(jobs[order[place + 1]].prompt_ids)
+            is_full = (len(group) + 1) * _padded(following, self.capacity) > _PREFILL_TOKENS
+            if is_last or is_full or _padded(following, self.capacity) > longest:
+                self._load_group([rows[j] for j in group], [jobs[j] for j in group], longest)
+                group = []
+
+    def _load_group(self, rows: list[int], jobs: list[Job], length: int) -> None:
+        device = self.backbone.device
+        padded = np.zeros((len(jobs), length), dtype=np.int64)
+        for line, job in zip(padded, jobs, strict=True):
+            line[: len(job.prompt_ids)] = job.prompt_ids
+        prompts = torch.from_numpy(padded).to(device)
+        where = torch.tensor(rows, device=device)
+        sizes = torch.tensor([len(job.prompt_ids) for job in jobs], device=device)
+        store = KeyValueRows((self._keys, self._values), where)
+        for _ in self.backbone.run_layers(prompts, store):
+            pass
+        # The last prompt token is read again by the first step, which needs its logits.
+        self._history[where, :length] = prompts.int()
+        self._token[where] = prompts[torch.arange(len(jobs), device=device), sizes - 1]
+        self._position[where] = sizes - 1
+        limits = [len(job.prompt_ids) + job.max_tokens for job in jobs]
+        self._limit[where] = torch.tensor(limits, device=device).clamp(max=self.capacity)
+        self._seed[where] = torch.tensor([job.seed for job in jobs], device=device).int()
+        self._temperature[where] = torch.tensor([job.temperature for job in jobs], device=device)
+        self._is_done[where] = False
+
+    @torch.no_grad()
+    def run(self, num_steps: int) -> None:
+        """Write up to `num_steps` tokens in every row that is not done."""
+        if self.backbone.device.type == "cuda" and self._graph is None:
+            self._graph = self._capture()
+        for _ in range(num_steps):
+            if self._graph is None:
+                self._step()
+            else:
+                self._graph.replay()
+
+    def finished(self, occupied: Sequence[int]) -> dict[int, IntArray]:
+        """Return the token ids, prompt included, of the occupied rows that are done."""
+        is_done = self._is_done.cpu().numpy()
+        rows = [row for row in occupied if is_done[row]]
+        if not rows:
+            return {}
+        where = torch.tensor(rows, device=self.backbone.device)
+        history: NDArray[np.int32] = self._history[where].cpu().numpy()
+        last = self._position[where].cpu().tolist()
+        return {
+            row: line[: end + 1].astype(np.int64)
+            for row, line, end in zip(rows, history, last, strict=True)
+        }
+
+    def _step(self) -> None:
+        """Read every row's newest token and append the next; rows that are done stand still."""
+        backbone = self.backbone
+        x = backbone.embedding[self._token]
+        angles = backbone.angles(self._position)
+        lengths = (self._position + 1).int()
+        at = (self._rows[:, None], self._kv_heads[None], self._position[:, None])
+        for index, layer in enumerate(backbone.layers):
+            query, key, value = backbone.project_qkv(x, layer, angles)
+            keys, values = self._keys[index], self._values[index]
+            keys[at] = key
+            values[at] = value
+            attended = self._attend(query.contiguous(), keys, values, lengths)
+            x = backbone.finish_layer(x, attended, layer)
+        logits = backbone.norm(x, backbone.final_norm) @ backbone.lm_head.T
+        picked = backbone.pointwise.pick(logits, self._temperature, self._seed, self._position + 1)
+        is_alive = ~self._is_done
+        token = torch.where(is_alive, picked, self._token)
+        self._position.add_(is_alive.long())
+        self._token.copy_(token)
+        self._history.scatter_(1, self._position[:, None], token[:, None].int())
+        has_ended = self._ends[token] | (self._position + 1 >= self._limit)
+        self._is_done.logical_or_(has_ended & is_alive)
+
+    def _capture(self) -> "torch.cuda.CUDAGraph":
+        """Record one step as a CUDA graph; the warm-up runs must not move any row."""
+        saved = self._is_done.clone()
+        self._is_done.fill_(True)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self._step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step()
+        self._is_done.copy_(saved)
+        return graph
+
+
+def _padded(length: int, capacity: int) -> int:
+    """Return the length a prompt is padded to."""
+    fitting = [size for size in (*_PADDED_LENGTHS, capacity) if size >= length]
+    return min(fitting[0] if fitting else capacity, capacity)

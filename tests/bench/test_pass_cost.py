@@ -1,0 +1,39 @@
+"""The measuring of passes, on a tiny model: every number is there and has the right meaning."""
+
+from pathlib import Path
+
+import pytest
+
+from headlong.bench.pass_cost import PassCost, PassPlan, measure_pass, pass_bytes
+from headlong.models.registry import load_backbone
+from headlong.ops.backends import make_ops
+from headlong.weights.checkpoint import open_checkpoint
+
+PLAN = PassPlan(row_counts=(1, 3), context=20, prefill=40, num_rounds=3)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_every_number_is_measured(tiny_model_path: Path, backend: str) -> None:
+    ops = make_ops(backend)
+    backbone = load_backbone(open_checkpoint(tiny_model_path), ops).backbone
+    cost = measure_pass(backbone, None, PLAN)
+    document = cost.to_dict()
+    assert list(document["rows"]) == ["1", "3"]
+    for name, number in document.items():
+        assert name == "rows" or number > 0, name
+    assert document["prefill_head_share"] < 1
+    assert 0 < document["python_share"] <= 1
+
+
+def test_bytes_of_a_pass_are_the_weights_it_reads(tiny_model_path: Path) -> None:
+    checkpoint = open_checkpoint(tiny_model_path)
+    backbone = load_backbone(checkpoint, make_ops("numpy")).backbone
+    matrices = [t for t in checkpoint.tensors.values() if len(t.shape) == 2]
+    is_tied = "output.weight" not in checkpoint.tensors
+    read = [t for t in matrices if is_tied or t.name != "token_embd.weight"]
+    assert pass_bytes(backbone) == sum(t.to_float32().nbytes for t in read)
+
+
+def test_bandwidth_share_is_of_one_row() -> None:
+    cost = PassCost(40.0, 100_000_000, {1: 5.0, 4: 9.0}, 0.1, 0.1, 0.1, 1000.0, 0.02, 0.01)
+    assert cost.bandwidth_share == pytest.approx(0.5)

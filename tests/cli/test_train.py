@@ -1,0 +1,113 @@
+"""`headlong train` and `headlong eval-head` from the command line, on a tiny model."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import model_files
+from headlong.cli import eval_head, train
+from headlong.errors import RequestError
+from headlong.heads.head_weights import store_array
+from tiny_text import byte_level_metadata
+
+SETTINGS = (
+    "prompts.max_tokens=96",
+    "prompts.passage_share=0.0",
+    "answers.num_rows=8",
+    "answers.max_tokens=16",
+    "answers.tokens_wanted=300",
+    "head.draft_vocab_size=100",
+    "training.steps=10",
+    "training.num_depths=2",
+    "evaluation.max_depth=2",
+    "evaluation.max_tokens=12",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model and a prompt file."""
+    folder = tmp_path_factory.mktemp("train")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(model_files.NUM_LAYERS, "llama", 7)
+        patch.setattr(model_files, "VOCAB_SIZE", 266)
+        model_files.write_gguf(folder / "tiny.gguf", "llama", extra_metadata=byte_level_metadata())
+    lines = [{"prompt": "hello", "task": "chat"}, {"prompt": "12 + 12", "task": "maths"}]
+    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return folder
+
+
+def run_train(folder: Path, *more: str) -> int:
+    """Run the verb."""
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    prompts = str(folder / "prompts.jsonl")
+    changes = [word for setting in SETTINGS for word in ("--set", setting)]
+    common = ["-m", str(folder / "tiny.gguf"), "--prompts", prompts, "--bench", prompts]
+    places = ["--work", str(folder / "work"), "--out", str(folder / "head"), "--device", "cpu"]
+    return train.run(parser.parse_args([*common, *places, *changes, *more]))
+
+
+def run_eval(folder: Path, *more: str) -> int:
+    """Run the verb."""
+    parser = argparse.ArgumentParser()
+    eval_head.add_arguments(parser)
+    model, prompts = str(folder / "tiny.gguf"), str(folder / "prompts.jsonl")
+    words = ["-m", model, "--prompts", prompts, "--max-tokens", "12", "--backend", "numpy"]
+    return eval_head.run(parser.parse_args([*words, *more]))
+
+
+def test_a_head_is_made_and_judged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_train(folder, "--split", "--no-plot") == 0
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert set(last["temperature_0"]) == {"chat", "maths"}
+    joined = b"".join(
+        part.read_bytes() for part in sorted((folder / "head").glob("model.safetensors.part*"))
+    )
+    assert joined == (folder / "head" / "model.safetensors").read_bytes()
+
+    head = str(folder / "head")
+    settings = ["-k", "1", "-k", "2", "--temperature", "0", "--precision", "f16"]
+    assert run_eval(folder, "--head", head, *settings, "--precision", "q8") == 0
+    out = capsys.readouterr().out
+    assert "acceptance length" in out
+    results = json.loads(out.splitlines()[-1])["results"]
+    assert [(r["precision"], r["k"]) for r in results] == [
+        ("f16", 1),
+        ("f16", 2),
+        ("q8", 1),
+        ("q8", 2),
+    ]
+    assert all(r["tasks"]["chat"]["rounds"] > 0 for r in results)
+
+
+def test_training_needs_neither_rich_nor_the_store(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards the run on bare GPU machines."""
+    for name in ("rich", "rich.console", "platformdirs", "huggingface_hub", "matplotlib"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert run_train(folder, "--stage", "generate") == 0
+
+
+def test_rounding_changes_matrices_by_little() -> None:
+    values = np.random.default_rng(0).normal(0, 1, (4, 64)).astype(np.float32)
+    tensor = store_array("fc.weight", values)
+    q8 = eval_head.round_tensor(tensor, "q8").to_float32()
+    q4 = eval_head.round_tensor(tensor, "q4").to_float32()
+    assert 0 < np.abs(q8 - values).max() < 0.03
+    assert np.abs(q8 - values).max() < np.abs(q4 - values).max() < 0.5
+
+
+def test_precisions_need_a_named_head(folder: Path) -> None:
+    with pytest.raises(RequestError, match="without a head"):
+        run_eval(folder, "--precision", "q8")
+
+
+def test_the_draft_length_is_bounded(folder: Path) -> None:
+    with pytest.raises(RequestError, match="99"):
+        run_eval(folder, "-k", "99")

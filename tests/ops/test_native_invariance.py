@@ -1,0 +1,149 @@
+"""Law 1 in bytes: what a row yields does not depend on mates, order, chunks or threads."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from headlong.ops.op_set import Rows, Span
+from native_parts import (
+    EXACT_TYPES,
+    INSTRUCTION_SETS,
+    Parts,
+    PlainLayer,
+    attend_in_cuts,
+    native_ops,
+    one_span,
+    random,
+    random_cuts,
+)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("type_name", EXACT_TYPES)
+def test_projected_rows_do_not_know_their_mates(instruction_set: str, type_name: str) -> None:
+    rng = np.random.default_rng(1)
+    for outputs, inputs in ((1, 32), (50, 96), (83, 160), (256, 64)):
+        x = random(2, 40, inputs)
+        ops = native_ops(instruction_set, threads=1)
+        whole = ops.project(x, Parts(ops, type_name).linear(3, outputs, inputs))
+        for threads in (1, 2, 3):
+            ops = native_ops(instruction_set, threads)
+            linear = Parts(ops, type_name).linear(3, outputs, inputs)
+            order = rng.permutation(len(x))
+            assert ops.project(x[order], linear).tobytes() == whole[order].tobytes()
+            start = 0
+            for size in random_cuts(rng, len(x)):
+                part = ops.project(x[start : start + size], linear)
+                assert part.tobytes() == whole[start : start + size].tobytes()
+                start += size
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("window", [None, 1, 70])
+@pytest.mark.parametrize("head_dim", [32, 80])
+def test_attention_does_not_know_its_chunks(
+    instruction_set: str, window: int | None, head_dim: int
+) -> None:
+    rng = np.random.default_rng(4)
+    x = random(5, 210, 64)
+    whole = None
+    for threads in (1, 2, 3):
+        ops = native_ops(instruction_set, threads)
+        block = Parts(ops, "Q8_0", head_dim=head_dim).attention(window=window)
+        for cuts in ([len(x)], [1] * len(x), random_cuts(rng, len(x)), random_cuts(rng, len(x))):
+            result = attend_in_cuts(ops, block, x, cuts).tobytes()
+            whole = whole or result
+            assert result == whole, (threads, cuts)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_sequences_do_not_know_each_other(instruction_set: str) -> None:
+    """A decode row, a draft to verify and a long prefill in one pass, in any order."""
+    ops = native_ops(instruction_set, threads=2)
+    parts = Parts(ops, "Q4_1")
+    layers = tuple(PlainLayer(parts.attention(), parts.mlp()) for _ in range(2))
+    held = (130, 64, 0, 7)  # positions each sequence has before the pass
+    sizes = (1, 5, 80, 17)
+    rng = np.random.default_rng(6)
+
+    def run(order: tuple[int, ...]) -> dict[int, bytes]:
+        caches, spans, chunks, row = [], [], [], 0
+        for s in order:
+            cache = [ops.make_kv_layer(2, 32) for _ in layers]
+            for layer in cache:
+                layer.reserve(held[s] + sizes[s])
+            if held[s]:
+                ops.run_layers(random(10 + s, held[s], 64), layers, [cache], one_span(held[s]))
+            caches.append(cache)
+            spans.append(Span(row, sizes[s], held[s]))
+            chunks.append(random(20 + s, sizes[s], 64))
+            row += sizes[s]
+        rows = Rows(np.zeros(row, dtype=np.int64), tuple(spans))
+        y, _ = ops.run_layers(np.concatenate(chunks), layers, caches, rows)
+        return {
+            s: y[span.first_row : span.first_row + span.num_rows].tobytes()
+            for s, span in zip(order, spans, strict=True)
+        }
+
+    alone = {s: run((s,))[s] for s in range(4)}
+    for _ in range(3):
+        assert run(tuple(int(s) for s in rng.permutation(4))) == alone
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_mlp_rows_do_not_know_their_mates(instruction_set: str) -> None:
+    x = random(7, 33, 64)
+    for type_name, inner in (("Q4_0", 160), ("F16", 83)):
+        results = set()
+        for threads in (1, 2, 3):
+            ops = native_ops(instruction_set, threads)
+            block = Parts(ops, type_name).mlp(inner=inner)
+            results.add(ops.gated_mlp(x, block).tobytes())
+            alone = [ops.gated_mlp(x[i : i + 1], block) for i in range(len(x))]
+            results.add(np.concatenate(alone).tobytes())
+        assert len(results) == 1
+
+
+def test_two_python_threads_may_share_a_backend() -> None:
+    ops = native_ops("auto", threads=2)
+    linear = Parts(ops, "Q4_1").linear(1, 64, 64)
+    x = random(2, 4, 64)
+    expected = ops.project(x, linear).tobytes()
+    wrong: list[int] = []
+
+    def work() -> None:
+        for i in range(200):
+            if ops.project(x, linear).tobytes() != expected:
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+FORKING = """
+import os, sys
+import numpy as np
+from headlong.ops.native_ops import NativeOps
+from native_parts import Parts, random
+ops = NativeOps(3)
+linear, x = Parts(ops, "Q8_0").linear(1, 64, 64), random(2, 4, 64)
+expected = ops.project(x, linear).tobytes()
+child = os.fork()
+if child == 0:
+    os._exit(0 if ops.project(x, linear).tobytes() == expected else 1)
+_, status = os.waitpid(child, 0)
+sys.exit(0 if status == 0 and ops.project(x, linear).tobytes() == expected else 1)
+"""
+
+
+def test_a_forked_child_and_its_parent_both_go_on() -> None:
+    """Threads do not survive a fork; the child must raise its own, and both must exit cleanly."""
+    command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{FORKING}"]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0

@@ -1,0 +1,214 @@
+"""The native backend against the numpy oracle, and its refusal of malformed input."""
+
+import numpy as np
+import pytest
+
+from headlong.arrays import FloatArray
+from headlong.ops.native_ops import NativeOps
+from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.op_set import Linear, Rows, Span
+from native_parts import (
+    EXACT_TYPES,
+    INSTRUCTION_SETS,
+    Parts,
+    PlainLayer,
+    attend_in_cuts,
+    native_ops,
+    one_span,
+    random,
+    stored,
+)
+
+FLOAT_TYPES = ("F16", "BF16", "F32")
+
+
+def relative_error(got: FloatArray, expected: FloatArray) -> float:
+    """Return the distance of two arrays as a share of the second's length."""
+    return float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
+
+
+def tolerance(type_name: str) -> float:
+    """Return the relative error a projection may have.
+
+    Float formats differ by the order of sums alone. Quantised ones also round activations to 8 bits
+    per group of 32: a step of max / 127, so an error of about 0.29 steps, which for normal numbers
+    (max ≈ 2.1 deviations) is 0.5 % of the result.
+    """
+    return 1e-5 if type_name in FLOAT_TYPES else 0.01
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("type_name", [*EXACT_TYPES, "Q5_0"])
+@pytest.mark.parametrize("num_rows", [1, 3, 9])
+def test_projection_is_near_the_oracle(instruction_set: str, type_name: str, num_rows: int) -> None:
+    tensor, bias = stored(type_name, random(1, 83, 160)), random(2, 83)
+    x = random(3, num_rows, 160)
+    ops, oracle = native_ops(instruction_set), NumpyOps()
+    got = ops.project(x, Linear(ops.matrix(tensor), bias))
+    expected = oracle.project(x, Linear(oracle.matrix(tensor), bias))
+    assert relative_error(got, expected) < tolerance(type_name)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("type_name", ["F32", "Q8_0"])
+@pytest.mark.parametrize("is_beside", [False, True])
+@pytest.mark.parametrize("window", [None, 30])
+def test_attention_is_near_the_oracle(
+    instruction_set: str, type_name: str, is_beside: bool, window: int | None
+) -> None:
+    x = random(1, 150, 64)
+    beside = random(2, 150, 64) if is_beside else None
+    results = []
+    for ops in (native_ops(instruction_set), NumpyOps()):
+        block = Parts(ops, type_name).attention(is_beside=is_beside, window=window)
+        results.append(attend_in_cuts(ops, block, x, [100, 1, 4, 45], beside) - x)
+    # Keys and values are kept in 16 bits, 2**-11 each.
+    assert relative_error(*results) < (2e-3 if type_name == "F32" else 0.03)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("head_dim", [6, 48, 80])
+def test_heads_of_any_even_size_work(instruction_set: str, head_dim: int) -> None:
+    x = random(1, 70, 64)
+    results = []
+    for ops in (native_ops(instruction_set), NumpyOps()):
+        block = Parts(ops, "F32", head_dim=head_dim).attention()
+        results.append(attend_in_cuts(ops, block, x, [66, 4]) - x)
+    assert relative_error(*results) < 2e-3
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("is_gelu", [False, True])
+@pytest.mark.parametrize(("type_name", "inner"), [("F32", 83), ("F32", 160), ("Q4_1", 160)])
+def test_mlp_is_near_the_oracle(
+    instruction_set: str, is_gelu: bool, type_name: str, inner: int
+) -> None:
+    x = random(1, 5, 64)
+    results = []
+    for ops in (native_ops(instruction_set), NumpyOps()):
+        block = Parts(ops, type_name).mlp(inner=inner, is_gelu=is_gelu)
+        results.append(ops.gated_mlp(x, block) - x)
+    assert relative_error(*results) < (1e-4 if type_name == "F32" else 0.03)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_norm_and_residual_block_are_near_the_oracle(instruction_set: str) -> None:
+    x = random(1, 3, 50)
+    ops, oracle = native_ops(instruction_set), NumpyOps()
+    norm = Parts(ops, "F32").norm(2, 50)
+    assert np.allclose(ops.norm(x, norm), oracle.norm(x, norm), rtol=1e-5, atol=1e-6)
+    linears = [Parts(one, "F32").linear(3, 50, 50) for one in (ops, oracle)]
+    got, expected = ops.residual_silu(x, linears[0]), oracle.residual_silu(x, linears[1])
+    assert np.allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_stack_is_its_blocks_one_after_the_other() -> None:
+    ops = native_ops("auto")
+    parts = Parts(ops, "Q8_0")
+    layers = tuple(PlainLayer(parts.attention(), parts.mlp()) for _ in range(3))
+    x, rows = random(1, 5, 64), one_span(5)
+    caches = [[ops.make_kv_layer(2, 32) for _ in layers] for _ in range(2)]
+    for cache_layer in (*caches[0], *caches[1]):
+        cache_layer.reserve(5)
+    got, taps = ops.run_layers(x, layers, caches[:1], rows, (2, 1))
+    inputs = []
+    for layer, cache in zip(layers, caches[1], strict=True):
+        inputs.append(x)
+        x = ops.gated_mlp(ops.attention(x, layer.attention, [cache], rows), layer.mlp)
+    assert np.array_equal(got, x)
+    assert taps is not None
+    assert np.array_equal(taps, np.concatenate([inputs[2], inputs[1]], axis=-1))
+
+
+def test_broken_activations_stay_visible() -> None:
+    """A NaN must reach the logits, where the sampler reports it; 8 bits cannot carry one."""
+    ops = native_ops("auto")
+    linear = Parts(ops, "Q8_0").linear(1, 20, 64)
+    x = random(2, 2, 64)
+    x[1, 40] = np.nan
+    y = ops.project(x, linear)
+    assert np.isfinite(y[0]).all()
+    assert np.isnan(y[1]).all()
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_argmax_is_numpy_s(instruction_set: str) -> None:
+    ops = native_ops(instruction_set)
+    logits = np.round(random(1, 40, 101) * 2)  # many ties
+    logits[3, 50] = np.nan
+    logits[4] = -np.inf
+    logits[5, 100] = np.inf
+    assert ops.argmax(logits) == logits.argmax(axis=1).tolist()
+
+
+class TestMalformedInput:
+    """Whatever does not fit is a Python error, never the kernel's problem."""
+
+    ops = NativeOps(1, "portable")
+    parts = Parts(ops, "F32")
+
+    def test_rows_of_another_width(self) -> None:
+        with pytest.raises(ValueError, match="rows do not fit"):
+            self.ops.project(random(1, 2, 63), self.parts.linear(1, 8, 64))
+        with pytest.raises(ValueError, match="rows do not fit"):
+            self.ops.gated_mlp(random(1, 2, 63), self.parts.mlp())
+        with pytest.raises(ValueError, match="rows do not fit"):
+            self.ops.norm(random(1, 2, 63), self.parts.norm(1))
+
+    def test_arrays_of_other_kinds(self) -> None:
+        linear = self.parts.linear(1, 8, 64)
+        with pytest.raises(TypeError):
+            self.ops.project(random(1, 64), linear)
+        with pytest.raises(TypeError):
+            self.ops.engine.project(random(1, 2, 64), self.ops._linear(linear), None)  # type: ignore[arg-type]  # on purpose
+
+    def test_token_ids_outside_the_table(self) -> None:
+        matrix = self.parts.linear(1, 8, 64).weight
+        for bad in (-1, 8):
+            with pytest.raises(ValueError, match="outside the embedding table"):
+                self.ops.embed(matrix, np.array([0, bad]))
+
+    def test_caches_without_room_or_of_other_heads(self) -> None:
+        block, x = self.parts.attention(), random(1, 3, 64)
+        small = self.ops.make_kv_layer(2, 32)
+        with pytest.raises(ValueError, match="no room"):
+            self.ops.attention(x, block, [small], one_span(3))
+        other = self.ops.make_kv_layer(3, 32)
+        other.reserve(64)
+        with pytest.raises(ValueError, match="other heads"):
+            self.ops.attention(x, block, [other], one_span(3))
+        with pytest.raises(ValueError, match="one cache per span"):
+            self.ops.attention(x, block, [], one_span(3))
+
+    @pytest.mark.parametrize(
+        "spans",
+        [
+            (Span(0, 2, 0),),
+            (Span(0, 4, 0),),
+            (Span(1, 3, 0),),
+            (Span(0, 0, 0), Span(0, 3, 0)),
+            (Span(0, 3, -1),),
+            (Span(0, 3, 2**40),),
+        ],
+    )
+    def test_spans_that_do_not_cover_the_rows(self, spans: tuple[Span, ...]) -> None:
+        layers = [self.ops.make_kv_layer(2, 32) for _ in spans]
+        for layer in layers:
+            layer.reserve(64)
+        rows = Rows(np.zeros(3, dtype=np.int64), spans)
+        with pytest.raises(ValueError, match=r"spans|position"):
+            self.ops.attention(random(1, 3, 64), self.parts.attention(), layers, rows)
+
+    def test_two_spans_on_one_cache(self) -> None:
+        layer = self.ops.make_kv_layer(2, 32)
+        layer.reserve(64)
+        rows = Rows(np.zeros(2, dtype=np.int64), (Span(0, 1, 0), Span(1, 1, 0)))
+        with pytest.raises(ValueError, match="same cache"):
+            self.ops.attention(random(1, 2, 64), self.parts.attention(), [layer, layer], rows)
+
+    def test_blocks_that_do_not_fit_together(self) -> None:
+        wide = Parts(self.ops, "F32", num_heads=5)
+        layer = self.ops.make_kv_layer(2, 32)
+        layer.reserve(64)
+        with pytest.raises(ValueError, match="evenly"):
+            self.ops.attention(random(1, 1, 64), wide.attention(), [layer], one_span(1))

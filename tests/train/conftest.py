@@ -1,0 +1,92 @@
+"""Fixtures for training: a tiny Llama with a byte-level tokenizer and chat template, as GGUF."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import model_files
+from headlong.train.pointwise import make_pointwise
+from headlong.train.recipe import Recipe, make_recipe
+from headlong.train.torch_backbone import TorchBackbone, load_torch_backbone
+from headlong.weights.checkpoint import Checkpoint, open_checkpoint
+from tiny_text import byte_level_metadata
+
+# Threads that spin for each other collapse when a shared machine takes a core away.
+torch.set_num_threads(1)
+
+NUM_LAYERS = 7
+"""The fewest with which an EAGLE-3 head's usual taps are three."""
+
+
+@dataclass
+class QuietReport:
+    """Remembers what was said."""
+
+    lines: list[str] = field(default_factory=list)
+    numbers: list[dict[str, Any]] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        """Keep a line."""
+        self.lines.append(text)
+
+    def progress(self, stage: str, share: float, numbers: Mapping[str, Any]) -> None:
+        """Keep the numbers."""
+        self.numbers.append({"stage": stage, "share": share, **numbers})
+
+
+@pytest.fixture
+def quiet() -> QuietReport:
+    """A report that only remembers."""
+    return QuietReport()
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama of seven layers that knows 266 byte-level tokens and ChatML."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(model_files.NUM_LAYERS, "llama", NUM_LAYERS)
+        patch.setattr(model_files, "VOCAB_SIZE", 266)
+        path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+        return model_files.write_gguf(path, "llama", extra_metadata=byte_level_metadata())
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tiny_gguf: Path) -> Checkpoint:
+    """The same, opened."""
+    return open_checkpoint(tiny_gguf)
+
+
+@pytest.fixture(scope="session")
+def tiny_torch(tiny_checkpoint: Checkpoint) -> TorchBackbone:
+    """The same in torch, on the CPU."""
+    return load_torch_backbone(tiny_checkpoint, torch.device("cpu"), make_pointwise(compile=False))
+
+
+@pytest.fixture(scope="session")
+def tiny_recipe() -> Recipe:
+    """A run of seconds."""
+    return make_recipe(
+        {
+            "prompts": {"max_tokens": 96, "second_turn_share": 0.3, "passage_share": 0.0},
+            "answers": {
+                "num_rows": 8,
+                "max_tokens": 24,
+                "refill_every": 4,
+                "greedy_share": 1.0,
+                "tokens_wanted": 600,
+            },
+            "head": {"draft_vocab_size": 128},
+            "training": {
+                "num_depths": 3,
+                "steps": 60,
+                "warmup_steps": 5,
+                "tokens_per_step": 512,
+                "learning_rate": 3e-3,
+            },
+            "evaluation": {"max_depth": 4, "max_tokens": 24, "prompts_per_task": 4},
+        }
+    )

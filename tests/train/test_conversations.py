@@ -1,0 +1,80 @@
+"""Conversations: what is asked, and what follows from an answer."""
+
+from collections import Counter
+
+import numpy as np
+
+from headlong.text.tokenizer import Tokenizer
+from headlong.train.conversations import SELF_WRITTEN, Conversations
+from headlong.train.prompt_files import Prompt
+from headlong.train.recipe import make_recipe
+from tiny_text import byte_level_tokenizer
+
+PROMPTS = [Prompt((f"say {word}",), "words", "chat") for word in ("a", "b", "c", "hello")]
+PASSAGE = Prompt((f"Read.\n\nPassage:\n{'One two three. ' * 30}\n\nWhy?",), "reading", "rag")
+
+
+def make(tokenizer: Tokenizer, first: int = 0, **prompts: float) -> Conversations:
+    """Conversations about a few words."""
+    recipe = make_recipe({"prompts": {"max_tokens": 700, **prompts}})
+    return Conversations([*PROMPTS, PASSAGE], tokenizer, recipe, first)
+
+
+def test_the_same_number_asks_the_same() -> None:
+    tokenizer = byte_level_tokenizer()
+    whole, later = make(tokenizer), make(tokenizer, first=30)
+    asked = [whole.next_ask() for _ in range(60)]
+    for ask in asked[30:]:
+        again = later.next_ask()
+        assert again.job.seed == ask.job.seed
+        assert again.job.prompt_ids.tolist() == ask.job.prompt_ids.tolist()
+
+
+def test_shares_are_those_of_the_recipe() -> None:
+    source = make(byte_level_tokenizer(), self_written_share=0.4, passage_share=0.2)
+    found = Counter(source.next_ask().set_name for _ in range(1000))
+    assert 340 < found[SELF_WRITTEN] < 460
+    assert 150 < found["reading_passages"] < 250
+    assert found["words"] > 200
+
+
+def test_a_written_user_turn_becomes_a_prompt() -> None:
+    tokenizer = byte_level_tokenizer()
+    source = make(tokenizer, self_written_share=1.0, passage_share=0.0)
+    ask = source.next_ask()
+    assert ask.is_user_turn
+    written = tokenizer.encode("how are you?<|im_end|>", add_special=False)
+    is_answer = source.settle(ask, np.concatenate([ask.job.prompt_ids, written]))
+    assert not is_answer
+    answer = source.next_ask()
+    expected = tokenizer.encode_chat([{"role": "user", "content": "how are you?"}])
+    assert not answer.is_user_turn
+    assert answer.job.prompt_ids.tolist() == expected
+
+
+def test_an_unfinished_user_turn_is_dropped() -> None:
+    tokenizer = byte_level_tokenizer()
+    source = make(tokenizer, self_written_share=1.0, passage_share=0.0)
+    ask = source.next_ask()
+    written = tokenizer.encode("how are", add_special=False)
+    source.settle(ask, np.concatenate([ask.job.prompt_ids, written]))
+    assert source.next_ask().is_user_turn
+
+
+def test_a_conversation_goes_on_as_the_template_writes_it() -> None:
+    tokenizer = byte_level_tokenizer()
+    source = make(tokenizer, self_written_share=0.0, passage_share=0.0, second_turn_share=1.0)
+    ask = source.next_ask()
+    written = tokenizer.encode("fine<|im_end|>", add_special=False)
+    assert source.settle(ask, np.concatenate([ask.job.prompt_ids, written]))
+    turn = source.next_ask()
+    assert turn.is_user_turn
+    assert turn.num_turns == 2
+    text = tokenizer.decode(turn.job.prompt_ids.tolist(), skip_special=False)
+    assert text.endswith("fine<|im_end|>\n<|im_start|>user\n")
+
+
+def test_prompts_that_are_too_long_are_left_out() -> None:
+    recipe = make_recipe({"prompts": {"max_tokens": 60, "self_written_share": 0.0}})
+    source = Conversations([*PROMPTS, PASSAGE], byte_level_tokenizer(), recipe)
+    assert {source.next_ask().set_name for _ in range(50)} == {"words"}

@@ -1,0 +1,143 @@
+"""The whole way from prompts to a head that drafts, on a tiny random model."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headlong.llm import LLM
+from headlong.train.draft_vocabulary import choose_vocabulary
+from headlong.train.evaluation import evaluate_head, sample_bench, shorten
+from headlong.train.export import head_weights
+from headlong.train.pipeline import Pipeline, RunOptions
+from headlong.train.progress import Report
+from headlong.train.prompt_files import read_prompts
+from headlong.train.recipe import HeadShape, Recipe
+from headlong.train.shards import read_shards
+from headlong.train.simulate import Sample, Simulator
+from headlong.train.torch_head import make_head
+
+WORDS = ("hello", "12", "hell", "good bye")
+
+
+@pytest.fixture(scope="module")
+def prompt_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four prompts."""
+    path = tmp_path_factory.mktemp("prompts") / "words.jsonl"
+    records = [{"prompt": f"say {word}", "task": "words", "licence": "MIT"} for word in WORDS]
+    path.write_text("\n".join(map(json.dumps, records)))
+    return path
+
+
+def options(model: Path, folder: Path, prompt_file: Path) -> RunOptions:
+    """One call with everything in one folder."""
+    return RunOptions(
+        model, folder / "work", folder / "out", (prompt_file,), prompt_file, device="cpu"
+    )
+
+
+def mean_length(results: dict[str, Any]) -> float:
+    """Acceptance length over all bench prompts, K = 3, greedy."""
+    return float(results["temperature_0"]["words"][2])
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "nextn", "medusa"])
+def test_a_trained_head_drafts_better_than_an_untrained_one(
+    tiny_gguf: Path,
+    tiny_recipe: Recipe,
+    prompt_file: Path,
+    tmp_path: Path,
+    quiet: Report,
+    kind: HeadShape,
+) -> None:
+    recipe = replace(tiny_recipe, head=replace(tiny_recipe.head, kind=kind))
+    pipeline = Pipeline(recipe, options(tiny_gguf, tmp_path, prompt_file), quiet)
+    results = pipeline.run(["generate", "train", "evaluate"])
+
+    answers = read_shards(tmp_path / "work" / "answers")
+    vocabulary = choose_vocabulary(answers, 266, recipe.head.draft_vocab_size)
+    raw = make_head(recipe.head, pipeline.backbone, vocabulary.ids, recipe.training.num_depths)
+    sampler = pipeline._make_sampler(4, 120)
+    samples = sample_bench(sampler, pipeline.tokenizer, read_prompts(prompt_file), recipe)
+    untrained = evaluate_head(pipeline.backbone, raw, vocabulary, samples, recipe, quiet)
+    assert mean_length(results) > mean_length(shorten(untrained)) + 0.2
+
+    llm = LLM.load(tiny_gguf, head=tmp_path / "out", drafter="head", backend="numpy")
+    said = [{"role": "user", "content": "say hello"}]
+    out = llm.generate(said, mtp=3, temperature=0, max_tokens=24)
+    assert out.stats.num_drafted > 0
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["data"]["sets"]["words"]["licence"] == "MIT"
+    assert record["recipe"]["head"]["kind"] == kind
+    assert len(record["model"]["sha256"]) == 64
+
+
+def test_simulated_acceptance_is_that_of_real_decoding(
+    tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
+) -> None:
+    pipeline = Pipeline(tiny_recipe, options(tiny_gguf, tmp_path, prompt_file), quiet)
+    pipeline.run(["generate", "train"])
+    vocabulary = pipeline._load_vocabulary(None)
+    trainer = pipeline._make_trainer(vocabulary)
+    weights = head_weights(trainer.head, "eagle3", vocabulary.ids, "float16")
+    with torch.no_grad():  # the engine reads float16, so the simulation must too
+        for name, parameter in trainer.head.named_parameters():
+            parameter.copy_(torch.from_numpy(weights.tensors[name].to_float32().copy()))
+    prompts = read_prompts(prompt_file)
+    samples = sample_bench(pipeline._make_sampler(4, 120), pipeline.tokenizer, prompts, tiny_recipe)
+    llm = LLM.load(tiny_gguf, head=tmp_path / "out", drafter="head", backend="numpy")
+    for prompt, sample in zip(prompts, samples[0.0]["words"], strict=True):
+        said = [{"role": "user", "content": prompt.turns[0]}]
+        out = llm.generate(said, mtp=2, temperature=0, max_tokens=24)
+        assert list(out.token_ids) == sample.ids[len(sample.job.prompt_ids) :].tolist()
+        simulated = Simulator(pipeline.backbone, trainer.head, vocabulary, 2).run([sample])[2]
+        # The engine may draft past the end of the answer in its last round; before, all is equal.
+        assert abs(simulated.num_accepted - out.stats.num_accepted) <= 1
+        assert abs(simulated.rounds - out.stats.rounds) <= 1
+
+
+def test_generation_goes_on_where_it_was(
+    tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
+) -> None:
+    told = options(tiny_gguf, tmp_path, prompt_file)
+    Pipeline(tiny_recipe, told, quiet).run(["generate"])
+    first = read_shards(tmp_path / "work" / "answers")
+    more = replace(tiny_recipe, answers=replace(tiny_recipe.answers, tokens_wanted=900))
+    Pipeline(more, told, quiet).run(["generate"])
+    both = read_shards(tmp_path / "work" / "answers")
+    assert both.next_ask > first.next_ask > 0
+    assert both.num_answer_tokens >= 900
+    assert first.tokens(0).tolist() == both.tokens(0).tolist()
+
+
+def test_training_can_go_on_from_a_head(
+    tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
+) -> None:
+    told = options(tiny_gguf, tmp_path / "first", prompt_file)
+    Pipeline(tiny_recipe, told, quiet).run(["generate", "train"])
+    onward = options(tiny_gguf, tmp_path / "second", prompt_file)
+    onward = replace(onward, from_head=tmp_path / "first" / "out")
+    pipeline = Pipeline(tiny_recipe, onward, quiet)
+    pipeline.run(["generate"])
+    trainer = pipeline._make_trainer(pipeline._load_vocabulary(None))
+    first = Pipeline(tiny_recipe, told, quiet)
+    before = first._make_trainer(first._load_vocabulary(None)).head.state_dict()
+    for name, values in trainer.head.state_dict().items():
+        torch.testing.assert_close(values, before[name], atol=2e-3, rtol=2e-3)
+
+
+def test_drafts_of_a_sample_without_answer_are_not_counted(
+    tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
+) -> None:
+    pipeline = Pipeline(tiny_recipe, options(tiny_gguf, tmp_path, prompt_file), quiet)
+    pipeline.run(["generate"])
+    vocabulary = pipeline._load_vocabulary(None)
+    sampler = pipeline._make_sampler(4, 120)
+    prompts = read_prompts(prompt_file)
+    sample = sample_bench(sampler, pipeline.tokenizer, prompts, tiny_recipe)[0.0]["words"][0]
+    cut = Sample(sample.job, sample.ids[: len(sample.job.prompt_ids) + 1])
+    head = make_head(tiny_recipe.head, pipeline.backbone, vocabulary.ids, 3)
+    assert Simulator(pipeline.backbone, head, vocabulary, 2).run([cut])[2].rounds == 0

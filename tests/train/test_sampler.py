@@ -1,0 +1,61 @@
+"""The sampler against the plain loop: rows that come and go must not disturb one another."""
+
+import numpy as np
+import torch
+
+from headlong.arrays import IntArray
+from headlong.train.decode_attention import attend_plain
+from headlong.train.generate import answer_all
+from headlong.train.pointwise import noise
+from headlong.train.sampler import Job, Sampler
+from headlong.train.torch_backbone import TorchBackbone
+
+EOS = frozenset({7})
+
+
+def plain_answer(backbone: TorchBackbone, job: Job, capacity: int) -> list[int]:
+    """Write one answer by reading everything again for every token."""
+    ids: list[int] = job.prompt_ids.tolist()
+    limit = min(len(ids) + job.max_tokens, capacity)
+    while len(ids) < limit:
+        hidden = backbone.forward(torch.tensor([ids]))
+        logits = hidden.normed[-1:] @ backbone.lm_head.T
+        gumbel = noise(
+            torch.tensor([job.seed]), torch.tensor([len(ids)]), torch.arange(logits.shape[-1])
+        )
+        ids.append(int((logits + job.temperature * gumbel).argmax()))
+        if ids[-1] in EOS:
+            break
+    return ids
+
+
+def some_jobs(count: int) -> list[Job]:
+    """Prompts of many lengths at several temperatures."""
+    rng = np.random.default_rng(2)
+
+    def prompt() -> IntArray:
+        return rng.integers(8, 266, int(rng.integers(1, 70)))
+
+    return [
+        Job(prompt(), int(rng.integers(1, 12)), (0.0, 0.7, 1.0)[i % 3], seed=i * 17)
+        for i in range(count)
+    ]
+
+
+def test_refilled_rows_write_what_the_plain_loop_writes(tiny_torch: TorchBackbone) -> None:
+    jobs = some_jobs(11)
+    sampler = Sampler(tiny_torch, 3, 80, EOS, attend_plain)
+    answers = answer_all(sampler, jobs, refill_every=4)
+    with torch.no_grad():
+        expected = [plain_answer(tiny_torch, job, 80) for job in jobs]
+    assert [ids.tolist() for ids in answers] == expected
+
+
+def test_finished_rows_stand_still(tiny_torch: TorchBackbone) -> None:
+    sampler = Sampler(tiny_torch, 2, 64, EOS, attend_plain)
+    sampler.load([1], [Job(np.arange(10, 15), 3, 0.0, seed=0)])
+    sampler.run(3)
+    first = sampler.finished([1])[1].tolist()
+    sampler.run(5)
+    assert sampler.finished([1])[1].tolist() == first
+    assert len(first) == 8

@@ -1,0 +1,109 @@
+"""Heads in training against the heads that draft: the same weights must give the same numbers."""
+
+import numpy as np
+import pytest
+import torch
+
+from headlong.arrays import FloatArray, IntArray
+from headlong.heads.head import ParallelHeads, RecursiveHead
+from headlong.heads.head_files import build_head
+from headlong.models.registry import load_backbone
+from headlong.models.transformer import Backbone
+from headlong.ops.numpy_ops import NumpyOps
+from headlong.train.export import head_weights
+from headlong.train.recipe import HeadRecipe, HeadShape
+from headlong.train.torch_backbone import TorchBackbone
+from headlong.train.torch_head import TorchHead, make_head
+from headlong.weights.checkpoint import Checkpoint
+
+NUM_DEPTHS = 4
+VOCABULARY = np.arange(3, 203, 2)
+
+
+@pytest.fixture(scope="module")
+def backbone(tiny_checkpoint: Checkpoint) -> Backbone:
+    """The tiny model as the engine runs it."""
+    return load_backbone(tiny_checkpoint, NumpyOps()).backbone
+
+
+def disturbed_head(kind: HeadShape, backbone: TorchBackbone) -> TorchHead:
+    """A head whose weights are no longer what the backbone gave it, so that none is special."""
+    torch.manual_seed(3)
+    head = make_head(HeadRecipe(kind=kind), backbone, VOCABULARY, NUM_DEPTHS)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return head
+
+
+def random_ids(batch: int, length: int) -> IntArray:
+    """Some token ids."""
+    return np.random.default_rng(5).integers(0, 266, (batch, length))
+
+
+def test_hidden_states_equal_the_engines(tiny_torch: TorchBackbone, backbone: Backbone) -> None:
+    ids = random_ids(2, 23)
+    hidden = tiny_torch.forward(torch.from_numpy(ids), (2, 3, 4))
+    expected = backbone.forward(list(ids), [backbone.make_cache() for _ in ids], (2, 3, 4))
+    assert hidden.taps is not None
+    assert expected.taps is not None
+    np.testing.assert_allclose(hidden.normed.numpy(), expected.normed, atol=1e-4)
+    np.testing.assert_allclose(hidden.raw.numpy(), expected.raw, atol=1e-4)
+    np.testing.assert_allclose(hidden.taps.numpy(), expected.taps, atol=1e-4)
+
+
+def draft_logits(
+    head: RecursiveHead, backbone: Backbone, tokens: IntArray, start: int
+) -> FloatArray:
+    """Draft from row `start` the way the engine does, fed with the true tokens: (K, V_draft)."""
+    rows = backbone.forward([tokens], [backbone.make_cache()], head.tap_layers)
+    cache, seen = head.make_cache(), tokens[1 : start + 2]
+    carried = head.step(head.enter(rows)[: start + 1], [seen], [cache])[-1:]
+    cache.commit(len(seen))
+    logits = [head.logits(carried)[0]]
+    for depth in range(1, NUM_DEPTHS):
+        carried = head.step(carried, [tokens[start + 1 + depth :][:1]], [cache])
+        logits.append(head.logits(carried)[0])
+    return np.stack(logits)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "nextn"])
+def test_chains_equal_drafting_step_by_step(
+    tiny_torch: TorchBackbone, backbone: Backbone, kind: HeadShape
+) -> None:
+    """Guards acceptance at depth 2 and beyond: a wrong mask or position shows only there."""
+    head = disturbed_head(kind, tiny_torch)
+    drafting = build_head(head_weights(head, kind, VOCABULARY, "float32"), backbone)
+    assert isinstance(drafting, RecursiveHead)
+    ids = random_ids(2, 17)
+    with torch.no_grad():
+        hidden = tiny_torch.forward(torch.from_numpy(ids), head.tap_layers)
+        states = head.rollout(hidden, torch.from_numpy(ids))
+        logits = [
+            head.logits(next(states), depth + 1).view(2, 17, -1).numpy()
+            for depth in range(NUM_DEPTHS)
+        ]
+
+    for line, tokens in enumerate(ids):
+        for start in range(len(tokens) - NUM_DEPTHS):
+            found = np.stack([logits[depth][line, start] for depth in range(NUM_DEPTHS)])
+            expected = draft_logits(drafting, backbone, tokens, start)
+            np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_parallel_heads_equal_the_engines(tiny_torch: TorchBackbone, backbone: Backbone) -> None:
+    head = disturbed_head("medusa", tiny_torch)
+    drafting = build_head(head_weights(head, "medusa", VOCABULARY, "float32"), backbone)
+    assert isinstance(drafting, ParallelHeads)
+    ids = random_ids(1, 9)
+    with torch.no_grad():
+        hidden = tiny_torch.forward(torch.from_numpy(ids))
+        states = list(head.rollout(hidden, torch.from_numpy(ids)))
+        logits = [head.logits(state, depth).numpy() for depth, state in enumerate(states, 1)]
+    rows = backbone.forward(list(ids), [backbone.make_cache()])
+    expected = drafting.states(rows, [drafting.make_cache()], [9])
+    assert len(logits) == drafting.num_depths == NUM_DEPTHS
+    for depth in range(1, NUM_DEPTHS + 1):
+        np.testing.assert_allclose(
+            logits[depth - 1], drafting.logits(expected[depth - 1], depth), atol=2e-4, rtol=1e-4
+        )

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Build the kernels with sanitisers and run their tests: address and undefined behaviour first, then
+# data races. Usage: tools/sanitize.sh [PYTHON]. Everything is made under build/, nothing installed.
+set -eu
+cd "$(dirname "$0")/.."
+python=${1:-python3}
+tests="tests/ops/test_native_weights.py tests/ops/test_native_ops.py tests/ops/test_native_invariance.py"
+
+run() { # name, sanitisers, runtime library, options, arguments for pytest
+    build="build/$1"
+    cmake -S . -B "$build" -DPython_EXECUTABLE="$(command -v "$python")" -DHEADLONG_SANITIZE="$2" >/dev/null
+    cmake --build "$build" --parallel 2 >/dev/null
+    # A copy of the package with these kernels in it; the one in use stays as it is.
+    rm -rf "$build/site" && mkdir -p "$build/site"
+    cp -r src/headlong "$build/site/headlong"
+    rm -f "$build"/site/headlong/ops/_native*.so
+    cp "$build"/_native*.so "$build/site/headlong/ops/"
+    echo "sanitisers: $2"
+    # The child of the fork test would need the runtime's own fork handling, so it is left out.
+    # The C++ runtime is loaded along, so that the sanitiser sees exceptions being thrown.
+    env LD_PRELOAD="$(g++ -print-file-name="$3") $(g++ -print-file-name=libstdc++.so)" PYTHONPATH="$build/site" OPENBLAS_NUM_THREADS=1 "$4" \
+        "$python" -m pytest -q -p no:cacheprovider $tests -k "not forked"
+}
+
+run asan address,undefined libasan.so ASAN_OPTIONS=detect_leaks=0:halt_on_error=1
+run tsan thread libtsan.so TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1

@@ -5,13 +5,11 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import model_files
 from headlong.cli import eval_head, train
 from headlong.errors import RequestError
-from headlong.heads.head_weights import store_array
 from tiny_text import byte_level_metadata
 
 SETTINGS = (
@@ -92,20 +90,6 @@ def test_training_needs_neither_rich_nor_the_store(
     for name in ("rich", "rich.console", "platformdirs", "huggingface_hub", "matplotlib"):
         monkeypatch.setitem(sys.modules, name, None)
     assert run_train(folder, "--stage", "generate") == 0
-
-
-def test_rounding_changes_matrices_by_little() -> None:
-    values = np.random.default_rng(0).normal(0, 1, (4, 64)).astype(np.float32)
-    tensor = store_array("fc.weight", values)
-    q8 = eval_head.round_tensor(tensor, "q8").to_float32()
-    q4 = eval_head.round_tensor(tensor, "q4").to_float32()
-    assert 0 < np.abs(q8 - values).max() < 0.03
-    assert np.abs(q8 - values).max() < np.abs(q4 - values).max() < 0.5
-
-
-def test_precisions_need_a_named_head(folder: Path) -> None:
-    with pytest.raises(RequestError, match="without a head"):
-        run_eval(folder, "--precision", "q8")
 
 
 def test_the_draft_length_is_bounded(folder: Path) -> None:

@@ -6,7 +6,9 @@ Exit status 1 when two texts differ: that would break Headlong's first law.
 """
 
 import argparse
+import time
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -29,11 +31,17 @@ from headlong.provenance import Provenance, read_provenance
 
 if TYPE_CHECKING:
     from headlong.config import MtpMode
-    from headlong.generation import Completion
+    from headlong.generation import Completion, Generation
     from headlong.llm import LLM
 
-DEFAULT_MAX_TOKENS = 96
-"""Keeps the whole demo under a minute and a half on two slow cores without compiled kernels."""
+DEFAULT_MAX_TOKENS = 128
+"""Keeps the whole demo under two minutes on two slow cores without compiled kernels."""
+
+_MAX_PAIRS = 7
+"""How often a prompt is answered each way for the medians; only the first pair is shown …"""
+
+_MEASURE_S = 8.0
+"""… and no new pair is begun after this long, so that a slow machine measures one pair."""
 
 _WARM_UP_TOKENS = 12
 
@@ -46,8 +54,9 @@ examples:
   headlong demo --json > demo.json
 
 The chat prompt is sampled, since the text is the same at any temperature when the seed is. Each
-prompt is answered plain first and with MTP right after, on a model that has been warmed up; tokens
-are counted the same way for both.
+prompt is answered plain first and with MTP right after, on a model that has been warmed up, then
+both ways again in turn without showing it; the table has the medians. Tokens are counted the same
+way for both.
 """
 
 
@@ -79,23 +88,42 @@ PROMPTS = (
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The same prompt answered twice."""
+    """The same prompt answered both ways, once or several times in turn."""
 
     prompt: DemoPrompt
-    plain: "Completion"
-    drafted: "Completion"
+    plains: tuple["Completion", ...]
+    drafteds: tuple["Completion", ...]
+
+    @property
+    def plain(self) -> "Completion":
+        """The answer without drafts that was shown."""
+        return self.plains[0]
+
+    @property
+    def drafted(self) -> "Completion":
+        """The answer with drafts that was shown."""
+        return self.drafteds[0]
 
     @property
     def is_same(self) -> bool:
-        """Whether both answers agree, token for token and character for character."""
-        texts_agree = self.plain.text == self.drafted.text
-        return texts_agree and self.plain.token_ids == self.drafted.token_ids
+        """Whether all answers agree, token for token and character for character."""
+        answers = (*self.plains, *self.drafteds)
+        return len({(answer.text, answer.token_ids) for answer in answers}) == 1
+
+    @property
+    def plain_rate(self) -> float:
+        """Median tokens per second without drafts."""
+        return median(answer.timings.tokens_per_second for answer in self.plains)
+
+    @property
+    def drafted_rate(self) -> float:
+        """Median tokens per second with drafts."""
+        return median(answer.timings.tokens_per_second for answer in self.drafteds)
 
     @property
     def speedup(self) -> float:
         """Tokens per second with MTP over those without; 0 when there was nothing to measure."""
-        plain = self.plain.timings.tokens_per_second
-        return self.drafted.timings.tokens_per_second / plain if plain else 0.0
+        return self.drafted_rate / self.plain_rate if self.plain_rate else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return both answers and the comparison, for JSON."""
@@ -104,6 +132,9 @@ class Comparison:
             "temperature": self.prompt.temperature,
             "same_text": self.is_same,
             "speedup": self.speedup,
+            "num_pairs": len(self.plains),
+            "plain_tokens_per_second": self.plain_rate,
+            "mtp_tokens_per_second": self.drafted_rate,
             "plain": describe_completion(self.plain),
             "mtp": describe_completion(self.drafted),
         }
@@ -167,23 +198,29 @@ def _compare(
     """Answer one prompt plain, then with MTP, streaming both."""
     console.print(Rule(Text(f"{prompt.name}: the prompt", style="bold"), align="left", style="dim"))
     console.print(prompt.text.rstrip(), soft_wrap=True)
-    plain = _answer(llm, prompt, "off", args, console)
-    drafted = _answer(llm, prompt, "auto", args, console)
-    return Comparison(prompt, plain, drafted)
+    began_s = time.monotonic()
+    plains = [_show(_stream(llm, prompt, "off", args), f"{prompt.name}: plain", console)]
+    drafteds = [_show(_stream(llm, prompt, "auto", args), f"{prompt.name}: with MTP", console)]
+    while len(plains) < _MAX_PAIRS and time.monotonic() - began_s < _MEASURE_S:
+        plains.append(_stream(llm, prompt, "off", args).complete())
+        drafteds.append(_stream(llm, prompt, "auto", args).complete())
+    return Comparison(prompt, tuple(plains), tuple(drafteds))
 
 
-def _answer(
-    llm: "LLM", prompt: DemoPrompt, mtp: "MtpMode", args: argparse.Namespace, console: Console
-) -> "Completion":
-    title = "plain" if mtp == "off" else "with MTP"
-    console.print(Rule(Text(f"{prompt.name}: {title}", style="bold"), align="left", style="dim"))
-    generation = llm.stream(
+def _stream(
+    llm: "LLM", prompt: DemoPrompt, mtp: "MtpMode", args: argparse.Namespace
+) -> "Generation":
+    return llm.stream(
         [{"role": "user", "content": prompt.text}],
         mtp=mtp,
         max_tokens=args.max_tokens,
         temperature=prompt.temperature,
         seed=args.seed,
     )
+
+
+def _show(generation: "Generation", title: str, console: Console) -> "Completion":
+    console.print(Rule(Text(title, style="bold"), align="left", style="dim"))
     completion = stream_answer(generation, console)
     print_summary(completion, console)
     return completion
@@ -210,8 +247,8 @@ def _print_table(comparisons: list[Comparison], console: Console) -> None:
             str(len(one.drafted.token_ids)),
             str(one.drafted.stats.rounds),
             f"{one.drafted.stats.acceptance_length:.2f}",
-            f"{one.plain.timings.tokens_per_second:.1f}",
-            f"{one.drafted.timings.tokens_per_second:.1f}",
+            f"{one.plain_rate:.1f}",
+            f"{one.drafted_rate:.1f}",
             f"{one.speedup:.2f} ×",
         )
     console.print(table)
@@ -222,7 +259,11 @@ def _print_conditions(
 ) -> None:
     """Say what the numbers mean, what the colours mean, and where it all was measured."""
     names = dict.fromkeys(name for one in comparisons for name in one.drafted.stats.by_drafter)
-    legend = Text("Acceptance length: mean tokens a round emits, the backbone's own included.")
+    pairs = " and ".join(f"{len(one.plains)} pairs of {one.prompt.name}" for one in comparisons)
+    legend = Text(
+        "Acceptance length: mean tokens a round emits, the backbone's own included. Tokens/s: "
+        f"medians of {pairs} answers in turn."
+    )
     if names and can_colour(console):
         labels = Text(", ").join([drafter_label(name) for name in names])
         legend = Text.assemble(legend, " Coloured tokens were drafted: ", labels, ".")

@@ -2,49 +2,35 @@
 
 In:  a model, a head, a prompt file with tasks. Out: acceptance length by task, temperature and K,
 acceptance per depth, at each head precision; a table, a plot where asked for, JSON last.
-Drafts come from the head alone. Lower precisions round the head's matrices as the file formats do
-and compute with the rounded numbers, so that they can be judged on any backend.
+Drafts come from the head alone, packed in the precision that is judged.
 """
 
 import argparse
 import importlib
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from gguf import GGMLQuantizationType
-from gguf.quants import dequantize, quantize
 from rich.table import Table
 
 from headlong.cli.model_arguments import add_backend_argument
 from headlong.cli.output import make_console, write_json
 from headlong.cli.progress_bar import ProgressBar
-from headlong.config import MAX_DRAFT_TOKENS
+from headlong.config import DEFAULT_HEAD_QUANT, MAX_DRAFT_TOKENS, QuantName
 from headlong.decode.stats import DecodeStats
 from headlong.errors import RequestError
-from headlong.heads.head_files import read_head_weights, save_head
-from headlong.heads.head_weights import store_array
 from headlong.llm import LLM
 from headlong.provenance import read_provenance
 from headlong.train.prompt_files import Prompt, read_prompts
-from headlong.weights.tensors import StoredTensor
-
-PRECISIONS = {
-    "f16": GGMLQuantizationType.F16,
-    "q8": GGMLQuantizationType.Q8_0,
-    "q4": GGMLQuantizationType.Q4_0,
-}
 
 _AT_ONCE = 4
 _EXAMPLES = """\
 examples:
   headlong eval-head --prompts bench.jsonl                     the model's own head
   headlong eval-head --head my-head --prompts bench.jsonl -k 5 --temperature 0 --temperature 0.7
-  headlong eval-head --head my-head --prompts bench.jsonl --precision f16 --precision q8
+  headlong eval-head --prompts bench.jsonl --precision f16 --precision q8 --precision q4
 
 Acceptance length is the mean number of tokens a round emits, the backbone's own token included.
 A prompt file has one JSON object a line with "prompt" or "turns", and maybe "task".
@@ -64,14 +50,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
     parser.add_argument("--model", "-m", metavar="MODEL", help="default: the default model")
-    parser.add_argument("--head", type=Path, metavar="DIR", help="default: the model's own head")
+    parser.add_argument(
+        "--head", type=Path, metavar="DIR", help="default: the model's own or shipped head"
+    )
     parser.add_argument("--prompts", type=Path, required=True, metavar="FILE")
     parser.add_argument("-k", type=int, action="append", metavar="K", help="default: 1 to 8")
     parser.add_argument(
         "--temperature", type=float, action="append", metavar="T", help="default: 0 and 0.7"
     )
     parser.add_argument(
-        "--precision", choices=PRECISIONS, action="append", help="of the head (default: f16)"
+        "--precision",
+        choices=get_args(QuantName),
+        action="append",
+        help=f"of the head (default: {DEFAULT_HEAD_QUANT})",
     )
     parser.add_argument("--per-task", type=int, default=4, metavar="N", help="prompts of each task")
     parser.add_argument("--max-tokens", type=int, default=256, metavar="N")
@@ -85,9 +76,7 @@ def run(args: argparse.Namespace) -> int:
     depths = args.k or list(range(1, 9))
     if not all(1 <= k <= MAX_DRAFT_TOKENS for k in depths):
         raise RequestError(f"K is {depths}.", f"It must be from 1 to {MAX_DRAFT_TOKENS}.")
-    precisions = args.precision or ["f16"]
-    if args.head is None and precisions != ["f16"]:
-        raise RequestError("Precisions were given without a head.", "Name its folder with --head.")
+    precisions = args.precision or [DEFAULT_HEAD_QUANT]
     temperatures = args.temperature or [0.0, 0.7]
     results: dict[Setting, dict[str, DecodeStats]] = {}
     console = make_console()
@@ -104,36 +93,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def round_tensor(tensor: StoredTensor, precision: str) -> StoredTensor:
-    """Return a matrix with its numbers rounded as `precision` would store them."""
-    values = tensor.to_float32()
-    kind = PRECISIONS[precision]
-    if values.ndim < 2 or kind == GGMLQuantizationType.F16:
-        return tensor
-    return store_array(tensor.name, dequantize(quantize(values, kind), kind).reshape(values.shape))
-
-
-@contextmanager
-def rounded_head(folder: Path, precision: str) -> Iterator[Path]:
-    """Give a folder with the same head at another precision, for as long as it is needed."""
-    if precision == "f16":
-        yield folder
-        return
-    weights = read_head_weights(folder)
-    tensors = {name: round_tensor(t, precision) for name, t in weights.tensors.items()}
-    with tempfile.TemporaryDirectory() as temporary:
-        save_head(Path(temporary), replace(weights, tensors=tensors))
-        yield Path(temporary)
-
-
-def _load(args: argparse.Namespace, precision: str) -> LLM:
+def _load(args: argparse.Namespace, precision: QuantName) -> LLM:
     with ProgressBar() as progress:
-        if args.head is None:
-            return LLM.load(args.model, drafter="head", backend=args.backend, progress=progress)
-        with rounded_head(args.head, precision) as head:
-            return LLM.load(
-                args.model, head=head, drafter="head", backend=args.backend, progress=progress
-            )
+        return LLM.load(
+            args.model,
+            head=args.head,
+            head_quant=precision,
+            drafter="head",
+            backend=args.backend,
+            progress=progress,
+        )
 
 
 def _choose(prompts: Sequence[Prompt], per_task: int) -> dict[str, list[Prompt]]:

@@ -20,6 +20,9 @@ DOWNLOAD_AGAIN = "The file is damaged or was cut short; download it again."
 _LFS_POINTER = b"version https://git-lfs"
 _SHOWN_CHARACTERS = 80
 
+MAX_JSON_CONTAINERS = 2**18
+"""Lists and objects cost far more time and memory than the bytes they are written in."""
+
 
 def map_file(path: Path) -> ByteArray:
     """Map a file read-only, or say why that cannot be."""
@@ -55,6 +58,9 @@ def read_json_object(path: Path, max_bytes: int) -> dict[str, Any]:
 
 def parse_json_object(text: bytes, path: Path, part: str) -> dict[str, Any]:
     """Parse JSON that must be an object; `part` says in errors which part of the file it is."""
+    if text.count(b"[") + text.count(b"{") > MAX_JSON_CONTAINERS:
+        problem = f"{path}: {part} holds more than {MAX_JSON_CONTAINERS} lists and objects."
+        raise CheckpointError(problem, DOWNLOAD_AGAIN)
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=_refuse_duplicates)
     except RecursionError as error:  # thousands of nested brackets

@@ -108,3 +108,12 @@ def test_drafted_tokens_are_marked(tiny_llm: LLM) -> None:
     assert drafted, "a model that repeats itself must accept n-gram drafts"
     assert {chunk.source for chunk in drafted} == {"ngram"}
     assert all(chunk.depth >= 1 for chunk in drafted)
+
+
+def test_stream_ended_from_elsewhere_does_not_hang(tiny_llm: LLM) -> None:
+    stream = tiny_llm.stream(PROMPT, max_tokens=50)
+    next(stream)
+    for running in list(tiny_llm.engine._running):
+        tiny_llm.engine.cancel(running)
+    assert list(stream) == []
+    assert stream.finish_reason is FinishReason.CANCELLED

@@ -30,7 +30,15 @@ ROOMS = (
 
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
-LAZY = {"__init__.py", "cli/main.py", "weights/sources.py"}
+LAZY = {
+    "__init__.py",
+    "cli/main.py",
+    "weights/sources.py",
+    # Verbs that work on numbers themselves: only `run` needs them, `--help` must not wait.
+    "cli/bench.py",
+    "cli/eval_head.py",
+    "cli/inspect.py",
+}
 """The only files that may import first-party modules inside functions, for a fast start-up."""
 
 FILES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))

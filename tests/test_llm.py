@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import headlong
 from headlong import LLM, HeadlongError, generate, load, stream_generate
 from headlong.errors import RequestError
 from headlong.heads.head_files import save_head
+from headlong.heads.shipped_heads import find_shipped_head
 from random_heads import random_head
 
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -156,3 +158,66 @@ def test_default_model_answers(default_llm: LLM) -> None:
     out = default_llm.generate("The capital of France is", max_tokens=4)
     assert "Paris" in out.text
     assert default_llm.report.left_over == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seed": "1"},
+        {"seed": 1.5},
+        {"temperature": "0.7"},
+        {"max_tokens": "5"},
+        {"max_tokens": 2.5},
+        {"top_k": 5.0},
+        {"logprobs": False},
+        {"logprobs": 2.0},
+        {"stop": [1]},
+        {"stop": 1},
+        {"logit_bias": {"5": 1.0}},
+        {"logit_bias": [1]},
+        {"ignore_eos": "no"},
+        {"repetition_penalty": 1e-38},
+        {"tools": [{"type": "function"}]},
+    ],
+)
+def test_values_of_the_wrong_kind_are_refused(tiny_llm: LLM, options: dict[str, Any]) -> None:
+    with pytest.raises(RequestError):
+        tiny_llm.generate("hello", **options)
+
+
+def test_numbers_out_of_arrays_are_taken(tiny_llm: LLM) -> None:
+    ids: Any = np.array(tiny_llm.encode("hello"))
+    seed: Any = np.int64(3)
+    temperature: Any = np.float32(0.5)
+    from_arrays = tiny_llm.generate(ids, max_tokens=8, temperature=temperature, seed=seed)
+    plain = tiny_llm.generate(ids.tolist(), max_tokens=8, temperature=0.5, seed=3)
+    assert from_arrays.token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize("prompt", [[True, False], [1, "a"], None, 5])
+def test_prompts_of_the_wrong_kind_name_the_item(tiny_llm: LLM, prompt: Any) -> None:
+    with pytest.raises(RequestError, match="neither a message nor a token id"):
+        tiny_llm.generate(prompt)
+
+
+def test_named_draft_model_is_used(tiny_model_path: Path) -> None:
+    llm = LLM.load(tiny_model_path, draft_model=tiny_model_path, backend="numpy")
+    assert llm.engine.drafter is not None
+    assert llm.engine.drafter.name == "draft-model"
+
+
+def test_parts_that_would_lie_unused_are_refused(tiny_model_path: Path) -> None:
+    for options in ({"head": "x", "drafter": "ngram"}, {"draft_model": "x", "drafter": "head"}):
+        with pytest.raises(RequestError, match="does not use it"):
+            LLM.load(tiny_model_path, **options)  # type: ignore[arg-type]
+
+
+def test_shipped_head_drafts_for_the_default_model(default_llm: LLM) -> None:
+    assert default_llm.head is not None
+    assert default_llm.head.kind == "eagle3"
+    out = default_llm.generate("The capital of France is", mtp=4, max_tokens=32)
+    assert out.stats.by_drafter["head"].num_accepted > 0
+
+
+def test_fine_tuned_relatives_do_not_get_the_shipped_head(tiny_llm: LLM) -> None:
+    assert find_shipped_head(tiny_llm.backbone) is None

@@ -56,24 +56,33 @@ class SamplingParams:
     """Report log-probabilities with this many alternatives per token; None reports nothing."""
 
     def __post_init__(self) -> None:
+        for name in ("top_k", "seed"):
+            _require_whole(name, getattr(self, name))
+        for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
+            _require_number(name, getattr(self, name))
         _require(0 <= self.temperature <= 100, "temperature", self.temperature, "from 0 to 100")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (off) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
         _require(0 <= self.min_p <= 1, "min_p", self.min_p, "from 0 to 1")
         _require(
-            0 < self.repetition_penalty <= 100,
+            0.01 <= self.repetition_penalty <= 100,
             "repetition_penalty",
             self.repetition_penalty,
-            "above 0 and at most 100",
+            "from 0.01 to 100",
         )
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
+            _require_number(name, value)
             _require(-100 <= value <= 100, name, value, "from -100 to 100")
+        _require(isinstance(self.logit_bias, Mapping), "logit_bias", self.logit_bias, "a mapping")
         for token_id, bias in self.logit_bias.items():
+            _require_whole("logit_bias key", token_id)
+            _require_number(f"logit_bias[{token_id}]", bias)
             _require(token_id >= 0, "logit_bias key", token_id, "a token id, 0 or more")
             _require(-100 <= bias <= 100, f"logit_bias[{token_id}]", bias, "from -100 to 100")
         _require(0 <= self.seed < 2**64, "seed", self.seed, "from 0 to 2**64 - 1")
         if self.logprobs is not None:
+            _require_whole("logprobs", self.logprobs)
             allowed = f"from 0 to {MAX_TOP_LOGPROBS}, or None"
             _require(0 <= self.logprobs <= MAX_TOP_LOGPROBS, "logprobs", self.logprobs, allowed)
 
@@ -90,7 +99,11 @@ class StopParams:
     """Go on past the model's own end-of-text token (for measurements)."""
 
     def __post_init__(self) -> None:
+        _require_whole("max_tokens", self.max_tokens)
         _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "1 or more")
+        _require(isinstance(self.ignore_eos, bool), "ignore_eos", self.ignore_eos, "True or False")
+        are_strings = isinstance(self.stop, tuple) and all(isinstance(s, str) for s in self.stop)
+        _require(are_strings, "stop", self.stop, "a tuple of strings")
         _require(len(self.stop) <= 16, "number of stop strings", len(self.stop), "at most 16")
         _require(all(self.stop), "stop", "''", "a string with at least one character")
 
@@ -106,6 +119,16 @@ def check_mtp(mtp: object) -> MtpMode:
     raise RequestError(
         f"mtp is {mtp!r}.", f"Use 'auto', 'off', or a number of draft tokens 1…{MAX_DRAFT_TOKENS}."
     )
+
+
+def _require_whole(name: str, value: object) -> None:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    _require(is_whole, name, value, "a whole number")
+
+
+def _require_number(name: str, value: object) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    _require(is_number, name, value, "a number")
 
 
 def _require(holds: bool, name: str, value: object, allowed: str) -> None:

@@ -48,7 +48,7 @@ class Completion:
     seed: int
     """The seed that was used, given or drawn: the same one gives the same text again."""
     off_reason: str | None
-    """Why drafting ended before the answer did, when a drafter failed; the text is unharmed."""
+    """Why there were no drafts in the end, if there were none; None when drafting went on."""
     stats: DecodeStats
     timings: Timings
 
@@ -85,6 +85,9 @@ class Generation(Iterator[Chunk]):
         if self.finish_reason is not None:
             raise StopIteration
         while not self._running.outbox:
+            if self._running.finish_reason is not None:  # ended from elsewhere
+                self.finish_reason = self._running.finish_reason
+                raise StopIteration
             self._engine.step()
         emitted = self._running.outbox.popleft()
         text = self._read(emitted)
@@ -112,13 +115,13 @@ class Generation(Iterator[Chunk]):
             logprobs=tuple(self._logprobs) if wanted_logprobs else None,
             num_prompt_tokens=len(self._running.request.prompt_ids),
             seed=self._running.request.sampling.seed,
-            off_reason=self._running.sequence.off_reason,
+            off_reason=self._running.sequence.off_reason or self._running.policy.off_reason,
             stats=self.stats,
             timings=self.timings,
         )
 
     def close(self) -> None:
-        """End the request now; what was read so far stays readable."""
+        """End the request now; chunks read so far are all there will be."""
         if self.finish_reason is None:
             self.finish_reason = FinishReason.CANCELLED
         self._engine.cancel(self._running)

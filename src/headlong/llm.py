@@ -8,10 +8,13 @@ template; a list of ints is taken as token ids. Text above this line, only token
 """
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, cast
+
+import numpy as np
 
 from headlong.config import (
     DEFAULT_HEAD_QUANT,
@@ -33,7 +36,6 @@ from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
-from headlong.ops.op_set import Ops
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from headlong.weights.ledger import LoadReport
@@ -77,7 +79,7 @@ class LoadOptions(TypedDict, total=False):
     progress: Progress | None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class LLM:
     """A loaded model, ready to generate."""
 
@@ -115,13 +117,15 @@ class LLM:
         path = resolve_model(None if model is None else str(model), progress=progress)
         checkpoint = open_checkpoint(path)
         loaded = load_backbone(checkpoint, ops, options.get("quant"))
-        found = _find_head(checkpoint, loaded.backbone, options)
+        tokenizer = load_tokenizer(checkpoint)
+        drafter_name = _resolve_drafter(options)
+        found = _find_head(checkpoint, loaded.backbone, drafter_name, options)
         draft_model = options.get("draft_model")
-        second = None if draft_model is None else _load_second(str(draft_model), ops, progress)
-        drafter = make_drafter(options.get("drafter", "auto"), loaded.backbone, found.head, second)
+        second = None if draft_model is None else _load_second(str(draft_model), tokenizer, options)
+        drafter = make_drafter(drafter_name, loaded.backbone, found.head, second)
         return cls(
             model_path=path,
-            tokenizer=load_tokenizer(checkpoint),
+            tokenizer=tokenizer,
             backbone=loaded.backbone,
             head=found.head,
             report=loaded.report,
@@ -138,34 +142,52 @@ class LLM:
         _refuse_unknown(options, GenerateOptions)
         prompt_ids = self.encode(prompt, options.get("tools"))
         running = self.engine.submit(make_request(prompt_ids, self.tokenizer.eos_ids, options))
-        continues_text = isinstance(prompt, str)  # an answer to messages begins a text of its own
+        continues_text = not is_chat(prompt)  # an answer to messages begins a text of its own
         return Generation(self.engine, running, self.tokenizer, continues_text=continues_text)
 
     def encode(
         self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None = None
     ) -> tuple[int, ...]:
         """Turn a prompt of any kind into token ids."""
+        if is_chat(prompt):
+            return tuple(self.tokenizer.encode_chat(cast(Sequence[Message], prompt), tools=tools))
+        if tools:
+            raise RequestError(
+                "Tools were given with a prompt that is not a list of messages.",
+                "Tools are written by the chat template: put the prompt into a user message.",
+            )
         if isinstance(prompt, str):
             return tuple(self.tokenizer.encode(prompt))
-        items = list(prompt)
-        if all(isinstance(item, int) for item in items):
-            return tuple(cast(list[int], items))
-        if all(isinstance(item, Mapping) for item in items):
-            return tuple(self.tokenizer.encode_chat(cast(list[Message], items), tools=tools))
-        raise RequestError(
-            f"The prompt is a list of {type(items[0]).__name__}.",
-            "Give a string, a list of messages {'role': …, 'content': …}, or a list of token ids.",
-        )
+        return tuple(int(token_id) for token_id in cast(Sequence[int], prompt))
+
+
+def is_chat(prompt: Prompt) -> bool:
+    """Tell messages from text and token ids; refuse what is none of them."""
+    if isinstance(prompt, str):
+        return False
+    is_list = isinstance(prompt, Iterable)
+    items = list(prompt) if is_list else [prompt]
+    if items and all(isinstance(item, Mapping) for item in items):
+        return True
+    for item in items:
+        if not is_list or type(item) is bool or not isinstance(item, Integral):
+            raise RequestError(
+                f"The prompt holds {item!r}, which is neither a message nor a token id.",
+                "Give a string, a list of messages {'role': …, 'content': …}, or token ids.",
+            )
+    return False
 
 
 def make_request(
     prompt_ids: tuple[int, ...], eos_ids: frozenset[int], options: GenerateOptions
 ) -> Request:
     """Check a caller's options and turn them into a request; a seed is drawn when none is given."""
-    given = {name: value for name, value in options.items() if value is not None}
+    # Numbers out of numpy arrays are as good as Python's own.
+    plain = {name: v.item() if isinstance(v, np.generic) else v for name, v in options.items()}
+    given = {name: value for name, value in plain.items() if value is not None}
     if isinstance(stop := given.get("stop", ()), str):
         stop = (stop,)
-    given["stop"] = tuple(cast(Sequence[str], stop))
+    given["stop"] = tuple(stop) if isinstance(stop, Iterable) else stop
     given.setdefault("seed", secrets.randbits(63))
     return Request(
         prompt_ids=prompt_ids,
@@ -217,27 +239,50 @@ class _FoundHead:
         return self.head.report.notes if self.head is not None else ()
 
 
-def _find_head(checkpoint: Checkpoint, backbone: Backbone, options: LoadOptions) -> _FoundHead:
-    """Load the head that was named, else the model's own one if the drafter would use it."""
-    head_path, drafter = options.get("head"), options.get("drafter", "auto")
-    quant = options.get("head_quant", DEFAULT_HEAD_QUANT)
+def _resolve_drafter(options: LoadOptions) -> DrafterName:
+    """Return which drafter is meant; refuse parts that it would leave unused."""
+    name = options.get("drafter", "auto")
+    if name == "auto" and options.get("draft_model") is not None:
+        name = "draft-model"
+    users: dict[str, tuple[str, ...]] = {"head": ("auto", "head"), "draft_model": ("draft-model",)}
+    for part, drafters in users.items():
+        if options.get(part) is not None and name not in drafters:
+            raise RequestError(
+                f"A {part} was given ({options.get(part)}), but drafter {name!r} does not use it.",
+                f"Leave it out, or use drafter={drafters[-1]!r}.",
+            )
+    return name
+
+
+def _find_head(
+    checkpoint: Checkpoint, backbone: Backbone, drafter: DrafterName, options: LoadOptions
+) -> _FoundHead:
+    """Load the head that was named, else the model's own or a shipped one if it would be used."""
+    head_path, quant = options.get("head"), options.get("head_quant", DEFAULT_HEAD_QUANT)
     if head_path is not None:
         return _FoundHead(load_head(Path(head_path), backbone, quant))
     if drafter not in ("auto", "head"):
         return _FoundHead(None)
     try:
         head = find_native_head(checkpoint, backbone, quant)
+        shipped = find_shipped_head(backbone) if head is None else None
+        return _FoundHead(head if shipped is None else load_head(shipped, backbone, quant))
     except HeadError as error:
         if drafter == "head":
             raise
         return _FoundHead(None, f"The model's own head is not used: {error}")
-    shipped = find_shipped_head(backbone) if head is None else None
-    return _FoundHead(head if shipped is None else load_head(shipped, backbone, quant))
 
 
-def _load_second(name: str, ops: Ops, progress: Progress | None) -> Backbone:
-    """Load the backbone of a draft model."""
-    return load_backbone(open_checkpoint(resolve_model(name, progress=progress)), ops).backbone
+def _load_second(name: str, tokenizer: Tokenizer, options: LoadOptions) -> Backbone:
+    """Load the backbone of a draft model; refuse one that speaks in other tokens."""
+    checkpoint = open_checkpoint(resolve_model(name, progress=options.get("progress")))
+    if not load_tokenizer(checkpoint).has_same_tokens(tokenizer):
+        raise HeadError(
+            f"The draft model {name} does not have the tokens of the model.",
+            "Both must come with one tokenizer; take a smaller model of the same family.",
+        )
+    # Its own backend object, since one belongs to one model.
+    return load_backbone(checkpoint, make_ops(options.get("backend", "auto"))).backbone
 
 
 def _fill(defaults: Params, given: Mapping[str, Any]) -> Params:

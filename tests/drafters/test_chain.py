@@ -81,5 +81,5 @@ def test_head_sees_what_was_settled() -> None:
     chain = ChainDrafter(head)
     assert chain.tap_layers == (1, 2)
     memory = chain.begin()
-    chain.observe([Settled(memory, None, None)])  # type: ignore[arg-type]  # only passed through
+    chain.observe([Settled(memory, None, None, None)])  # type: ignore[arg-type]  # only passed on
     assert head.num_observed == 1

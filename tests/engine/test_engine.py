@@ -6,6 +6,7 @@ import pytest
 
 from fakes import ScriptedDrafter
 from headlong.config import SamplingParams, StopParams
+from headlong.decode.sampling import Pick
 from headlong.engine.engine import Engine
 from headlong.engine.request import BACKBONE, FinishReason, Request, Running
 from headlong.errors import RequestError
@@ -147,3 +148,38 @@ def test_times_and_tokens_are_booked(backbone: Backbone) -> None:
     assert timings.prefill_s > 0
     assert timings.decode_s >= timings.verify_s > 0
     assert running.sequence.stats.rounds == 9
+
+
+def test_broken_pass_ends_its_requests(backbone: Backbone) -> None:
+    """Guards going on with caches and histories that no longer agree, which would change text."""
+    engine = Engine(backbone)
+    running = [engine.submit(Request(PROMPT, stopping=StopParams(max_tokens=9))) for _ in range(2)]
+    engine.step()
+
+    def fail(logits: object) -> Pick:
+        raise KeyboardInterrupt
+
+    running[1].sequence.sampler.pick = fail  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        engine.step()
+    assert [one.finish_reason for one in running] == [FinishReason.ERROR] * 2
+    assert engine.num_running == 0
+
+
+def test_broken_prompt_ends_its_request_only(backbone: Backbone) -> None:
+    engine = Engine(backbone)
+    good = engine.submit(Request(PROMPT, stopping=StopParams(max_tokens=5)))
+    engine.step()
+    bad = engine.submit(Request(PROMPT))
+    bad.sequence.sampler = None  # type: ignore[assignment]
+    with pytest.raises(AttributeError):
+        engine.step()
+    assert bad.finish_reason is FinishReason.ERROR
+    while good.finish_reason is None:
+        engine.step()
+    assert ids(good) == plain_ids(backbone, 5)
+
+
+def test_wish_for_drafts_without_a_drafter_is_answered(backbone: Backbone) -> None:
+    running = finish(Engine(backbone), Request(PROMPT, stopping=StopParams(max_tokens=3), mtp=4))
+    assert running.sequence.off_reason == "The model was loaded without a drafter."

@@ -88,9 +88,17 @@ def test_unmeasured_passes_are_read_off_the_curve() -> None:
 
 def test_costs_follow_new_measurements() -> None:
     costs = CostModel()
-    for _ in range(60):
+    costs.observe(1, 0.010, 0, 0.0)
+    for _ in range(100):
         costs.observe(1, 0.020, 0, 0.0)
-    assert costs.round_s(0) == pytest.approx(0.020)
+    assert costs.round_s(0) == pytest.approx(0.020, rel=0.02)
+
+
+def test_one_stalled_pass_changes_little() -> None:
+    costs = CostModel()
+    for seconds in (0.010, 0.500, 0.010):
+        costs.observe(1, seconds, 0, 0.0)
+    assert costs.round_s(0) == pytest.approx(0.010, rel=0.05)
 
 
 def test_expected_tokens_count_the_next_token() -> None:
@@ -100,3 +108,29 @@ def test_expected_tokens_count_the_next_token() -> None:
     assert chances.expected_tokens(0) == 1
     assert chances.expected_tokens(1) == pytest.approx(2, abs=0.05)
     assert chances.expected_tokens(2) == pytest.approx(2.1, abs=0.1), "depth 2 never stood"
+
+
+def test_useless_head_costs_next_to_nothing() -> None:
+    """Guards evidence that fades while off, which would start the drafting again and again."""
+    for draft_token_s, row_s in ((0.002, 0.001), (0.0005, 0.0005), (0.0002, 0.0003)):
+        lengths = play(Policy("auto", flat_costs(draft_token_s, row_s)), 2700, 0.0)
+        assert sum(1 for length in lengths if length) <= 80
+
+
+def test_plain_pass_is_measured_before_the_first_draft() -> None:
+    """Guards believing that a plain pass costs as much as the only one ever measured."""
+    costs = CostModel()
+    policy = Policy("auto", costs)
+    assert policy.choose() == 0
+    costs.observe(1, 0.010, 0, 0.0)
+    assert policy.choose() > 0
+
+
+def test_off_says_why() -> None:
+    policy = Policy("auto", flat_costs(draft_token_s=0.003))
+    reasons = [policy.off_reason]
+    play(policy, 100, 0.0)
+    reasons.append(policy.off_reason)
+    assert reasons[0] is None
+    assert "does not pay" in str(reasons[1])
+    assert Policy("off", flat_costs()).off_reason is None

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from headlong.cli.output import printable
 from headlong.errors import HeadlongError
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ DRAFTER_STYLES = {"head": "green", "ngram": "cyan", "draft-model": "magenta"}
 """Colour of a token by the drafter that had proposed it; the backbone's own stay uncoloured."""
 
 _DRAFTER_NAMES = {"ngram": "n-grams", "draft-model": "draft model"}
-
-# A terminal must not obey what a model writes: escape sequences could retitle it or worse.
-_UNSAFE = dict.fromkeys((*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)), "�")
 
 
 class AnswerView:
@@ -38,7 +36,7 @@ class AnswerView:
         """Write one chunk at once."""
         if not chunk.text:
             return
-        text = chunk.text.translate(_UNSAFE) if self._console.is_terminal else chunk.text
+        text = printable(chunk.text) if self._console.is_terminal else chunk.text
         style = DRAFTER_STYLES.get(chunk.source) if self._has_colour else None
         # Straight to the file: a console would expand tabs and wrap lines that belong to the text.
         self._console.file.write(Style.parse(style).render(text) if style else text)

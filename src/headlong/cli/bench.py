@@ -5,22 +5,24 @@ Out: a table for people, and one JSON document as the last line.
 """
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
 from rich.table import Table
 
-from headlong.bench.pass_cost import PassCost, PassPlan, measure_pass
 from headlong.cli.model_arguments import add_backend_argument
-from headlong.cli.output import format_bytes, make_console, write_json
+from headlong.cli.output import add_json_argument, format_bytes, make_console, write_json
 from headlong.cli.progress_bar import ProgressBar
 from headlong.errors import RequestError
-from headlong.models.registry import load_backbone
-from headlong.ops.backends import make_ops
-from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.sources import resolve_model
+
+if TYPE_CHECKING:
+    from headlong.bench.pass_cost import PassCost
+    from headlong.models.model_config import ModelConfig
 
 _EXAMPLES = """\
 examples:
@@ -33,15 +35,20 @@ A pass over n rows is what checking n - 1 draft tokens costs. The draft step is 
 random head of 16,384 tokens in 8 bits: its price does not depend on what it has learned.
 """
 
+_ROW_COUNTS = "1,2,3,4,5,6,8,12,16"
+_MAX_THREADS = 256
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("what", choices=["pass"], help="what to measure: the cost of one pass")
+    parser.add_argument(
+        "what", metavar="WHAT", choices=["pass"], help="what to measure: `pass`, the cost of one"
+    )
     parser.add_argument("--model", "-m", metavar="MODEL", help="which model (default: the default)")
     parser.add_argument(
         "--rows",
-        default=",".join(map(str, PassPlan().row_counts)),
+        default=_ROW_COUNTS,
         metavar="N,N,…",
         help="row counts to measure (default: %(default)s)",
     )
@@ -61,17 +68,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="threads of the native backend (default: all cores)",
     )
     add_backend_argument(parser)
+    add_json_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    plan = _plan(args)
+    counts = _read_counts(args)
+    # Imported now: they bring numpy, which --help can do without.
+    from headlong.bench.pass_cost import PassPlan, measure_pass
+    from headlong.models.registry import load_backbone
+    from headlong.ops.backends import make_ops
+    from headlong.weights.checkpoint import open_checkpoint
+
+    plan = PassPlan(counts, args.context, args.prefill, args.rounds)
     ops = make_ops(args.backend, threads=args.threads)
     with ProgressBar() as progress:
         path = resolve_model(args.model, progress=progress)
     start = time.perf_counter()
     backbone = load_backbone(open_checkpoint(path), ops).backbone
     load_s = time.perf_counter() - start
+    _refuse_too_long(args, counts[-1], backbone.config)
     cost = measure_pass(backbone, None, plan)
     setting = {
         "backend": ops.name,
@@ -81,12 +97,18 @@ def run(args: argparse.Namespace) -> int:
         "load_s": load_s,
         "resident_bytes": _resident_bytes(),
     }
-    _print(cost, setting)
+    _print(cost, setting, make_console(stderr=args.json))
     write_json(cost.to_dict() | setting)
     return 0
 
 
-def _plan(args: argparse.Namespace) -> PassPlan:
+def _read_counts(args: argparse.Namespace) -> tuple[int, ...]:
+    """Return the row counts; refuse numbers that cannot be measured on any model."""
+    if args.threads is not None and not 1 <= args.threads <= _MAX_THREADS:
+        raise RequestError(
+            f"--threads is {args.threads}.",
+            f"Give a number from 1 to {_MAX_THREADS}, or leave it out to use all cores.",
+        )
     try:
         counts = tuple(sorted({int(count) for count in args.rows.split(",")}))
     except ValueError:
@@ -98,11 +120,25 @@ def _plan(args: argparse.Namespace) -> PassPlan:
             f"{args.rounds} cannot be measured.",
             "Give numbers of at least 1; --rows takes several, with commas between.",
         )
-    return PassPlan(counts, args.context, args.prefill, args.rounds)
+    return counts
 
 
-def _print(cost: PassCost, setting: dict[str, Any]) -> None:
-    console = make_console()
+def _refuse_too_long(args: argparse.Namespace, most_rows: int, config: "ModelConfig") -> None:
+    """Refuse positions the model has never seen; what they cost is nobody's price."""
+    limit = config.context_length
+    for option, num_positions in (
+        (f"--context {args.context} with {most_rows} rows", args.context + most_rows),
+        (f"--prefill {args.prefill}", args.prefill),
+    ):
+        if num_positions > limit:
+            raise RequestError(
+                f"{option} takes {num_positions:,} positions, but the model's context has "
+                f"{limit:,}.",
+                "Give a smaller number, or measure a model with a longer context.",
+            )
+
+
+def _print(cost: "PassCost", setting: dict[str, Any], console: Console) -> None:
     console.print(f"{setting['model']}, {setting['backend']} ({setting['note']})", soft_wrap=True)
     base = cost.rows[min(cost.rows)]
     table = Table(title=f"one pass at context {setting['context']}", title_justify="left")
@@ -134,4 +170,4 @@ def _resident_bytes() -> int:
     if not sys.platform.startswith("linux"):
         return 0
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -16,7 +16,7 @@ from rich.text import Text
 from headlong.cli.answer_view import can_colour
 from headlong.cli.conversation import Conversation
 from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
-from headlong.cli.output import add_json_argument, make_console, print_error, write_json
+from headlong.cli.output import add_json_argument, make_console, print_error, read_stdin, write_json
 from headlong.cli.sampling_arguments import (
     add_mtp_argument,
     add_sampling_arguments,
@@ -24,7 +24,7 @@ from headlong.cli.sampling_arguments import (
     parse_mtp,
     read_generate_options,
 )
-from headlong.errors import RequestError
+from headlong.errors import HeadlongError, RequestError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,12 +98,27 @@ class _Session:
 
     def run(self) -> None:
         """Take turns until the user leaves."""
-        while (line := self._read_line()) is not None:
-            if line.startswith("/"):
-                if not self._obey(line):
-                    return
-            elif line.strip():
-                self._conversation.answer(line.strip())
+        is_open = True
+        while is_open:
+            # What one line or one answer fails at is said; the conversation outlives it.
+            try:
+                is_open = self._take_turn()
+            except HeadlongError as error:
+                print_error(error)
+
+    def _take_turn(self) -> bool:
+        """Read a line and do what it asks; return whether to go on."""
+        line = self._read_line()
+        if line is None:
+            return False
+        if line.startswith("/"):
+            command, _, value = line.partition(" ")
+            if command == "/quit":
+                return False
+            self._change(command, value.strip())
+        elif line.strip():
+            self._conversation.answer(line.strip())
+        return True
 
     def _read_line(self) -> str | None:
         """Return the next line, None at the end."""
@@ -129,19 +144,8 @@ class _Session:
             self._console.print()
             return None
 
-    def _obey(self, line: str) -> bool:
-        """Carry out a command; return whether to go on."""
-        command, _, value = line.partition(" ")
-        value = value.strip()
-        try:
-            if command == "/quit":
-                return False
-            self._change(command, value)
-        except RequestError as error:
-            print_error(error)
-        return True
-
     def _change(self, command: str, value: str) -> None:
+        """Carry out a command."""
         conversation = self._conversation
         if command == "/help":
             self._console.print(_COMMANDS)
@@ -164,7 +168,7 @@ class _Session:
 
 
 def _read_plain_line() -> str | None:
-    line = sys.stdin.readline()
+    line = read_stdin(whole=False)
     return line.rstrip("\n") if line else None
 
 

@@ -229,13 +229,14 @@ def _show(generation: "Generation", title: str, console: Console) -> "Completion
 def _print_table(comparisons: list[Comparison], console: Console) -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("\nprompt", no_wrap=True)
+    # Short lines: the table must stay whole in a window of 70 columns.
     for title in (
         "same\ntext",
         "\ntokens",
         "\nrounds",
-        "acceptance\nlength",
-        "tokens/s\nplain",
-        "tokens/s\nwith MTP",
+        "accept.\nlength",
+        "tok/s\nplain",
+        "tok/s\nMTP",
     ):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("\nratio", justify="right", style="bold", no_wrap=True)

@@ -7,25 +7,33 @@ Drafts come from the head alone, packed in the precision that is judged.
 
 import argparse
 import importlib
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+import rich.progress
 from rich.table import Table
 
-from headlong.cli.model_arguments import add_backend_argument
-from headlong.cli.output import make_console, write_json
+import headlong
+from headlong.cli.model_arguments import add_backend_argument, describe_setup
+from headlong.cli.output import add_json_argument, make_console, write_json
 from headlong.cli.progress_bar import ProgressBar
+from headlong.cli.sampling_arguments import check_options
 from headlong.config import DEFAULT_HEAD_QUANT, MAX_DRAFT_TOKENS, QuantName
 from headlong.decode.stats import DecodeStats
 from headlong.errors import RequestError
-from headlong.llm import LLM
 from headlong.provenance import read_provenance
-from headlong.train.prompt_files import Prompt, read_prompts
+
+if TYPE_CHECKING:
+    from headlong.llm import LLM
+    from headlong.train.prompt_files import Prompt
 
 _AT_ONCE = 4
+_OTHER_PLACE = "Name a file in a folder that you may write to."
 _EXAMPLES = """\
 examples:
   headlong eval-head --prompts bench.jsonl                     the model's own head
@@ -53,7 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--head", type=Path, metavar="DIR", help="default: the model's own or shipped head"
     )
-    parser.add_argument("--prompts", type=Path, required=True, metavar="FILE")
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="what is asked: one JSON object a line, plain or gzip",
+    )
     parser.add_argument("-k", type=int, action="append", metavar="K", help="default: 1 to 8")
     parser.add_argument(
         "--temperature", type=float, action="append", metavar="T", help="default: 0 and 0.7"
@@ -64,38 +78,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         help=f"of the head (default: {DEFAULT_HEAD_QUANT})",
     )
-    parser.add_argument("--per-task", type=int, default=4, metavar="N", help="prompts of each task")
-    parser.add_argument("--max-tokens", type=int, default=256, metavar="N")
+    parser.add_argument(
+        "--per-task",
+        type=int,
+        default=4,
+        metavar="N",
+        help="ask the first N prompts of each task (default: 4)",
+    )
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        default=256,
+        metavar="N",
+        help="tokens of each answer at most (default: 256)",
+    )
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw acceptance over K")
     add_backend_argument(parser)
+    add_json_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Decode every prompt in every setting and report what stood."""
-    prompts = _choose(read_prompts(args.prompts), args.per_task)
     depths = args.k or list(range(1, 9))
-    if not all(1 <= k <= MAX_DRAFT_TOKENS for k in depths):
-        raise RequestError(f"K is {depths}.", f"It must be from 1 to {MAX_DRAFT_TOKENS}.")
-    precisions = args.precision or [DEFAULT_HEAD_QUANT]
     temperatures = args.temperature or [0.0, 0.7]
+    # All that can be refused is refused before minutes of decoding.
+    _check(args, depths, temperatures)
+    plots = None if args.plot is None else _prepare_plot(args.plot)
+    prompts = _choose(args.prompts, args.per_task)
     results: dict[Setting, dict[str, DecodeStats]] = {}
-    console = make_console()
-    for precision in precisions:
+    console = make_console(stderr=args.json)
+    for precision in args.precision or [DEFAULT_HEAD_QUANT]:
         llm = _load(args, precision)
         for temperature in temperatures:
-            for k in depths:
-                setting = Setting(precision, temperature, k)
-                results[setting] = _decode(llm, prompts, setting, args.max_tokens)
+            settings = [Setting(precision, temperature, k) for k in depths]
+            results |= _decode_all(llm, prompts, settings, args.max_tokens)
             console.print(_make_table(results, precision, temperature))
-    if args.plot is not None:
-        _draw(results, args.plot)
-    write_json(_describe(args, prompts, results))
+    setup = {**describe_setup(llm), "head": str(args.head or _find_head(llm))}
+    write_json(setup | _describe(args, prompts, results))
+    if plots is not None:
+        # Last, so that whatever goes wrong while drawing, the numbers are out.
+        _draw(plots, results, args.plot)
     return 0
 
 
-def _load(args: argparse.Namespace, precision: QuantName) -> LLM:
+def _check(args: argparse.Namespace, depths: list[int], temperatures: list[float]) -> None:
+    """Refuse impossible numbers."""
+    if not all(1 <= k <= MAX_DRAFT_TOKENS for k in depths):
+        raise RequestError(f"K is {depths}.", f"It must be from 1 to {MAX_DRAFT_TOKENS}.")
+    if args.per_task < 1:
+        raise RequestError(f"--per-task is {args.per_task}.", "Ask at least 1 prompt of each task.")
+    for temperature in temperatures:
+        check_options({"temperature": temperature, "max_tokens": args.max_tokens})
+
+
+def _load(args: argparse.Namespace, precision: QuantName) -> "LLM":
     with ProgressBar() as progress:
-        return LLM.load(
+        return headlong.LLM.load(
             args.model,
             head=args.head,
             head_quant=precision,
@@ -105,17 +143,65 @@ def _load(args: argparse.Namespace, precision: QuantName) -> LLM:
         )
 
 
-def _choose(prompts: Sequence[Prompt], per_task: int) -> dict[str, list[Prompt]]:
-    """Take the first prompts of every task."""
+def _find_head(llm: "LLM") -> Path:
+    """Return where the head lies that was not named: in the model's file, or shipped."""
+    from headlong.heads.shipped_heads import find_shipped_head
+
+    shipped = None if llm.report.head_tensors else find_shipped_head(llm.backbone)
+    return shipped or llm.model_path
+
+
+def _choose(file: Path, per_task: int) -> dict[str, list["Prompt"]]:
+    """Read the prompts and take the first of every task."""
+    from headlong.train.prompt_files import read_prompts  # brings tokenizers
+
     chosen: dict[str, list[Prompt]] = {}
-    for prompt in prompts:
+    for prompt in read_prompts(file):
         if len(chosen.setdefault(prompt.task, [])) < per_task:
             chosen[prompt.task].append(prompt)
+    if not chosen:
+        raise RequestError(f"{file} holds no prompts.", 'Write {"prompt": "…"} on every line.')
     return chosen
 
 
+def _decode_all(
+    llm: "LLM",
+    prompts: Mapping[str, Sequence["Prompt"]],
+    settings: Sequence[Setting],
+    max_tokens: int,
+) -> dict[Setting, dict[str, DecodeStats]]:
+    """Decode in some settings, one after the other, and show how far each is."""
+    console = make_console(stderr=True)
+    bar = rich.progress.Progress(
+        rich.progress.TextColumn("{task.description}"),
+        rich.progress.BarColumn(),
+        rich.progress.TextColumn("{task.completed} of {task.total} prompts"),
+        rich.progress.TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    total = sum(len(asked) for asked in prompts.values())
+    results = {}
+    with bar:
+        for setting in settings:
+            label = (
+                f"{setting.precision} head, temperature {setting.temperature:g}, "
+                f"K={setting.num_draft_tokens}"
+            )
+            task = bar.add_task(label, total=total)
+            results[setting] = _decode(
+                llm, prompts, setting, max_tokens, partial(bar.advance, task)
+            )
+    return results
+
+
 def _decode(
-    llm: LLM, prompts: Mapping[str, Sequence[Prompt]], setting: Setting, max_tokens: int
+    llm: "LLM",
+    prompts: Mapping[str, Sequence["Prompt"]],
+    setting: Setting,
+    max_tokens: int,
+    on_answer: Callable[[], None],
 ) -> dict[str, DecodeStats]:
     """Answer all prompts, a few at a time, with drafts of the head alone."""
     counted: dict[str, DecodeStats] = {}
@@ -135,6 +221,7 @@ def _decode(
             ]
             for stream in streams:
                 stats.merge(stream.complete().stats)
+                on_answer()
     return counted
 
 
@@ -161,11 +248,10 @@ def _make_table(
 
 def _describe(
     args: argparse.Namespace,
-    prompts: Mapping[str, Sequence[Prompt]],
+    prompts: Mapping[str, Sequence["Prompt"]],
     results: Mapping[Setting, Mapping[str, DecodeStats]],
 ) -> dict[str, Any]:
     return {
-        "head": None if args.head is None else str(args.head),
         "prompts": {task: len(asked) for task, asked in prompts.items()},
         "max_tokens": args.max_tokens,
         "results": [
@@ -181,14 +267,29 @@ def _describe(
     }
 
 
-def _draw(results: Mapping[Setting, Mapping[str, DecodeStats]], path: Path) -> None:
-    """Draw the first precision and temperature over K."""
+def _prepare_plot(path: Path) -> Any:
+    """Return the drawing module; refuse a plot that cannot be drawn or written."""
     try:
         plots = importlib.import_module("headlong.cli.train_plot")
     except ImportError as error:
         raise RequestError(
             "--plot needs matplotlib, which is not installed.", "pip install 'headlong[train]'"
         ) from error
+    kinds = plots.list_kinds()
+    if path.suffix.lower().removeprefix(".") not in kinds:
+        problem = f"--plot {path} does not end like a picture that can be drawn."
+        raise RequestError(problem, f"Use one of .{', .'.join(kinds)}.")
+    if path.is_dir() or (path.exists() and not os.access(path, os.W_OK)):
+        raise RequestError(f"--plot {path} cannot be written.", _OTHER_PLACE)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"--plot {path} cannot be written: {error}.", _OTHER_PLACE) from error
+    return plots
+
+
+def _draw(plots: Any, results: Mapping[Setting, Mapping[str, DecodeStats]], path: Path) -> None:
+    """Draw the first precision and temperature over K."""
     first = next(iter(results))
     kept = {
         s.num_draft_tokens: by_task
@@ -197,5 +298,8 @@ def _draw(results: Mapping[Setting, Mapping[str, DecodeStats]], path: Path) -> N
     }
     tasks = next(iter(kept.values()))
     lengths = {task: [kept[k][task].acceptance_length for k in kept] for task in tasks}
-    plots.draw_acceptance(lengths, list(kept), path)
+    try:
+        plots.draw_acceptance(lengths, list(kept), path)
+    except (OSError, ValueError) as error:
+        raise RequestError(f"--plot {path} cannot be drawn: {error}.", _OTHER_PLACE) from error
     sys.stderr.write(f"plot: {path}\n")

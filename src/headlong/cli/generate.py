@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headlong.cli.answer_view import describe_completion, print_summary, stream_answer
 from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
-from headlong.cli.output import add_json_argument, make_console, write_json
+from headlong.cli.output import add_json_argument, make_console, read_stdin, write_json
 from headlong.cli.sampling_arguments import (
     add_mtp_argument,
     add_sampling_arguments,
@@ -104,14 +104,5 @@ def _read_text(words: list[str]) -> str:
             'Give one, headlong generate "Hello", or pipe one in. `headlong chat` is for talking.',
         )
     words = words or ["-"]
-    piped = _read_stdin() if "-" in words else ""
+    piped = read_stdin(whole=True) if "-" in words else ""
     return " ".join(piped if word == "-" else word for word in words)
-
-
-def _read_stdin() -> str:
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise RequestError(
-            f"Standard input is not text: {error}.", "Pipe text in UTF-8 into headlong."
-        ) from error

@@ -7,6 +7,7 @@ Out: sizes, storage types, heads, memory. Weights are never unpacked for this.
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -14,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from headlong.cli.model_arguments import add_backend_argument
-from headlong.cli.model_description import HeadDescription, ModelDescription, describe_model
 from headlong.cli.output import (
     add_json_argument,
     format_bytes,
@@ -23,8 +23,10 @@ from headlong.cli.output import (
     write_json,
 )
 from headlong.cli.progress_bar import ProgressBar
-from headlong.ops.backends import make_ops
 from headlong.weights.sources import resolve_model
+
+if TYPE_CHECKING:
+    from headlong.cli.model_description import HeadDescription, ModelDescription
 
 _EXAMPLES = """\
 examples:
@@ -57,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Describe the model."""
+    # Imported now: they bring numpy, which --help can do without.
+    from headlong.cli.model_description import describe_model
+    from headlong.ops.backends import make_ops
+
     ops = make_ops(args.backend)
     with ProgressBar() as progress:
         path = resolve_model(args.model, progress=progress)
@@ -69,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if has_misfit else 0
 
 
-def _print(model: ModelDescription, console: Console, *, lists_all: bool) -> None:
+def _print(model: "ModelDescription", console: Console, *, lists_all: bool) -> None:
     console.print(Text(model.path.name, style="bold"), soft_wrap=True)
     console.print(format_path(model.path), style="cyan", soft_wrap=True)
     console.print()
@@ -84,7 +90,7 @@ def _print(model: ModelDescription, console: Console, *, lists_all: bool) -> Non
     console.print(Padding(_type_table(model), (0, 0, 0, 2), expand=False))
 
 
-def _describe(model: ModelDescription) -> Iterator[tuple[str, RenderableType]]:
+def _describe(model: "ModelDescription") -> Iterator[tuple[str, RenderableType]]:
     config, text = model.config, model.text
     if model.problem:
         yield "cannot run", Text(model.problem, style="red")
@@ -111,7 +117,7 @@ def _describe(model: ModelDescription) -> Iterator[tuple[str, RenderableType]]:
     yield "file", f"{format_bytes(model.file_bytes)} · {model.format}"
 
 
-def _describe_heads(model: ModelDescription, most: int) -> Iterator[tuple[str, RenderableType]]:
+def _describe_heads(model: "ModelDescription", most: int) -> Iterator[tuple[str, RenderableType]]:
     if not model.heads and not model.head_tensors:
         yield "head", "none inside; n-grams can draft. --head DIR tries one from a folder"
     for head in model.heads:
@@ -126,7 +132,7 @@ def _describe_heads(model: ModelDescription, most: int) -> Iterator[tuple[str, R
         yield "left over", "nothing; every tensor is read"
 
 
-def _describe_head(head: HeadDescription) -> Text:
+def _describe_head(head: "HeadDescription") -> Text:
     if head.problem:
         return Text(f"{head.source}: cannot draft here. {head.problem}", style="red")
     vocabulary = f"{head.draft_vocab_size:,} tokens" if head.draft_vocab_size else "all tokens"
@@ -142,7 +148,7 @@ def _describe_head(head: HeadDescription) -> Text:
     return Text("\n".join(lines))
 
 
-def _memory(model: ModelDescription) -> Iterator[tuple[str, RenderableType]]:
+def _memory(model: "ModelDescription") -> Iterator[tuple[str, RenderableType]]:
     """Say what running it takes, part by part."""
     if model.weights_bytes is None or model.kv_bytes_per_token is None or model.config is None:
         return
@@ -162,11 +168,12 @@ def _memory(model: ModelDescription) -> Iterator[tuple[str, RenderableType]]:
     yield "backend", f"{model.backend} ({model.backend_note})"
 
 
-def _type_table(model: ModelDescription) -> Table:
+def _type_table(model: "ModelDescription") -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("stored as")
     for title in ("tensors", "parameters", "size", "bits each"):
         table.add_column(title, justify="right")
+    table.add_column("runs as")
     for share in model.types:
         bits = 8 * share.num_bytes / share.num_parameters if share.num_parameters else 0.0
         table.add_row(
@@ -175,6 +182,7 @@ def _type_table(model: ModelDescription) -> Table:
             _millions(share.num_parameters),
             format_bytes(share.num_bytes),
             f"{bits:.2f}",
+            ", ".join(share.packed_as),
         )
     return table
 

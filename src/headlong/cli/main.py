@@ -8,9 +8,13 @@ epilog to examples, and `run(args)`. Nothing heavy is imported before a verb is 
 """
 
 import argparse
+import contextlib
 import difflib
+import errno
 import importlib
+import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -34,6 +38,8 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF)
+
 _EXAMPLES = """\
 examples:
   headlong demo                                   see it work; the default model comes by itself
@@ -49,6 +55,7 @@ Models are named by path, by a name from `headlong models`, or by a hub id (org/
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _prepare_streams()
     try:
         code = _dispatch(arguments)
         # Flushed here, so that a reader who has left is noticed while we can still be quiet.
@@ -63,11 +70,47 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"\n{stop}\n" if str(stop) else "\nStopped.\n")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # What is still buffered has no reader; the interpreter would complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return EXIT_BROKEN_PIPE
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _OUTPUT_ERRORS and error.filename is None:
+            return _refuse_output(error)
         return _report_bug(error, arguments)
+
+
+def _prepare_streams() -> None:
+    """Make the streams fit to write to: letters they lack become "?", closed ones are refused."""
+    # Python has None for a stream that was closed before it began.
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for the whole run
+    if sys.stdout is None:
+        sys.stdout = _ClosedOutput()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+class _ClosedOutput(io.StringIO):
+    """Stands for a standard output that was closed before the program began."""
+
+    def write(self, text: str, /) -> int:
+        """Refuse as the system would."""
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+def _refuse_output(error: OSError) -> int:
+    from headlong.cli.output import print_error
+
+    _discard_output()
+    problem = f"The output cannot be written: {error.strerror}."
+    print_error(HeadlongError(problem, "Send it somewhere that is open and has room."))
+    return EXIT_REFUSED
+
+
+def _discard_output() -> None:
+    """Drop what is still buffered: the interpreter would complain about it at exit."""
+    with contextlib.suppress(OSError):  # a stream that is no file has no number, and no such end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -136,6 +179,6 @@ def _report_bug(error: Exception, arguments: list[str]) -> int:
     from headlong.cli.output import print_error
 
     problem = f"this is a bug in headlong: {type(error).__name__}: {error}"
-    command = " ".join(["HEADLONG_DEBUG=1 headlong", *arguments])
+    command = f"HEADLONG_DEBUG=1 {shlex.join(['headlong', *arguments])}"
     print_error(HeadlongError(problem, f"Get the traceback with `{command}` and report it."))
     return EXIT_BUG

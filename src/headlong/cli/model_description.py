@@ -13,9 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from headlong.config import DEFAULT_HEAD_QUANT
 from headlong.errors import HeadlongError
 from headlong.heads.head import Head
 from headlong.heads.head_files import find_native_head, load_head
+from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
@@ -37,6 +39,8 @@ class TypeShare:
     num_tensors: int
     num_parameters: int
     num_bytes: int
+    packed_as: tuple[str, ...]
+    """The formats they are in when the backend runs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class TextDescription:
 
 @dataclass(frozen=True, slots=True)
 class HeadDescription:
-    """One head, inside the model or in a folder; `problem` is why it cannot draft."""
+    """One head, inside the model, shipped or in a folder; `problem` is why it cannot draft."""
 
     source: str
     kind: str = ""
@@ -143,7 +147,7 @@ def describe_model(path: Path, ops: Ops, head_path: Path | None = None) -> Model
         file_bytes=_file_bytes(path),
         config=_read_config(checkpoint) if backbone is None else backbone.config,
         text=_describe_text(checkpoint),
-        types=_list_types(checkpoint.tensors),
+        types=_list_types(checkpoint.tensors, ops),
         num_parameters=sum(math.prod(checkpoint.tensors[name].shape) for name in report.used),
         heads=_describe_heads(checkpoint, backbone, weighing, head_path),
         head_tensors=report.head_tensors,
@@ -179,18 +183,31 @@ def _describe_heads(
     weighing: _WeighingOps,
     head_path: Path | None,
 ) -> tuple[HeadDescription, ...]:
-    """Describe the head inside the model and the one in the given folder."""
+    """Describe the head inside the model, or the one we ship for it, and the one in the folder.
+
+    They are weighed in the precision that `LLM.load` packs them in.
+    """
     if backbone is None:
         if head_path is None:
             return ()
         problem = "Whether it fits is unknown, since the model itself cannot be put together."
         return (HeadDescription(str(head_path), problem=problem),)
-    descriptions = [
-        _describe_head("inside the model", lambda: find_native_head(checkpoint, backbone), weighing)
-    ]
+
+    def describe_folder(source: str, folder: Path) -> HeadDescription | None:
+        return _describe_head(
+            source, lambda: load_head(folder, backbone, DEFAULT_HEAD_QUANT), weighing
+        )
+
+    native = _describe_head(
+        "inside the model",
+        lambda: find_native_head(checkpoint, backbone, DEFAULT_HEAD_QUANT),
+        weighing,
+    )
+    descriptions = [native]
     if head_path is not None:
-        given = _describe_head(str(head_path), lambda: load_head(head_path, backbone), weighing)
-        descriptions.append(given)
+        descriptions.append(describe_folder(str(head_path), head_path))
+    elif native is None and (shipped := find_shipped_head(backbone)) is not None:
+        descriptions.append(describe_folder("shipped with Headlong", shipped))
     return tuple(description for description in descriptions if description is not None)
 
 
@@ -219,17 +236,18 @@ def _describe_head(
 def _describe_text(checkpoint: Checkpoint) -> TextDescription:
     try:
         tokenizer = load_tokenizer(checkpoint)
+        eos_tokens = tuple(tokenizer.token_text(i) for i in sorted(tokenizer.eos_ids))
     except HeadlongError as error:
         return TextDescription(problem=str(error))
     return TextDescription(
         kind=tokenizer.kind,
         vocab_size=tokenizer.vocab_size,
-        eos_tokens=tuple(tokenizer.token_text(i) for i in sorted(tokenizer.eos_ids)),
+        eos_tokens=eos_tokens,
         has_chat_template=tokenizer.chat_template is not None,
     )
 
 
-def _list_types(tensors: Mapping[str, StoredTensor]) -> tuple[TypeShare, ...]:
+def _list_types(tensors: Mapping[str, StoredTensor], ops: Ops) -> tuple[TypeShare, ...]:
     """Sum tensors up by the way they are stored, the largest share first."""
     groups: dict[str, list[StoredTensor]] = {}
     for tensor in tensors.values():
@@ -240,10 +258,16 @@ def _list_types(tensors: Mapping[str, StoredTensor]) -> tuple[TypeShare, ...]:
             num_tensors=len(group),
             num_parameters=sum(math.prod(tensor.shape) for tensor in group),
             num_bytes=sum(tensor.num_bytes for tensor in group),
+            packed_as=tuple(sorted({_running_format(tensor, ops) for tensor in group})),
         )
         for name, group in groups.items()
     ]
     return tuple(sorted(shares, key=lambda share: -share.num_bytes))
+
+
+def _running_format(tensor: StoredTensor, ops: Ops) -> str:
+    # Norms and biases are never packed: every backend computes with them in 32 bits.
+    return ops.matrix_format(tensor) if len(tensor.shape) > 1 else "f32"
 
 
 def _file_bytes(path: Path) -> int:

@@ -101,6 +101,10 @@ def _print_table(rows: list[dict[str, Any]], store: Store) -> None:
         table.add_row(row["name"] + mark, size, row["licence"], origin, state, style=style)
     console = make_console()
     console.print(table)
+    for row in rows:
+        if row["damage"]:
+            text = f"{row['name']} is damaged: {row['damage']}. `headlong pull` brings it anew."
+            console.print(text, style="red", soft_wrap=True)
     short_names = ", ".join(min(entry.aliases, key=len) for entry in CATALOG)
     notes = [
         "* used when no model is named",

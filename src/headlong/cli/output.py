@@ -14,7 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from headlong.errors import HeadlongError
+from headlong.errors import HeadlongError, RequestError
+
+# A terminal must not obey what a model or its file says: escape sequences could retitle it or worse.
+_UNSAFE = dict.fromkeys((*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)), "�")
 
 
 def add_json_argument(parser: argparse.ArgumentParser) -> None:
@@ -34,12 +37,33 @@ def write_json(document: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def printable(text: str) -> str:
+    """Return text without control characters; tabs and line breaks stay."""
+    return text.translate(_UNSAFE)
+
+
 def print_error(error: HeadlongError) -> None:
     """Print what is wrong and what to do about it on standard error."""
     console = make_console(stderr=True)
-    console.print(Text.assemble(("error: ", "bold red"), error.problem), soft_wrap=True)
+    console.print(Text.assemble(("error: ", "bold red"), printable(error.problem)), soft_wrap=True)
     if error.remedy:
-        console.print(Text.assemble(("  → ", "bold green"), error.remedy), soft_wrap=True)
+        console.print(Text.assemble(("  → ", "bold green"), printable(error.remedy)), soft_wrap=True)
+
+
+def read_stdin(*, whole: bool) -> str:
+    """Return all of standard input, or its next line with its end ("" when there is none).
+
+    Always read as UTF-8: under another locale the text would reach the model garbled in silence.
+    """
+    stream: Any = getattr(sys.stdin, "buffer", sys.stdin)
+    try:
+        data: str | bytes = stream.read() if whole else stream.readline()
+        text = data if isinstance(data, str) else data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"Standard input is not text: {error}.", "Pipe text in UTF-8 into headlong."
+        ) from error
+    return text.replace("\r\n", "\n")
 
 
 def format_bytes(num_bytes: int) -> str:

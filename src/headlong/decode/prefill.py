@@ -14,7 +14,7 @@ from headlong.drafters.drafter import Drafter, Settled
 from headlong.models.transformer import Backbone
 
 DEFAULT_CHUNK = 256
-"""Prompt tokens per pass: bounds memory, and lets other sequences in between."""
+"""Prompt tokens per pass: bounds the memory that hidden rows take."""
 
 
 def prefill(
@@ -41,6 +41,6 @@ def prefill(
         passed_s = time.perf_counter()
         sequence.timings.prefill_s += passed_s - began_s
         if drafter is not None and sequence.draft_state is not None:
-            drafter.observe([Settled(sequence.draft_state, hidden, next_ids)])
+            drafter.observe([Settled(sequence.draft_state, chunk, hidden, next_ids)])
             sequence.timings.prefill_head_s += time.perf_counter() - passed_s
     return pick

@@ -94,7 +94,8 @@ def _verify(
         np.array([sequence.token_ids[-1], *draft.token_ids])
         for sequence, draft in zip(batch, drafts, strict=True)
     ]
-    taps = drafter.tap_layers if drafter is not None else ()
+    drafts_now = any(sequence.draft_state is not None for sequence in batch)
+    taps = drafter.tap_layers if drafter is not None and drafts_now else ()
     hidden = backbone.forward(token_ids, [sequence.cache for sequence in batch], taps)
     logits = backbone.logits(hidden.normed)  # (N, V)
     stops = np.cumsum([len(ids) for ids in token_ids])
@@ -119,6 +120,7 @@ def _commit(
         sequence.token_ids += new_ids
         if sequence.draft_state is not None:
             hidden = seen.hidden.rows(0, num_rows)
-            settled.append(Settled(sequence.draft_state, hidden, np.array(new_ids)))
+            row_ids = np.array(sequence.token_ids[-1 - num_rows : -1])
+            settled.append(Settled(sequence.draft_state, row_ids, hidden, np.array(new_ids)))
     if drafter is not None and settled:
         drafter.observe(settled)

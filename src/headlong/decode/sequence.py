@@ -23,6 +23,6 @@ class DecodingSequence:
     draft_state: DraftState | None
     """The drafter's memory; None when this sequence never drafts."""
     off_reason: str | None = None
-    """Why drafting ended before the sequence did, when a drafter failed."""
+    """Why this sequence does not draft though it was asked to: no drafter, or one that failed."""
     stats: DecodeStats = field(default_factory=DecodeStats)
     timings: Timings = field(default_factory=Timings)

@@ -26,15 +26,16 @@ def make_drafter(
     if name == "head":
         if head is None:
             raise RequestError(
-                "drafter is 'head', but the model came without a head and none was given.",
-                "Name one with head=…, or use drafter='ngram'.",
+                "The drafter is 'head', but the model came without a head and none was given.",
+                "Name one with --head DIR (head=… in Python), or draft without one: "
+                "--drafter ngram (drafter='ngram' in Python).",
             )
         return _head_drafter(head)
     if name == "draft-model":
         if draft_model is None:
             raise RequestError(
-                "drafter is 'draft-model', but no draft model was given.",
-                "Name one with draft_model=…",
+                "The drafter is 'draft-model', but no draft model was given.",
+                "Name one with --draft-model MODEL (draft_model=… in Python).",
             )
         return DraftModelDrafter(draft_model, backbone)
     raise RequestError(f"drafter is {name!r}.", f"Use one of {', '.join(get_args(DrafterName))}.")

@@ -10,10 +10,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
-from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled
+from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled, as_draft
 from headlong.errors import HeadError
 from headlong.models.transformer import Backbone
+
+READ_AT = 32
+"""Settled tokens that wait unread until the next draft; more than that are read at once."""
 
 
 @dataclass(slots=True)
@@ -22,6 +26,8 @@ class ModelMemory:
 
     cache: KVCache
     fed_ids: list[int] = field(default_factory=list)
+    settled_ids: list[int] = field(default_factory=list)
+    """What the backbone has settled; `fed_ids` may lag behind it or run ahead with a draft."""
 
 
 class DraftModelDrafter:
@@ -44,7 +50,12 @@ class DraftModelDrafter:
         return ModelMemory(self.model.make_cache())
 
     def observe(self, settled: Sequence[Settled]) -> None:
-        """Need nothing from the backbone: the model reads the history itself."""
+        """Read prompts along with the backbone; a few new tokens can wait for the next draft."""
+        for one in settled:
+            memory: ModelMemory = one.state
+            memory.settled_ids += one.token_ids.tolist()
+            if len(memory.settled_ids) - len(memory.fed_ids) > READ_AT:
+                self._read(memory, memory.settled_ids)
 
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Draft token by token for every ask."""
@@ -54,28 +65,22 @@ class DraftModelDrafter:
         memory: ModelMemory = ask.state
         room = self.model.config.context_length - len(ask.history)
         guesses: list[Guess] = []
-        _forget_refused(memory, ask.history)
-        unread = list(ask.history[len(memory.fed_ids) :])
         for _ in range(min(ask.num_tokens, room)):
-            hidden = self.model.forward([np.array(unread)], [memory.cache])
-            memory.cache.commit(len(unread))
-            memory.fed_ids += unread
-            logits = self.model.logits(hidden.normed[-1:])[0]  # (V,)
             drafted = [guess.token_id for guess in guesses]
+            normed = self._read(memory, [*ask.history, *drafted])
+            logits = self.model.logits(normed[-1:])[0]  # (V,)
             guesses.append(ask.guesser.guess(logits, None, drafted))
-            unread = [guesses[-1].token_id]
-        return Draft(
-            tuple(guess.token_id for guess in guesses),
-            tuple(guess.prob for guess in guesses),
-            (self.name,) * len(guesses),
-        )
+        return as_draft(guesses, self.name)
 
-
-def _forget_refused(memory: ModelMemory, history: Sequence[int]) -> None:
-    """Keep of the cache what agrees with the history, but leave at least one token to read."""
-    limit = min(len(memory.fed_ids), len(history) - 1)
-    kept = 0
-    while kept < limit and memory.fed_ids[kept] == history[kept]:
-        kept += 1
-    memory.cache.truncate(kept)
-    del memory.fed_ids[kept:]
+    def _read(self, memory: ModelMemory, token_ids: Sequence[int]) -> FloatArray:
+        """Bring the cache to hold exactly `token_ids`; return the hidden rows of the new ones."""
+        limit = min(len(memory.fed_ids), len(token_ids) - 1)  # the last row is always wanted anew
+        kept = 0
+        while kept < limit and memory.fed_ids[kept] == token_ids[kept]:
+            kept += 1
+        memory.cache.truncate(kept)
+        unread = np.array(token_ids[kept:])
+        normed = self.model.forward([unread], [memory.cache]).normed
+        memory.cache.commit(len(unread))
+        memory.fed_ids[kept:] = unread.tolist()
+        return normed

@@ -38,6 +38,7 @@ class Settled:
     """Rows of one sequence that the backbone has processed and the round has committed."""
 
     state: DraftState
+    token_ids: IntArray  # (n,) the rows' own tokens
     hidden: HiddenRows  # n rows
     next_ids: IntArray
     """(n,) the token that follows each row."""
@@ -68,6 +69,15 @@ class Draft:
             self.probs + other.probs,
             self.sources + other.sources,
         )
+
+
+def as_draft(guesses: Sequence[Guess], source: str) -> Draft:
+    """Turn one drafter's guesses, in order, into a draft."""
+    return Draft(
+        tuple(guess.token_id for guess in guesses),
+        tuple(guess.prob for guess in guesses),
+        (source,) * len(guesses),
+    )
 
 
 class Drafter(Protocol):

@@ -12,7 +12,7 @@ import numpy as np
 
 from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
-from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled
+from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled, as_draft
 from headlong.heads.head import ParallelHeads, RecursiveHead
 from headlong.models.hidden import HiddenRows, join_rows
 
@@ -67,7 +67,7 @@ class RecursiveDrafter:
                 states.update(zip(active, carried, strict=True))
         for i, length in committed.items():
             asks[i].state.cache.truncate(length)
-        return [_as_draft(found, self.name) for found in guesses]
+        return [as_draft(found, self.name) for found in guesses]
 
 
 class ParallelDrafter:
@@ -104,7 +104,7 @@ class ParallelDrafter:
             logits = self.head.logits(ask.state.state[depth - 1 : depth], depth)[0]  # (V_draft,)
             drafted = [guess.token_id for guess in guesses]
             guesses.append(ask.guesser.guess(logits, self.head.vocabulary, drafted))
-        return _as_draft(guesses, self.name)
+        return as_draft(guesses, self.name)
 
 
 def _join(settled: Sequence[Settled]) -> HiddenRows:
@@ -115,11 +115,3 @@ def _last_rows(settled: Sequence[Settled]) -> list[int]:
     """Return, for every sequence, the index of its last row among the joined ones."""
     ends = np.cumsum([len(one.next_ids) for one in settled])
     return [int(end) - 1 for end in ends]
-
-
-def _as_draft(guesses: Sequence[Guess], source: str) -> Draft:
-    return Draft(
-        tuple(guess.token_id for guess in guesses),
-        tuple(guess.prob for guess in guesses),
-        (source,) * len(guesses),
-    )

@@ -6,6 +6,8 @@ A step is schedule, run, settle. Knows nothing of text; not thread-safe: one thr
 """
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headlong.decode.prefill import DEFAULT_CHUNK, prefill
@@ -40,6 +42,8 @@ class Engine:
             sampler=Sampler(request.sampling, request.prompt_ids, self.backbone.config.vocab_size),
             draft_state=self.drafter.begin() if self.drafter is not None and drafts else None,
         )
+        if self.drafter is None and request.mtp != "off":
+            sequence.off_reason = "The model was loaded without a drafter."
         running = Running(request, sequence, Policy(request.mtp, self.costs))
         self._waiting.append(running)
         return running
@@ -50,7 +54,7 @@ class Engine:
         return len(self._waiting) + len(self._running)
 
     def cancel(self, running: Running, reason: FinishReason = FinishReason.CANCELLED) -> None:
-        """End a request now; its memory is free at once, and tokens nobody took do not count."""
+        """End a request now; it takes part in no further step, and untaken tokens do not count."""
         timings = running.sequence.timings
         timings.num_tokens = max(0, timings.num_tokens - len(running.outbox))
         running.outbox.clear()
@@ -63,9 +67,9 @@ class Engine:
         if self._running:
             batch = list(self._running)
             lengths = [self._draft_length(running) for running in batch]
-            results = run_round(
-                [running.sequence for running in batch], lengths, self.backbone, self.drafter
-            )
+            sequences = [running.sequence for running in batch]
+            with self._ending_on_failure(batch):
+                results = run_round(sequences, lengths, self.backbone, self.drafter)
             self._settle(batch, results)
 
     def _check(self, request: Request) -> None:
@@ -89,9 +93,20 @@ class Engine:
         """Run the prompts of new requests and emit their first tokens."""
         while self._waiting:
             running = self._waiting.popleft()
-            pick = prefill(running.sequence, self.backbone, self.drafter, self.prefill_chunk)
             self._running.append(running)
+            with self._ending_on_failure([running]):
+                pick = prefill(running.sequence, self.backbone, self.drafter, self.prefill_chunk)
             self._emit(running, pick, BACKBONE, 0)
+
+    @contextmanager
+    def _ending_on_failure(self, batch: list[Running]) -> Iterator[None]:
+        """End requests whose pass was broken off: their caches and histories no longer agree."""
+        try:
+            yield
+        except BaseException:
+            for running in batch:
+                self.cancel(running, FinishReason.ERROR)
+            raise
 
     def _draft_length(self, running: Running) -> int:
         """Return the policy's wish, but never more than the request can still use."""
@@ -123,7 +138,7 @@ class Engine:
         stopping = running.request.stopping
         if pick.token_id in running.request.eos_ids and not stopping.ignore_eos:
             self._finish(running, FinishReason.STOP)
-        elif _tokens_left(running, self.backbone) == 0:
+        elif _tokens_left(running, self.backbone) <= 0:
             self._finish(running, FinishReason.LENGTH)
 
     def _finish(self, running: Running, reason: FinishReason) -> None:

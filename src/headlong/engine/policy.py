@@ -15,14 +15,17 @@ MAX_AUTO_TOKENS = 8
 SMOOTHING = 0.15
 """Weight of the newest cost measurement."""
 
+MAX_SURPRISE = 0.25
+"""How far, relative to what is believed, one measurement may lie for what is learned from it."""
+
 PRIOR_CHANCE = 0.7
 """Assumed chance of a depth, given those before it, until it has been seen."""
 
-PRIOR_WEIGHT = 4.0
+PRIOR_WEIGHT = 2.0
 """How many observations the prior counts for."""
 
-MEMORY = 0.97
-"""What a round keeps of older evidence, so that a change of subject is noticed."""
+MEMORY = 0.98
+"""What a look at a depth keeps of older ones, so that a change of subject is noticed."""
 
 KEEP_MARGIN = 1.03
 """A new K must promise this much more than the current one; stops hopping back and forth."""
@@ -73,12 +76,9 @@ class Chances:
 
     def observe(self, num_drafted: int, num_accepted: int) -> None:
         """Learn from one verdict."""
-        for depth in range(MAX_AUTO_TOKENS):
-            self.tried[depth] *= MEMORY
-            self.stood[depth] *= MEMORY
-            if depth < min(num_drafted, num_accepted + 1):
-                self.tried[depth] += 1
-                self.stood[depth] += depth < num_accepted
+        for depth in range(min(num_drafted, num_accepted + 1, MAX_AUTO_TOKENS)):
+            self.tried[depth] = MEMORY * self.tried[depth] + 1
+            self.stood[depth] = MEMORY * self.stood[depth] + (depth < num_accepted)
 
     def expected_tokens(self, num_draft_tokens: int) -> float:
         """Return the mean tokens of a round with this many draft tokens, next token included."""
@@ -97,7 +97,7 @@ class Policy:
     mtp: MtpMode
     costs: CostModel
     chances: Chances = field(default_factory=Chances)
-    current: int = 4
+    current: int = 3
     _probe_interval: int = 8
     _rounds_off: int = 0
 
@@ -108,16 +108,25 @@ class Policy:
         if self.mtp != "auto":
             return self.mtp
         if not self.costs.pass_s:
-            return self.current
+            return 0  # learn what a plain pass costs before anything is compared with it
         best = max(range(MAX_AUTO_TOKENS + 1), key=self._tokens_per_second)
         if self._tokens_per_second(best) > KEEP_MARGIN * self._tokens_per_second(self.current):
             self.current = best
         return self.current or self._probe()
 
+    @property
+    def off_reason(self) -> str | None:
+        """Why "auto" does not draft now; None when it does, or when it was not asked."""
+        if self.mtp != "auto" or self.current:
+            return None
+        best = max(range(1, MAX_AUTO_TOKENS + 1), key=self._tokens_per_second)
+        gain = self._tokens_per_second(best) / self._tokens_per_second(0)
+        return f"Drafting does not pay here: the best draft, K={best}, would run at {gain:.2f} ×."
+
     def observe(self, num_drafted: int, num_accepted: int) -> None:
         """Learn from a finished round."""
         self.chances.observe(num_drafted, num_accepted)
-        if self.current:
+        if self.current or num_accepted:
             self._probe_interval = 8
 
     def _tokens_per_second(self, num_draft_tokens: int) -> float:
@@ -134,4 +143,8 @@ class Policy:
 
 
 def _smooth(old: float | None, new: float) -> float:
-    return new if old is None else (1 - SMOOTHING) * old + SMOOTHING * new
+    if old is None:
+        return new
+    # A neighbour that takes the core for a moment must not look like a new price.
+    surprise = min(max(new - old, -MAX_SURPRISE * old), MAX_SURPRISE * old)
+    return old + SMOOTHING * surprise

@@ -22,6 +22,8 @@ class FinishReason(StrEnum):
     """max_tokens or the model's context was reached."""
     CANCELLED = "cancelled"
     """The caller lost interest."""
+    ERROR = "error"
+    """A pass broke off; whoever was reading got the exception."""
 
 
 @dataclass(frozen=True, slots=True)

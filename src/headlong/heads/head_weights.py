@@ -33,7 +33,10 @@ FLOAT_TYPES: dict[FloatType, GGMLQuantizationType] = {
     "bfloat16": GGMLQuantizationType.BF16,
 }
 
-ASK_FOR_ANOTHER = "Use a head made for this model, or draft without one (drafter='ngram')."
+DRAFT_WITHOUT = "draft without one: --drafter ngram (drafter='ngram' in Python)"
+ASK_FOR_ANOTHER = (
+    f"Name a head made for this model with --head DIR (head=… in Python), or {DRAFT_WITHOUT}."
+)
 
 _VALUES_AT_ONCE = 2**22
 _NAMES_SHOWN = 12

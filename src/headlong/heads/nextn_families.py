@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from headlong.errors import HeadError
-from headlong.heads.head_weights import ASK_FOR_ANOTHER
+from headlong.heads.head_weights import ASK_FOR_ANOTHER, DRAFT_WITHOUT
 from headlong.weights.mapped_file import shown
 from headlong.weights.tensors import StoredTensor
 
@@ -232,7 +232,8 @@ def refuse_uncomputed(module: NextnModule, source: str, query_rows: int) -> None
         raise HeadError(
             f"{source} holds an MTP head of the {module.family.name} family, which is not "
             f"computed here: {reason}.",
-            "Draft with n-grams instead (drafter='ngram'), or give a head in EAGLE-3 format.",
+            "Name a head in EAGLE-3 format with --head DIR (head=… in Python), or "
+            f"{DRAFT_WITHOUT}.",
         )
 
 

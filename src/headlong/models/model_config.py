@@ -94,6 +94,12 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
 def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...]) -> ModelConfig:
     num_heads = keys.integer("attention.head_count")
     hidden_size = keys.integer("embedding_length")
+    head_dim = keys.integer("attention.key_length", hidden_size // max(num_heads, 1))
+    if keys.integer("rope.dimension_count", head_dim) != head_dim:
+        raise ArchitectureError(
+            f"Only {keys.integer('rope.dimension_count')} of {head_dim} dimensions are rotary.",
+            "Attention that rotates a part of each head is not known here.",
+        )
     # llama.cpp counts the blocks of an MTP head among the layers.
     num_layers = keys.integer("block_count") - keys.integer("nextn_predict_layers", 0)
     return ModelConfig(
@@ -103,7 +109,7 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         intermediate_size=keys.integer("feed_forward_length"),
         num_heads=num_heads,
         num_kv_heads=keys.integer("attention.head_count_kv", num_heads),
-        head_dim=keys.integer("attention.key_length", hidden_size // max(num_heads, 1)),
+        head_dim=head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("context_length"),
         norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
@@ -130,6 +136,13 @@ def _text_part(settings: Settings) -> Settings:
 def _from_hugging_face(
     keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...]
 ) -> ModelConfig:
+    known = "gelu_pytorch_tanh" if checkpoint.architecture == "gemma3" else "silu"
+    activation = keys.text("hidden_activation", keys.text("hidden_act", known))
+    if activation != known:
+        raise ArchitectureError(
+            f"The model's MLP uses {activation!r}.",
+            f"{checkpoint.architecture} models use {known!r} here; this one is of another kind.",
+        )
     num_heads = keys.integer("num_attention_heads")
     hidden_size = keys.integer("hidden_size")
     # transformers 5 moved rotary settings into one record, per kind of layer for Gemma3.

@@ -25,7 +25,7 @@ class Layer:
     mlp: GatedMlp
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Backbone:
     """A full model whose output is law."""
 

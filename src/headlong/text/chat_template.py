@@ -87,6 +87,9 @@ def _check_message(position: int, message: object, knows_developer: bool) -> dic
     checked = {**message, "role": role}
     calls = message.get("tool_calls")
     if calls:
+        if not isinstance(calls, Sequence) or isinstance(calls, str):
+            problem = f"Message {position} has the tool_calls {calls!r}."
+            raise TextError(problem, "tool_calls is a list of calls.")
         checked["tool_calls"] = [_check_tool_call(position, call) for call in calls]
     checked["content"] = _check_content(position, message.get("content"), has_calls=bool(calls))
     return checked

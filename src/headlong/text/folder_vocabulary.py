@@ -18,6 +18,7 @@ from headlong.text.vocabulary import Spelling, Vocabulary, find_eos_ids, make_pl
 from headlong.weights.mapped_file import read_json_object
 
 MAX_SETTINGS_BYTES = 2**24
+MAX_TOKENS = 2**24
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 
@@ -43,6 +44,8 @@ def read_folder_vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabular
     prefix_ids = _obey(settings.get("add_bos_token"), bos_id, prefix_ids)
     suffix_ids = _obey(settings.get("add_eos_token"), eos_id, suffix_ids)
     stated = {*_stated_eos_ids(_read_settings(folder, "generation_config.json"), config)}
+    # A config that was copied from a larger model may name ends this one can never write.
+    stated = {i for i in stated if 0 <= i < len(pieces)}
     stated |= {eos_id} if eos_id is not None else set()
     spelling, strips_first_space = _find_spelling(splitter, path)
     return Vocabulary(
@@ -78,8 +81,14 @@ def _load_splitter(path: Path) -> Splitter:
 def _list_pieces(splitter: Splitter, config: Mapping[str, Any]) -> list[str]:
     """Return the pieces by id; the model may have more rows than the tokenizer has tokens."""
     ids = splitter.get_vocab(with_added_tokens=True)
-    num_rows = config.get("vocab_size")
-    pieces = [""] * max(max(ids.values()) + 1, num_rows if isinstance(num_rows, int) else 0)
+    if not ids:
+        raise TextError("tokenizer.json has no tokens at all.", "Download the file again.")
+    stated = config.get("vocab_size")
+    num_rows = max(max(ids.values()) + 1, stated if isinstance(stated, int) else 0)
+    if num_rows > MAX_TOKENS:
+        problem = f"The vocabulary would have {num_rows} tokens; at most {MAX_TOKENS} are expected."
+        raise TextError(problem, "Download config.json and tokenizer.json again.")
+    pieces = [""] * num_rows
     for piece, token_id in ids.items():
         pieces[token_id] = piece
     return pieces

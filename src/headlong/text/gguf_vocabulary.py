@@ -63,6 +63,7 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
             "Use the model's Hugging Face folder with its tokenizer.json.",
         )
     tokens = _read_tokens(metadata)
+    ids = _read_token_ids(metadata, len(tokens.pieces))
     has_space_prefix = False
     if model == "gpt2":
         rule = find_pre_tokenizer(metadata.get("tokenizer.ggml.pre"))
@@ -70,12 +71,11 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
         adds_bos = rule.adds_bos
     else:
         has_space_prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
-        splitter = _sentencepiece_splitter(metadata, tokens, has_space_prefix)
+        splitter = _sentencepiece_splitter(metadata, tokens, ids, has_space_prefix)
         adds_bos = True
     _add_tokens(splitter, tokens)
 
     special_ids = frozenset(tokens.ids_of(_Kind.CONTROL, _Kind.UNKNOWN))
-    ids = _read_token_ids(metadata, len(tokens.pieces))
     adds_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", adds_bos)) and "bos" in ids
     adds_eos = bool(metadata.get("tokenizer.ggml.add_eos_token", False)) and "eos" in ids
     unused = set(tokens.ids_of(_Kind.UNUSED))
@@ -110,7 +110,10 @@ def _byte_level_splitter(
 
 
 def _sentencepiece_splitter(
-    metadata: Mapping[str, Any], tokens: _Tokens, has_space_prefix: bool
+    metadata: Mapping[str, Any],
+    tokens: _Tokens,
+    ids: Mapping[str, int],
+    has_space_prefix: bool,
 ) -> Splitter:
     scores = _read_list(metadata, "scores", float)
     if len(scores) != len(tokens.pieces):
@@ -118,8 +121,8 @@ def _sentencepiece_splitter(
         raise TextError(problem, _REMEDY)
     unknown_ids = tokens.ids_of(_Kind.UNKNOWN)
     # Some files mark <unk> as a control token and name it by id only.
-    stated = metadata.get("tokenizer.ggml.unknown_token_id", unknown_ids[0] if unknown_ids else 0)
-    unknown = tokens.pieces[stated] if stated in range(len(tokens.pieces)) else None
+    stated = ids.get("unk", unknown_ids[0] if unknown_ids else 0)
+    unknown = tokens.pieces[stated]
     merges = _merges_from_scores(tokens, scores)
     splitter = _make_bpe(tokens, merges, byte_fallback=True, fuse_unk=True, unk_token=unknown)
     marks: list[normalizers.Normalizer] = [normalizers.Replace(" ", SENTENCEPIECE_SPACE)]

@@ -91,6 +91,10 @@ class Tokenizer:
         """Return a token as text to look at; parts of characters show as U+FFFD."""
         return self.token_bytes(token_id).decode("utf-8", errors="replace")
 
+    def has_same_tokens(self, other: "Tokenizer") -> bool:
+        """Tell whether every id means the same token in both."""
+        return self._vocabulary.pieces == other._vocabulary.pieces
+
     def is_special(self, token_id: int) -> bool:
         """Tell whether a token steers the model instead of being text."""
         return token_id in self._vocabulary.special_ids

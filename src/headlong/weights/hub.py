@@ -51,6 +51,7 @@ _FOLDER_FILES = (
     "vocab.json",
     "merges.txt",
     "chat_template.*",
+    "additional_chat_templates/*.jinja",
     "*.safetensors",
     "*.safetensors.index.json",
 )
@@ -96,10 +97,10 @@ def _pull(wanted: HubName, progress: Progress) -> StoredModel:
                 files.append(_check_file(Path(path), sibling))
                 arrived.finished_bytes += files[-1].num_bytes
         progress.update(arrived.finished_bytes)
-    is_folder = any(file.path.name == "config.json" for file in files)
+    config = next((file.path for file in files if file.path.name == "config.json"), None)
     return StoredModel(
         name=str(wanted),
-        path=files[0].path.parent if is_folder else files[0].path,
+        path=config.parent if config else files[0].path,
         files=tuple(files),
         source=f"hub:{wanted.repo}@{commit}",
         licence=next((tag[8:] for tag in info.tags or [] if tag.startswith("license:")), "unknown"),
@@ -138,8 +139,12 @@ def _choose_files(wanted: HubName, info: ModelInfo) -> list[RepoSibling]:
 
 def _is_model_file(name: str) -> bool:
     # `consolidated*` repeats the weights under the maker's own tensor names.
-    wanted = any(fnmatch(name, pattern) for pattern in _FOLDER_FILES)
-    return wanted and "/" not in name and not name.startswith("consolidated")
+    if name.startswith("consolidated"):
+        return False
+    # A star of fnmatch crosses folders; here it does not.
+    folder, _, file = name.rpartition("/")
+    patterns = (pattern.rpartition("/") for pattern in _FOLDER_FILES)
+    return any(folder == place and fnmatch(file, pattern) for place, _, pattern in patterns)
 
 
 def _find_cached(repo: str, file: str, commit: str) -> str | None:

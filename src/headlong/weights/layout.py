@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from gguf import GGMLQuantizationType
 
-from headlong.errors import CheckpointError, TensorError
+from headlong.errors import ArchitectureError, CheckpointError, TensorError
 from headlong.weights.mapped_file import DOWNLOAD_AGAIN, shown
 from headlong.weights.tensors import StoredTensor
 
@@ -75,6 +75,11 @@ def _plus_one(tensor: StoredTensor) -> StoredTensor:
 
 def _head_count(metadata: Mapping[str, Any], key: str, default: int | None) -> int:
     value = metadata.get(key, default)
+    if isinstance(value, (list, tuple)):
+        raise ArchitectureError(
+            f"{key} differs by layer, which is not read here: {shown(value)}.",
+            "Choose a model whose layers all have the same number of heads.",
+        )
     if type(value) is not int or not 0 < value < 2**16:
         raise CheckpointError(f"{key} is {shown(value)}, not a number of heads.", DOWNLOAD_AGAIN)
     return value

@@ -186,3 +186,25 @@ def test_empty_answer_leaves_no_turn_behind(
     first, second = session["turns"]
     assert first["text"] == ""
     assert second["num_prompt_tokens"] == first["num_prompt_tokens"]
+
+
+def test_line_that_is_not_text_does_not_end_the_conversation(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(b"hi\ncaf\xe9\nho\n"), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert main(["chat", "--json", "-m", model, "--max-tokens", "2"]) == 0
+    shown = capsys.readouterr()
+    assert [turn["prompt"] for turn in json.loads(shown.out)["turns"]] == ["hi", "ho"]
+    assert "Standard input is not text" in shown.err
+
+
+def test_refused_turn_does_not_end_the_conversation(tmp_path: Path, say: Say) -> None:
+    template = (
+        "{% for m in messages %}{% if m.content == 'bad' %}{{ raise_exception('Not this.') }}"
+        "{% endif %}{{ m.content }}{% endfor %}"
+    )
+    path = write_talking_model(tmp_path / "picky.gguf", chat_template=template)
+    session, seen = say(["hi", "bad", "ho"], "-m", str(path))
+    assert "Not this." in seen
+    assert [turn["prompt"] for turn in session["turns"]] == ["hi", "ho"]

@@ -53,12 +53,13 @@ def test_table_and_conditions_close_the_demo(
 def test_table_fits_a_narrow_terminal(
     model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "70")
     assert main(["demo", "-m", model, "--max-tokens", "4"]) == 0
     shown = capsys.readouterr().out
     rows = [line for line in shown.splitlines() if "chat, T = 0.7" in line]
     assert len(rows) == 1
     assert rows[0].rstrip().endswith("×")
+    assert "…" not in rows[0]
 
 
 def test_different_texts_are_shouted_and_fail(

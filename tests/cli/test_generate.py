@@ -204,3 +204,13 @@ def test_help_shows_every_field_with_its_docstring(capsys: pytest.CaptureFixture
     assert "tokens that together reach this probability" in shown
     assert f"(default: {SamplingParams().top_p:g})" in shown
     assert "examples:" in shown
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
+def test_piped_bytes_are_read_as_utf_8_whatever_the_locale(
+    encoding: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(b"caf\xe9"), encoding=encoding, errors="surrogateescape")
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert main(["generate", "-m", "/no/such/model.gguf"]) == 1
+    assert "Standard input is not text" in capsys.readouterr().err

@@ -7,9 +7,11 @@ import pytest
 
 import model_files
 from headlong.cli.main import main
+from headlong.errors import TextError
 from headlong.heads.head_files import save_head
 from headlong.llm import LLM
 from headlong.models.model_config import read_config
+from headlong.text.tokenizer import Tokenizer
 from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.tensors import StoredTensor
 from native_heads import DEEPSEEK, QWEN, head_arrays, spell, write_folder_with
@@ -47,12 +49,12 @@ def test_default_model_is_described_when_none_is_named(
         "98.4 MB · gguf",
         "537.9 MB for the weights",
         "46.1 MB for 1,000 tokens of KV cache",
-        "none inside",
+        "shipped with Headlong: eagle3, fits",
         "nothing; every tensor is read",
     ):
         assert fact in " ".join(shown.split()), fact
     rows = [line.split() for line in shown.splitlines() if line.strip().startswith("Q4_1")]
-    assert rows == [["Q4_1", "210", "106.17", "M", "66.4", "MB", "5.00"]]
+    assert rows == [["Q4_1", "210", "106.17", "M", "66.4", "MB", "5.00", "f32"]]
 
 
 def test_weights_are_not_unpacked(
@@ -68,8 +70,11 @@ def test_weights_are_not_unpacked(
         return to_float32(tensor)
 
     monkeypatch.setattr(StoredTensor, "to_float32", count)
-    assert inspect(capsys, str(default_model_path), "--backend", "numpy")["can_run"]
-    assert sum(unpacked) < 1_000_000
+    told = inspect(capsys, str(default_model_path), "--backend", "numpy")
+    assert told["can_run"]
+    # A head is small, and its numbers are looked through like in loading.
+    (head,) = told["heads"]
+    assert sum(unpacked) < head["stored_bytes"] + 1_000_000
 
 
 def test_memory_is_what_loading_takes(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,6 +154,43 @@ def test_native_head_is_found_and_listed(
     assert told["left_over"] == []
     bare = inspect(capsys, str(tmp_path / "bare"))
     assert told["num_parameters"] == bare["num_parameters"]
+
+
+def test_heads_are_weighed_as_they_are_loaded(
+    default_model_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = inspect(capsys, str(default_model_path), "--backend", "native")
+    (head,) = told["heads"]
+    # 8 bits and a scale for each group: about half of the stored 16 bits.
+    assert head["memory_bytes"] == pytest.approx(head["stored_bytes"] * 8.5 / 16, rel=0.01)
+    assert {share["type"]: share["packed_as"] for share in told["types"]} == {
+        "Q4_1": ["q4"],
+        "Q8_0": ["q8"],
+        "F32": ["f32"],
+    }
+
+
+def test_text_that_cannot_be_shown_is_a_problem_of_the_text_only(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(tokenizer: Tokenizer, token_id: int) -> str:
+        raise TextError(f"There is no token {token_id}.", "")
+
+    monkeypatch.setattr(Tokenizer, "token_text", refuse)
+    told = inspect(capsys, str(model))
+    assert "There is no token" in told["text"]["problem"]
+    assert told["can_run"] is True
+
+
+def test_names_in_a_file_cannot_steer_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extra = {"vision\x1b[2J.weight": np.ones(4, dtype=np.float32)}
+    folder = write_folder_with(tmp_path / "model", "llama", extra)
+    assert main(["inspect", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "vision" in shown
+    assert "\x1b" not in shown
 
 
 def test_left_over_tensors_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

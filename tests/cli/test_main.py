@@ -1,4 +1,5 @@
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -50,6 +51,18 @@ def test_help_starts_quickly_and_loads_nothing_heavy() -> None:
     assert best < 0.3
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_does_not_wait_for_numpy(verb: str) -> None:
+    program = (
+        f"import sys; from headlong.cli.main import main; main([{verb!r}, '--help'])\n"
+        "heavy = ('numpy', 'gguf', 'tokenizers', 'huggingface_hub', 'torch', 'matplotlib')\n"
+        "sys.exit(str([m for m in heavy if m in sys.modules] or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.strip() == ""
+    assert f"usage: headlong {verb} " in done.stdout
+
+
 def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("headlong ")
@@ -89,10 +102,10 @@ def test_bug_is_owned_up_to_without_a_traceback(
 ) -> None:
     monkeypatch.delenv("HEADLONG_DEBUG", raising=False)
     install_verb(monkeypatch, ZeroDivisionError("division by zero"))
-    assert main(["pull", "x"]) == 70
+    assert main(["pull", "x y"]) == 70
     err = capsys.readouterr().err
     assert "this is a bug in headlong: ZeroDivisionError: division by zero" in err
-    assert "HEADLONG_DEBUG=1 headlong pull x" in err
+    assert "HEADLONG_DEBUG=1 headlong pull 'x y'" in err
     monkeypatch.setenv("HEADLONG_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         main(["pull", "x"])
@@ -116,7 +129,7 @@ def test_reader_that_leaves_early_causes_no_noise() -> None:
     assert done.returncode == 141
 
 
-@pytest.mark.parametrize("verb", ["pull", "models"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_verb_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--help"]) == 0
     out = capsys.readouterr().out
@@ -127,3 +140,36 @@ def test_verb_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -
 def test_module_runs_like_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "headlong", "nope"], capture_output=True)
     assert done.returncode == 2
+
+
+def run_python(
+    program: str, shell: str = "", **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program with this at the end of its shell command."""
+    command = f"{shlex.join([sys.executable, '-c', program])} {shell}"
+    return subprocess.run(
+        command, shell=True, capture_output=True, check=False, env=os.environ | environment
+    )
+
+
+MAIN = "import sys; from headlong.cli.main import main; sys.exit(main({}))"
+
+
+def test_output_that_lacks_letters_shows_others() -> None:
+    done = run_python(MAIN.format(["pull", "/n\u00f6/x.gguf"]), PYTHONIOENCODING="ascii")
+    assert done.returncode == 1
+    assert b"error: " in done.stderr
+    assert b"/n?/x.gguf" in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("shell", [">/dev/full", ">&-"])
+def test_output_that_cannot_be_written_is_no_bug(shell: str) -> None:
+    done = run_python(MAIN.format(["--version"]), shell)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: The output cannot be written: ")
+    assert done.stderr.count(b"\n") == 2
+
+
+def test_all_streams_closed_is_survived() -> None:
+    assert run_python(MAIN.format(["nope"]), "<&- >&- 2>&-").returncode == 2

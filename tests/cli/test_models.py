@@ -60,4 +60,6 @@ def test_damaged_model_is_not_shown_as_here(
     assert not tiny["here"]
     assert "4 bytes instead of 9" in tiny["damage"]
     assert main(["models"]) == 0
-    assert "damaged" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"{NAME} is damaged: " in shown
+    assert "4 bytes instead of 9" in shown

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from headlong.cli.output import format_bytes, format_path, print_error, write_json
+from headlong.cli.output import format_bytes, format_path, print_error, printable, write_json
 from headlong.errors import HeadlongError
 
 
@@ -39,3 +39,11 @@ def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     assert json.loads(out) == {"a": [1, 2], "b": "x\ny"}
+
+
+def test_escape_sequences_never_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printable("a\x1b]0;title\x07\tb\n\x9b") == "a�]0;title�\tb\n�"
+    print_error(HeadlongError("It is \x1b[31m.", "Say\nit \x1b[0m."))
+    shown = capsys.readouterr().err
+    assert "\x1b" not in shown
+    assert "Say\nit �[0m." in shown

@@ -56,6 +56,18 @@ def test_local_path_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["pull", str(tmp_path / "x.gguf"), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["source"], document["already_here"]) == ("local", True)
+    assert main(["pull", str(tmp_path / "x.gguf"), "--verify"]) == 0
+    shown = capsys.readouterr().out
+    assert "local file; nothing to compare with" in shown
+    assert "checked" not in shown
+
+
+def test_local_file_that_is_no_model_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.gguf").write_text("Dear diary")
+    assert main(["pull", str(tmp_path / "notes.gguf")]) == 1
+    assert "is not a GGUF file" in capsys.readouterr().err
 
 
 def test_default_model_offline_is_refused_with_remedy(

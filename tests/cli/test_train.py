@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -73,7 +74,10 @@ def test_a_head_is_made_and_judged(folder: Path, capsys: pytest.CaptureFixture[s
     assert run_eval(folder, "--head", head, *settings, "--precision", "q8") == 0
     out = capsys.readouterr().out
     assert "acceptance length" in out
-    results = json.loads(out.splitlines()[-1])["results"]
+    document = json.loads(out.splitlines()[-1])
+    assert (document["model"], document["backend"]) == ("tiny.gguf", "numpy")
+    assert document["head"] == head
+    results = document["results"]
     assert [(r["precision"], r["k"]) for r in results] == [
         ("f16", 1),
         ("f16", 2),
@@ -90,6 +94,76 @@ def test_training_needs_neither_rich_nor_the_store(
     for name in ("rich", "rich.console", "platformdirs", "huggingface_hub", "matplotlib"):
         monkeypatch.setitem(sys.modules, name, None)
     assert run_train(folder, "--stage", "generate") == 0
+
+
+def test_numbers_are_out_even_if_drawing_fails(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    if not (folder / "head").exists():
+        run_train(folder, "--no-plot")
+    capsys.readouterr()
+
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("headlong.cli.train_plot.draw_acceptance", fail)
+    plot = str(folder / "plots" / "a.png")
+    settings = ["--head", str(folder / "head"), "-k", "1", "--temperature", "0", "--plot", plot]
+    with pytest.raises(RequestError, match="the disk is full"):
+        run_eval(folder, *settings, "--json")
+    shown = capsys.readouterr()
+    assert len(json.loads(shown.out)["results"]) == 1
+    assert "acceptance length" in shown.err
+
+
+@pytest.mark.parametrize("name", ["a.xyz", "a", "prompts.jsonl/a.png", "taken.png"])
+def test_impossible_plots_are_refused_before_anything_is_measured(folder: Path, name: str) -> None:
+    pytest.importorskip("matplotlib")
+    (folder / "taken.png").mkdir(exist_ok=True)
+    with pytest.raises(RequestError, match="--plot"):
+        run_eval(folder, "--head", "nowhere", "--plot", str(folder / name))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--per-task", "0"], "--per-task is 0"),
+        (["--temperature", "-1"], "temperature is -1"),
+        (["--max-tokens", "0"], "max_tokens is 0"),
+        (["--prompts", os.devnull], "holds no prompts"),
+    ],
+)
+def test_impossible_evaluations_are_refused(folder: Path, options: list[str], problem: str) -> None:
+    with pytest.raises(RequestError, match=problem):
+        run_eval(folder, "--head", "nowhere", *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ([], "--prompts was not given"),
+        (["--prompts", "nowhere.jsonl"], "no prompt file nowhere.jsonl"),
+        (["--stage", "evaluate"], "--bench was not given"),
+    ],
+)
+def test_missing_prompts_are_told_before_torch_is_loaded(
+    options: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "headlong.train.pipeline", None)
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    with pytest.raises(RequestError, match=problem):
+        train.run(parser.parse_args(options))
+
+
+def test_json_is_all_training_writes_to_standard_output(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_train(folder, "--stage", "generate", "--json") == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["stages"] == ["generate"]
+    assert "tiny.gguf on CPU" in shown.err
 
 
 def test_the_draft_length_is_bounded(folder: Path) -> None:

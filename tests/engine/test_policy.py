@@ -5,14 +5,13 @@ from itertools import pairwise
 
 import pytest
 
-from headlong.engine.policy import MAX_AUTO_TOKENS, Chances, CostModel, Policy
+from headlong.engine.policy import MAX_AUTO_TOKENS, Chances, CostModel, Policy, Price
 
 
 def flat_costs(draft_token_s: float = 0.0, row_s: float = 0.0) -> CostModel:
     """Return a cost model with a pass of 10 ms plus `row_s` per extra row."""
-    costs = CostModel(draft_token_s=draft_token_s)
-    costs.pass_s = {rows: 0.010 + row_s * (rows - 1) for rows in range(1, MAX_AUTO_TOKENS + 2)}
-    return costs
+    rows = range(1, MAX_AUTO_TOKENS + 2)
+    return CostModel({n: Price(0.010 + row_s * (n - 1)) for n in rows}, Price(draft_token_s))
 
 
 def play(policy: Policy, rounds: int, share_accepted: float) -> list[int]:
@@ -134,3 +133,17 @@ def test_off_says_why() -> None:
     assert reasons[0] is None
     assert "does not pay" in str(reasons[1])
     assert Policy("off", flat_costs()).off_reason is None
+
+
+def test_fewer_rows_never_seem_dearer_than_more() -> None:
+    """Guards a price learned at a bad moment that nobody asks for again."""
+    costs = CostModel({1: Price(0.010), 4: Price(0.050), 6: Price(0.014)})
+    assert costs.round_s(3) == 0.014
+    assert costs.round_s(2) <= 0.014
+
+
+def test_cold_first_measurements_do_not_count() -> None:
+    costs = CostModel()
+    for seconds in (0.100, 0.030, 0.011, 0.010):
+        costs.observe(1, seconds, 0, 0.0)
+    assert costs.round_s(0) == 0.010

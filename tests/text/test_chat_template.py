@@ -88,6 +88,7 @@ def test_tool_calls_reach_the_template_as_objects() -> None:
         ({"role": "user", "content": []}, r"content \[\]"),
         ({"role": "user", "content": [{"type": "image_url"}]}, "part of type 'image_url'"),
         ({"role": "user", "content": ["x"]}, "part of type 'str'"),
+        ({"role": "assistant", "tool_calls": 5}, "tool_calls 5"),
         ({"role": "assistant", "tool_calls": ["f"]}, "tool call 'f'"),
         ({"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}, "not JSON"),
         ("hello", "Message 1 is 'hello'"),

@@ -186,3 +186,23 @@ def test_unknown_decoder_is_refused_by_name(tmp_path: Path) -> None:
     splitter.decoder = decoders.WordPiece()
     with pytest.raises(TextError, match="WordPiece"):
         load(write_folder(tmp_path, splitter))
+
+
+def test_impossible_vocabulary_size_is_refused(tmp_path: Path) -> None:
+    write_folder(tmp_path, make_splitter())
+    with pytest.raises(TextError, match="10000000000000 tokens"):
+        load(tmp_path, vocab_size=10**13)
+
+
+def test_empty_vocabulary_is_refused(tmp_path: Path) -> None:
+    splitter = Splitter(BPE())
+    splitter.decoder = decoders.ByteLevel()
+    with pytest.raises(TextError, match="no tokens at all"):
+        load(write_folder(tmp_path, splitter))
+
+
+def test_end_tokens_outside_the_vocabulary_are_dropped(tmp_path: Path) -> None:
+    write_folder(tmp_path, make_splitter(), generation_config={"eos_token_id": [3, 10**6, -1]})
+    tokenizer = load(tmp_path)
+    assert 3 in tokenizer.eos_ids
+    assert all(0 <= i < tokenizer.vocab_size for i in tokenizer.eos_ids)

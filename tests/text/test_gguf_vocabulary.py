@@ -156,6 +156,7 @@ def test_named_templates_are_read() -> None:
     assert dict(read_gguf_vocabulary(metadata).templates)["tool_use"] == "tools!"
 
 
+ENDS = {"bos_token_id": 0, "eos_token_id": 0}
 DAMAGED: list[tuple[dict[str, Any], str]] = [
     (byte_level_metadata(model="bert"), "'bert'"),
     (byte_level_metadata(tokens=None), "no tokenizer.ggml.tokens"),
@@ -165,13 +166,14 @@ DAMAGED: list[tuple[dict[str, Any], str]] = [
     (byte_level_metadata(tokens=["a", 7]), "holds 7"),
     (byte_level_metadata(merges=["nospace"]), "'nospace'"),
     (byte_level_metadata(merges=["zz yy"]), "do not fit together"),
-    (byte_level_metadata(tokens=["a", "a"], token_type=[CONTROL] * 2), "'a' twice"),
+    (byte_level_metadata(tokens=["a", "a"], token_type=[CONTROL] * 2, **ENDS), "'a' twice"),
     (byte_level_metadata(eos_token_id=266), "266, but there are 266 tokens"),
     (byte_level_metadata(bos_token_id="x"), "'x'"),
+    (sentencepiece_metadata(unknown_token_id=0.0), "is 0.0"),
     (sentencepiece_metadata(scores=[1.0]), "but 1 scores"),
     (sentencepiece_metadata(scores=None), "no tokenizer.ggml.scores"),
     (
-        sentencepiece_metadata(tokens=["x" * 9999], token_type=[NORMAL], scores=[0.0]),
+        sentencepiece_metadata(tokens=["x" * 9999], token_type=[NORMAL], scores=[0.0], **ENDS),
         "9999 letters",
     ),
 ]

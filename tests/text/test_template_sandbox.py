@@ -1,11 +1,13 @@
 """Templates speak Hugging Face's dialect, and cannot run away with the machine."""
 
+import tracemalloc
 from datetime import datetime
 
 import pytest
 
 from headlong.errors import TextError
-from headlong.text.template_sandbox import MAX_TEXT, BoundedTemplate
+from headlong.text.template_bounds import MAX_TEXT
+from headlong.text.template_sandbox import BoundedTemplate
 
 
 def render(source: str, **variables: object) -> str:
@@ -35,6 +37,12 @@ def render(source: str, **variables: object) -> str:
         ),
         ("{% macro f(x) %}<{{ x }}>{% endmacro %}{{ f('a') }}", "<a>"),
         ("{{ ['a', 1, none] }}{{ none }}", "['a', 1, None]None"),
+        ("{{ ['a', 'b'] | map('upper') | join }}{{ '-'.join(['a'] | map('upper')) }}", "ABA"),
+        ("{{ 'a\nb' | indent }}{{ 'a\nb' | indent('> ') }}", "a\n    ba\n> b"),
+        (
+            "{{ 'a' ~ [1] ~ 2 }}{{ [1] * 2 }}{{ 2.5 * 2 }}{{ '%s,%s' % ('a', 1) }}",
+            "a[1]2[1, 1]5.0a,1",
+        ),
     ],
 )
 def test_dialect_of_hugging_face_templates(source: str, expected: str) -> None:
@@ -97,6 +105,55 @@ def test_runaway_template_ends_in_an_error(source: str, reason: str) -> None:
 def test_template_cannot_fill_memory(source: str) -> None:
     with pytest.raises(TextError, match="characters of memory"):
         render(source)
+
+
+BIG = "{% set big = 'a' * 1000000 %}{% set many = [big] * 10000 %}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ (['a' * 1000000] * 1000000) | join }}",
+        "{{ ''.join(['a' * 1000000] * 1000000) }}",
+        BIG + "{{ many | join }}",
+        BIG + "{{ ''.join(many) }}",
+        BIG + "{{ ''.join(many | map('upper')) }}",
+        BIG + "{{ many | string }}",
+        BIG + "{{ many | upper }}",
+        BIG + "{{ many | tojson }}",
+        BIG + "{{ many }}",
+        BIG + "{{ {'k': many}.values() }}",
+        BIG + "{{ namespace(k=many) }}",
+        BIG + "{% set x = 'a' ~ many %}",
+        BIG + "{{ [[[1] * 10000] * 10000] * 10000 }}",
+        BIG + "{{ ([many] * 10000) | sum(start=[]) }}",
+        BIG + "{{ ('%s' * 10000) % ((big,) * 10000) }}",
+        BIG + "{{ ('%(k)s' * 10000) % {'k': big} }}",
+        BIG + "{{ ('%(k)s' * 10000) | format(k=big) }}",
+        BIG + "{{ ('{0}' * 10000).format(big) }}",
+        BIG + "{{ ('{0}' * 10000)['format'](big) }}",
+        "{{ ('%s' * 1000000) % (('a' * 1000000,) * 1000000) }}",
+        "{{ ('%(k)99999d' * 10000) % {'k': 1} }}",
+        "{{ ('{0:99999}' * 10000).format(1) }}",
+        "{{ ('\t' * 1000000).expandtabs(1000000) }}",
+        "{{ ('\t' * 1000000).encode().expandtabs(1000000) }}",
+        BIG + "{{ big.translate({97: big}) }}",
+        "{{ ('\n' * 1000000) | indent('b' * 1000000) }}",
+        "{{ ('\n' * 1000000) | indent(1000000) }}",
+        "{{ [1, 2] | tojson(indent='b' * 1000000) }}",
+        BIG + "{{ big | wordwrap(1, true, big) }}",
+        "{% set n = namespace(i=9) %}{% for i in range(60) %}{% set n.i = n.i * n.i %}{% endfor %}",
+    ],
+)
+def test_shared_elements_are_counted_as_often_as_they_are_written(source: str) -> None:
+    """A small list may hold a large text many times; the whole is refused before it is built."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(TextError):
+            render(source)
+        assert tracemalloc.get_traced_memory()[1] < 2 * 2**25
+    finally:
+        tracemalloc.stop()
 
 
 def test_text_just_within_the_bound_is_written() -> None:

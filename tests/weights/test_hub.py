@@ -92,6 +92,17 @@ def test_folder_model_comes_with_all_it_needs_and_nothing_else(hub: FakeHub) -> 
     assert model.find_damage(rehash=True) is None
 
 
+def test_folder_model_brings_its_other_chat_templates(hub: FakeHub) -> None:
+    hub.repos["org/folder"] = FOLDER | {
+        "additional_chat_templates/tool_use.jinja": b"tools",
+        "additional_chat_templates/more/deep.jinja": b"no",
+    }
+    path = pull("org/folder")
+    assert (path / "config.json").is_file()
+    folder = path / "additional_chat_templates"
+    assert [found.name for found in folder.iterdir()] == ["tool_use.jinja"]
+
+
 def test_second_pull_fetches_no_file_again(hub: FakeHub) -> None:
     first = pull("org/folder")
     hub.requests.clear()

@@ -8,7 +8,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
 from headlong.arrays import FloatArray
-from headlong.errors import CheckpointError, TensorError
+from headlong.errors import ArchitectureError, CheckpointError, TensorError
 from headlong.weights.layout import unify_gguf, unify_safetensors
 from headlong.weights.tensors import StoredTensor
 from model_files import HIDDEN_SIZE, NUM_HEADS, NUM_KV_HEADS, gguf_values, tiny_tensors
@@ -78,10 +78,16 @@ def test_rows_that_heads_cannot_share_are_refused(shape: tuple[int, ...]) -> Non
         unify_gguf("llama", HEADS, {name: tensor})
 
 
-@pytest.mark.parametrize("count", [0, -1, 2**40, "four", [4, 4], True, None])
+@pytest.mark.parametrize("count", [0, -1, 2**40, "four", True, None])
 def test_impossible_head_count_is_refused(count: Any) -> None:
     with pytest.raises(CheckpointError, match="head_count"):
         unify_gguf("llama", {"llama.attention.head_count": count}, {})
+
+
+@pytest.mark.parametrize("counts", [[4, 2], (4, 2)])
+def test_head_count_by_layer_is_called_unread_not_damaged(counts: Any) -> None:
+    with pytest.raises(ArchitectureError, match="head_count differs by layer"):
+        unify_gguf("llama", {"llama.attention.head_count": counts}, {})
 
 
 def test_gemma_norms_gain_the_one_that_gguf_stores() -> None:

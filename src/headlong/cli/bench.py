@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
     parser.add_argument(
-        "what", metavar="WHAT", choices=["pass"], help="what to measure: `pass`, the cost of one"
+        "what", metavar="WHAT", choices=["pass"], help="`pass` measures what one pass costs"
     )
     parser.add_argument("--model", "-m", metavar="MODEL", help="which model (default: the default)")
     parser.add_argument(
@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     counts = _read_counts(args)
     # Imported now: they bring numpy, which --help can do without.
     from headlong.bench.pass_cost import PassPlan, measure_pass
+    from headlong.models.model_config import read_config
     from headlong.models.registry import load_backbone
     from headlong.ops.backends import make_ops
     from headlong.weights.checkpoint import open_checkpoint
@@ -85,9 +86,10 @@ def run(args: argparse.Namespace) -> int:
     with ProgressBar() as progress:
         path = resolve_model(args.model, progress=progress)
     start = time.perf_counter()
-    backbone = load_backbone(open_checkpoint(path), ops).backbone
+    checkpoint = open_checkpoint(path)
+    _refuse_too_long(args, counts[-1], read_config(checkpoint))
+    backbone = load_backbone(checkpoint, ops).backbone
     load_s = time.perf_counter() - start
-    _refuse_too_long(args, counts[-1], backbone.config)
     cost = measure_pass(backbone, None, plan)
     setting = {
         "backend": ops.name,

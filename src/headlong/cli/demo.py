@@ -248,11 +248,15 @@ def _print_table(comparisons: list[Comparison], console: Console) -> None:
             str(len(one.drafted.token_ids)),
             str(one.drafted.stats.rounds),
             f"{one.drafted.stats.acceptance_length:.2f}",
-            f"{one.plain_rate:.1f}",
-            f"{one.drafted_rate:.1f}",
+            _format_rate(one.plain_rate),
+            _format_rate(one.drafted_rate),
             f"{one.speedup:.2f} ×",
         )
     console.print(table)
+
+
+def _format_rate(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:.1f}" if tokens_per_s < 1000 else f"{tokens_per_s:.0f}"
 
 
 def _print_conditions(

@@ -1,7 +1,7 @@
 """`headlong inspect [MODEL]`: show what is inside a model file.
 
 In:  a model's name; none means the default model. Perhaps a head folder to hold against it.
-Out: sizes, storage types, heads, memory. Weights are never unpacked for this.
+Out: sizes, storage types, heads, memory. The model's weights are never unpacked for this.
 """
 
 import argparse
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +20,7 @@ from headlong.cli.output import (
     format_bytes,
     format_path,
     make_console,
+    printable,
     write_json,
 )
 from headlong.cli.progress_bar import ProgressBar
@@ -76,21 +77,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(model: "ModelDescription", console: Console, *, lists_all: bool) -> None:
-    console.print(Text(model.path.name, style="bold"), soft_wrap=True)
-    console.print(format_path(model.path), style="cyan", soft_wrap=True)
+    console.print(Text(printable(model.path.name), style="bold"), soft_wrap=True)
+    console.print(printable(format_path(model.path)), style="cyan", soft_wrap=True)
     console.print()
     most = len(model.head_tensors) + len(model.left_over) if lists_all else _NAMES_SHOWN
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column()
     for label, value in (*_describe(model), *_describe_heads(model, most), *_memory(model)):
-        facts.add_row(label, value)
+        facts.add_row(label, _clean(value))
     console.print(facts)
     console.print()
     console.print(Padding(_type_table(model), (0, 0, 0, 2), expand=False))
 
 
-def _describe(model: "ModelDescription") -> Iterator[tuple[str, RenderableType]]:
+def _clean(value: str | Text) -> Text:
+    """Take control characters out: names and texts come from a file that anyone may have made."""
+    text = Text(value) if isinstance(value, str) else value
+    text.plain = printable(text.plain)
+    return text
+
+
+def _describe(model: "ModelDescription") -> Iterator[tuple[str, str | Text]]:
     config, text = model.config, model.text
     if model.problem:
         yield "cannot run", Text(model.problem, style="red")
@@ -117,7 +125,7 @@ def _describe(model: "ModelDescription") -> Iterator[tuple[str, RenderableType]]
     yield "file", f"{format_bytes(model.file_bytes)} · {model.format}"
 
 
-def _describe_heads(model: "ModelDescription", most: int) -> Iterator[tuple[str, RenderableType]]:
+def _describe_heads(model: "ModelDescription", most: int) -> Iterator[tuple[str, str | Text]]:
     if not model.heads and not model.head_tensors:
         yield "head", "none inside; n-grams can draft. --head DIR tries one from a folder"
     for head in model.heads:
@@ -148,7 +156,7 @@ def _describe_head(head: "HeadDescription") -> Text:
     return Text("\n".join(lines))
 
 
-def _memory(model: "ModelDescription") -> Iterator[tuple[str, RenderableType]]:
+def _memory(model: "ModelDescription") -> Iterator[tuple[str, str | Text]]:
     """Say what running it takes, part by part."""
     if model.weights_bytes is None or model.kv_bytes_per_token is None or model.config is None:
         return

@@ -81,6 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _prepare_streams() -> None:
     """Make the streams fit to write to: letters they lack become "?", closed ones are refused."""
     # Python has None for a stream that was closed before it began.
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # for the whole run
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for the whole run
     if sys.stdout is None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from headlong.errors import HeadlongError, RequestError
 
-# A terminal must not obey what a model or its file says: escape sequences could retitle it or worse.
+# A terminal must not obey a model or its file: escape sequences could retitle it or worse.
 _UNSAFE = dict.fromkeys((*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)), "�")
 
 
@@ -47,7 +47,9 @@ def print_error(error: HeadlongError) -> None:
     console = make_console(stderr=True)
     console.print(Text.assemble(("error: ", "bold red"), printable(error.problem)), soft_wrap=True)
     if error.remedy:
-        console.print(Text.assemble(("  → ", "bold green"), printable(error.remedy)), soft_wrap=True)
+        console.print(
+            Text.assemble(("  → ", "bold green"), printable(error.remedy)), soft_wrap=True
+        )
 
 
 def read_stdin(*, whole: bool) -> str:

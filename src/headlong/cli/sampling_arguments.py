@@ -83,6 +83,7 @@ def read_generate_options(args: argparse.Namespace) -> "GenerateOptions":
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse sampling or stopping values that no generation can have."""
+    options = {**options, "stop": tuple(options.get("stop", ()))}
     for params in (SamplingParams, StopParams):
         known = {field.name for field in fields(params)}
         params(**{name: value for name, value in options.items() if name in known})

@@ -5,6 +5,7 @@ every depth's chance to stand. "auto" takes the K with the most tokens per secon
 are learned per backbone and shared; chances are learned per sequence. No choice can change text.
 """
 
+import math
 from dataclasses import dataclass, field
 
 from headlong.config import MtpMode
@@ -14,6 +15,9 @@ MAX_AUTO_TOKENS = 8
 
 SMOOTHING = 0.15
 """Weight of the newest cost measurement."""
+
+COLD_SAMPLES = 4
+"""So many first measurements are taken at their best."""
 
 MAX_SURPRISE = 0.25
 """How far, relative to what is believed, one measurement may lie for what is learned from it."""
@@ -35,36 +39,56 @@ MAX_PROBE_INTERVAL = 256
 
 
 @dataclass(slots=True)
+class Price:
+    """What something costs, learned from measurements."""
+
+    seconds: float
+    num_seen: int = 1
+
+    def observe(self, seconds: float) -> None:
+        """Learn from one more measurement."""
+        self.num_seen += 1
+        if self.num_seen <= COLD_SAMPLES:
+            self.seconds = min(self.seconds, seconds)  # cold caches only ever make it dearer
+            return
+        # A neighbour that takes the core for a moment must not look like a new price.
+        most = MAX_SURPRISE * self.seconds
+        self.seconds += SMOOTHING * min(max(seconds - self.seconds, -most), most)
+
+
+@dataclass(slots=True)
 class CostModel:
     """Seconds of a backbone pass by number of rows, and of drafting one token."""
 
-    pass_s: dict[int, float] = field(default_factory=dict)
-    draft_token_s: float = 0.0
+    passes: dict[int, Price] = field(default_factory=dict)
+    draft_token: Price | None = None
 
     def observe(self, num_rows: int, verify_s: float, num_drafted: int, draft_s: float) -> None:
         """Learn from one measured round."""
-        self.pass_s[num_rows] = _smooth(self.pass_s.get(num_rows), verify_s)
+        self.passes[num_rows] = _learn(self.passes.get(num_rows), verify_s)
         if num_drafted:
-            self.draft_token_s = _smooth(self.draft_token_s or None, draft_s / num_drafted)
+            self.draft_token = _learn(self.draft_token, draft_s / num_drafted)
 
     def round_s(self, num_draft_tokens: int) -> float:
         """Predict the seconds of a round with this many draft tokens."""
-        return self._pass_s(num_draft_tokens + 1) + num_draft_tokens * self.draft_token_s
+        draft_token_s = self.draft_token.seconds if self.draft_token is not None else 0.0
+        return self._pass_s(num_draft_tokens + 1) + num_draft_tokens * draft_token_s
 
     def _pass_s(self, num_rows: int) -> float:
-        """Read the curve; between measured points it is straight, beyond the last one flat.
+        """Read the curve: straight between measured points, flat beyond the last, never falling.
 
-        Flat is hopeful on purpose: a hopeful guess is tried and corrected, a fearful one never.
+        Flat is hopeful on purpose: a hopeful guess is tried and corrected, a fearful one never. And
+        no pass is believed to cost more than one over more rows, so a price learned at a bad moment
+        does not stand for ever just because nobody asks again.
         """
-        if num_rows in self.pass_s:
-            return self.pass_s[num_rows]
-        below = [n for n in self.pass_s if n < num_rows]
-        above = [n for n in self.pass_s if n > num_rows]
+        above = [(n, price.seconds) for n, price in self.passes.items() if n >= num_rows]
+        below = [(n, price.seconds) for n, price in self.passes.items() if n < num_rows]
+        ceiling = min((seconds for _, seconds in above), default=math.inf)
         if not below or not above:
-            return self.pass_s[max(below) if below else min(above)]
-        low, high = max(below), min(above)
+            return ceiling if above else max(below)[1]
+        (low, low_s), (high, high_s) = max(below), min(above)
         share = (num_rows - low) / (high - low)
-        return self.pass_s[low] * (1 - share) + self.pass_s[high] * share
+        return min(low_s + share * (high_s - low_s), ceiling)
 
 
 @dataclass(slots=True)
@@ -107,7 +131,7 @@ class Policy:
             return 0
         if self.mtp != "auto":
             return self.mtp
-        if not self.costs.pass_s:
+        if not self.costs.passes:
             return 0  # learn what a plain pass costs before anything is compared with it
         best = max(range(MAX_AUTO_TOKENS + 1), key=self._tokens_per_second)
         if self._tokens_per_second(best) > KEEP_MARGIN * self._tokens_per_second(self.current):
@@ -142,9 +166,8 @@ class Policy:
         return 2
 
 
-def _smooth(old: float | None, new: float) -> float:
-    if old is None:
-        return new
-    # A neighbour that takes the core for a moment must not look like a new price.
-    surprise = min(max(new - old, -MAX_SURPRISE * old), MAX_SURPRISE * old)
-    return old + SMOOTHING * surprise
+def _learn(price: Price | None, seconds: float) -> Price:
+    if price is None:
+        return Price(seconds)
+    price.observe(seconds)
+    return price

@@ -7,36 +7,54 @@ looping for ever and from filling memory. Knows nothing of messages or roles.
 """
 
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from functools import wraps
 from typing import Any
 
 from jinja2 import TemplateError, meta, nodes, pass_eval_context
 from jinja2.ext import Extension
-from jinja2.filters import sync_do_join
+from jinja2.filters import do_indent, sync_do_join
 from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from headlong.errors import TextError
+from headlong.text.template_bounds import (
+    BRACE_FIELD,
+    MAX_EXPONENT,
+    MAX_NUMBER,
+    MAX_TEXT,
+    REMEDY,
+    WIDE_BRACE_FIELD,
+    check_fields,
+    check_numbers,
+    check_percent,
+    check_product,
+    check_repetition,
+    check_text_method,
+    held,
+    too_much,
+    weigh,
+    weighed,
+    with_small_numbers,
+    with_small_results,
+    with_small_texts,
+)
 
 MAX_STEPS = 300_000
 """How many times loop bodies and macros may run in one rendering."""
 
-MAX_TEXT = 2**25
-"""How long any text a template builds may be, the finished one included, in characters."""
-
-_MAX_NUMBER = 2**20
-_MAX_EXPONENT = 64
+_MAX_JSON_INDENT = 16
 _TICK = "headlong_tick"
 _WRITTEN = "headlong_written"
 _HELD = "headlong_held"
-_WIDE_PERCENT_FIELD = re.compile(r"%[^a-zA-Z%]*(\*|\d{6,})")
-_WIDE_BRACE_FIELD = re.compile(r"\{[^{}]*(\{|\d{6,})")
-_REMEDY = "Do not use this chat template; give the model a plain prompt, or get another copy."
+_WEIGHED = "headlong_weighed"
+_TEXT_FILTERS = (
+    *("string", "upper", "lower", "capitalize", "title", "trim", "escape", "e", "forceescape"),
+    *("safe", "striptags", "urlencode", "center", "truncate", "wordcount", "sum", "filesizeformat"),
+)
+_UNBOUNDED_FILTERS = ("wordwrap", "urlize", "xmlattr", "pprint")
 
 
 class BoundedTemplate:
@@ -57,7 +75,7 @@ class BoundedTemplate:
     def render(self, variables: Mapping[str, Any]) -> str:
         """Fill in the template, or say what it objected to."""
         budget = _Budget()
-        checks = {_TICK: budget.tick, _WRITTEN: budget.written, _HELD: _held}
+        checks = {_TICK: budget.tick, _WRITTEN: budget.written, _HELD: held, _WEIGHED: weighed}
         try:
             return self._template.render({**variables, **checks})
         except TextError:
@@ -83,21 +101,22 @@ class _Budget:
         self._steps -= 1
         if self._steps < 0:
             problem = f"The model's chat template took more than {MAX_STEPS} steps."
-            raise TextError(problem, _REMEDY)
+            raise TextError(problem, REMEDY)
         self._spend(num_characters)
 
     def written(self, value: Any) -> Any:
         """Count a value on its way into the text; containers count when they are turned to text."""
+        weight = weigh(value)
         if isinstance(value, (list, tuple, dict)):
             value = str(value)
-        if isinstance(value, str):
-            self._spend(len(value))
+            weight = len(value)
+        self._spend(weight)
         return value
 
     def _spend(self, num_characters: int) -> None:
         self._characters -= num_characters
         if self._characters < 0:
-            raise _too_much()
+            raise too_much()
 
 
 class _GenerationTag(Extension):
@@ -124,34 +143,51 @@ class _BoundedEnvironment(ImmutableSandboxedEnvironment):
         )
         del self.globals["lipsum"]
         self.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
-        for name in ("center", "indent", "batch", "slice"):
-            self.filters[name] = _with_small_numbers(self.filters[name])
-        own = {"format": _format, "replace": _replace, "join": _join}
-        self.filters |= own | {"tojson": _with_small_numbers(_tojson)}
+        for name in _UNBOUNDED_FILTERS:
+            del self.filters[name]
+        for name in _TEXT_FILTERS:
+            self.filters[name] = with_small_texts(self.filters[name])
+        self.filters["map"] = with_small_results(self.filters["map"])
+        for name in ("center", "batch", "slice"):
+            self.filters[name] = with_small_numbers(self.filters[name])
+        own = {"format": _format, "replace": _replace, "join": _join, "indent": _indent}
+        self.filters |= own | {"tojson": _tojson}
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call something a template names: `"x".ljust(10 ** 9)` must not get its memory."""
         receiver = getattr(obj, "__self__", None)
-        if isinstance(receiver, (str, bytes, int, float)):
-            _check_numbers(args, kwargs)
+        if isinstance(receiver, (str, int, float)):
+            check_numbers(args, kwargs)
+        if isinstance(receiver, bytes):
+            raise too_much()  # no template needs their methods, and each could grow them
         if isinstance(receiver, str):
-            _check_text_method(receiver, obj.__name__, args)
+            if obj.__name__ == "join" and args and not isinstance(args[0], Collection):
+                args = (list(args[0]),)  # a generator could not be weighed and then still be read
+            check_text_method(receiver, obj.__name__, args)
         return super().call(context, obj, *args, **kwargs)
 
-    def getattr(self, obj: Any, attribute: str) -> Any:
-        """Look up an attribute; `"{:>1000000000}".format` is refused before it is called."""
-        if isinstance(obj, str) and attribute in ("format", "format_map"):
-            _check_fields(_WIDE_BRACE_FIELD, obj)
-        return super().getattr(obj, attribute)
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Return a `str.format` that refuses `"{:>1000000000}"` and the like, or None."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None:
+            return None
+        inner, pattern = wrapped, str(value.__self__)
+
+        def bounded(*args: Any, **kwargs: Any) -> str:
+            check_fields(WIDE_BRACE_FIELD, BRACE_FIELD, pattern)
+            check_product(pattern.count("{"), weigh([args, kwargs]))
+            return inner(*args, **kwargs)
+
+        return bounded
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Compute `*`, `**` and `%` when the result is sure to be small."""
-        if operator == "%" and isinstance(left, str):
-            _check_fields(_WIDE_PERCENT_FIELD, left)
-        elif operator == "**" and not (abs(left) <= _MAX_NUMBER and abs(right) <= _MAX_EXPONENT):
-            raise _too_much()
-        elif operator == "*" and not all(isinstance(x, (int, float)) for x in (left, right)):
-            _check_product(*(x if isinstance(x, int) else len(x) for x in (left, right)))
+        if operator == "%" and isinstance(left, (str, bytes)):
+            check_percent(left, right)
+        elif operator == "**" and not (abs(left) <= MAX_NUMBER and abs(right) <= MAX_EXPONENT):
+            raise too_much()
+        elif operator == "*" and not isinstance(left, float) and not isinstance(right, float):
+            check_repetition(left, right)
         return super().call_binop(context, operator, left, right)
 
 
@@ -166,6 +202,8 @@ def _add_checks(tree: nodes.Template) -> None:
             part if isinstance(part, nodes.TemplateData) else _call(_WRITTEN, part)
             for part in output.nodes
         ]
+    for joined in tree.find_all(nodes.Concat):
+        joined.nodes = [_call(_WEIGHED, part) for part in joined.nodes]
     for assignment in tree.find_all(nodes.Assign):
         assignment.node = _call(_HELD, assignment.node)
     for block in blocks:
@@ -177,47 +215,9 @@ def _call(name: str, argument: nodes.Node) -> nodes.Call:
     return nodes.Call(nodes.Name(name, "load"), [argument], [], None, None)
 
 
-def _held(value: Any) -> Any:
-    """Pass a value on unless it has grown too large to keep."""
-    if isinstance(value, (str, list, tuple, dict)) and len(value) > MAX_TEXT:
-        raise _too_much()
-    return value
-
-
-def _with_small_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        _check_numbers(args, kwargs)
-        return function(*args, **kwargs)
-
-    return checked
-
-
-def _check_numbers(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    if any(isinstance(x, (int, float)) and abs(x) > _MAX_NUMBER for x in (*args, *kwargs.values())):
-        raise _too_much()
-
-
-def _check_fields(wide: re.Pattern[str], pattern: str) -> None:
-    if wide.search(pattern):
-        raise _too_much()
-
-
-def _check_product(*sizes: int) -> None:
-    if sizes[0] * sizes[1] > MAX_TEXT:
-        raise _too_much()
-
-
-def _check_text_method(text: str, method: str, args: tuple[Any, ...]) -> None:
-    """Refuse the calls by which a text can grow to the product of two others."""
-    if method == "join" and args and hasattr(args[0], "__len__"):
-        _check_product(len(text), len(args[0]))
-    elif method == "replace" and len(args) > 1:
-        _check_product(len(text), len(args[1]))
-
-
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
-    _check_product(len(str(text)), len(new))
+    weigh(text)
+    check_product(len(str(text)), len(new))
     return str(text).replace(old, new, count)
 
 
@@ -226,7 +226,8 @@ def _join(
     context: EvalContext, values: Iterable[Any], separator: str = "", attribute: str | None = None
 ) -> str:
     listed = list(values)
-    _check_product(len(listed), len(separator))
+    check_product(len(listed), weigh(separator))
+    weigh(listed)
     return sync_do_join(context, listed, separator, attribute)
 
 
@@ -235,14 +236,15 @@ def _sentence(error: Exception) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _too_much() -> TextError:
-    problem = f"The model's chat template asks for more than {MAX_TEXT} characters of memory."
-    return TextError(problem, _REMEDY)
-
-
 def _format(pattern: str, *args: Any, **kwargs: Any) -> str:
-    _check_fields(_WIDE_PERCENT_FIELD, pattern)
+    check_percent(str(weighed(pattern)), kwargs or args)
     return str(pattern) % (kwargs or args)
+
+
+def _indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+    weigh(text)
+    check_product(str(text).count("\n") + 1, len(width) if isinstance(width, str) else width)
+    return do_indent(text, width, first, blank)
 
 
 def _tojson(
@@ -252,6 +254,9 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
+    weigh(value)
+    if isinstance(indent, str) or (indent or 0) > _MAX_JSON_INDENT or weigh(separators) > 99:
+        raise too_much()
     # jinja2's own filter escapes <, > and & for HTML, which a model would read as noise.
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys

@@ -12,6 +12,7 @@ from headlong import LLM, HeadlongError, generate, load, stream_generate
 from headlong.errors import RequestError
 from headlong.heads.head_files import save_head
 from headlong.heads.shipped_heads import find_shipped_head
+from headlong.ops import backends
 from random_heads import random_head
 
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -221,3 +222,12 @@ def test_shipped_head_drafts_for_the_default_model(default_llm: LLM) -> None:
 
 def test_fine_tuned_relatives_do_not_get_the_shipped_head(tiny_llm: LLM) -> None:
     assert find_shipped_head(tiny_llm.backbone) is None
+
+
+def test_fallback_to_numpy_says_why(tiny_model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "NATIVE_PROBLEM", "no module named _native")
+    notes = LLM.load(tiny_model_path).notes
+    assert len(notes) == 1
+    assert "no module named _native" in notes[0]
+    assert "pip install" in notes[0]
+    assert LLM.load(tiny_model_path, backend="numpy").notes == ()

@@ -36,6 +36,7 @@ from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
+from headlong.ops.op_set import Ops
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from headlong.weights.ledger import LoadReport
@@ -129,7 +130,7 @@ class LLM:
             backbone=loaded.backbone,
             head=found.head,
             report=loaded.report,
-            notes=found.notes,
+            notes=(*_backend_notes(ops, options), *found.notes),
             engine=Engine(loaded.backbone, drafter),
         )
 
@@ -237,6 +238,12 @@ class _FoundHead:
         if self.problem is not None:
             return (self.problem,)
         return self.head.report.notes if self.head is not None else ()
+
+
+def _backend_notes(ops: Ops, options: LoadOptions) -> tuple[str, ...]:
+    """Say why the slow backend computes where nobody asked for it."""
+    is_fallback = options.get("backend", "auto") == "auto" and ops.name == "numpy"
+    return (ops.note,) if is_fallback else ()
 
 
 def _resolve_drafter(options: LoadOptions) -> DrafterName:

@@ -35,14 +35,14 @@ class Engine:
     def submit(self, request: Request) -> Running:
         """Take a request in; it runs as steps are made."""
         self._check(request)
-        drafts = self.drafter is not None and request.mtp != "off"
+        drafter = self.drafter if request.mtp != "off" else None
         sequence = DecodingSequence(
             token_ids=list(request.prompt_ids),
             cache=self.backbone.make_cache(),
             sampler=Sampler(request.sampling, request.prompt_ids, self.backbone.config.vocab_size),
-            draft_state=self.drafter.begin() if self.drafter is not None and drafts else None,
+            draft_state=None if drafter is None else drafter.begin(),
         )
-        if self.drafter is None and request.mtp != "off":
+        if drafter is None and request.mtp != "off":
             sequence.off_reason = "The model was loaded without a drafter."
         running = Running(request, sequence, Policy(request.mtp, self.costs))
         self._waiting.append(running)

@@ -61,9 +61,9 @@ def test_rotary_settings_may_be_nested(backbone: Backbone) -> None:
 
 
 def test_gemma_heads_take_the_global_frequencies(
-    deep_backbone: Callable[[str], Backbone],
+    tiny_backbone: Callable[[str], Backbone],
 ) -> None:
-    backbone = deep_backbone("gemma3")
+    backbone = tiny_backbone("gemma3")
     whole = [layer.attention for layer in backbone.layers if layer.attention.window is None]
     assert 0 < len(whole) < len(backbone.layers)
     assert read(backbone).rope is whole[-1].rope

@@ -47,9 +47,9 @@ def observe(head: Eagle3Head, passage: Passage) -> FloatArray:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("norm_before_fc", [False, True])
 def test_states_and_logits_equal_plain_maths(
-    deep_backbone: Callable[[str], Backbone], architecture: str, norm_before_fc: bool
+    tiny_backbone: Callable[[str], Backbone], architecture: str, norm_before_fc: bool
 ) -> None:
-    backbone = deep_backbone(architecture)
+    backbone = tiny_backbone(architecture)
     weights = random_eagle3(backbone.config, draft_vocab_size=40, norm_before_fc=norm_before_fc)
     head = build_eagle3(weights, backbone)
     passage = read_passage(backbone, head.tap_layers)

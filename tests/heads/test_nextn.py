@@ -118,9 +118,9 @@ def as_dict(switches: NextnSwitches) -> dict[str, str]:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("layer", ["llama", "qwen2", "qwen3"])
 def test_every_layer_kind_runs_on_every_backbone(
-    deep_backbone: Callable[[str], Backbone], architecture: str, layer: str
+    tiny_backbone: Callable[[str], Backbone], architecture: str, layer: str
 ) -> None:
-    backbone = deep_backbone(architecture)
+    backbone = tiny_backbone(architecture)
     weights = random_nextn(backbone.config, layer=layer, draft_vocab_size=40)
     check_against_plain_maths(weights, backbone)
 

@@ -53,9 +53,9 @@ def test_medusa_equals_plain_maths(backbone: Backbone) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_meta_equals_plain_maths(
-    deep_backbone: Callable[[str], Backbone], architecture: str
+    tiny_backbone: Callable[[str], Backbone], architecture: str
 ) -> None:
-    backbone = deep_backbone(architecture)
+    backbone = tiny_backbone(architecture)
     weights = random_meta(backbone.config)
     heads = build_meta(weights, backbone)
     passage, config = read_passage(backbone, heads.tap_layers), backbone.config

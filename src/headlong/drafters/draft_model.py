@@ -67,8 +67,9 @@ class DraftModelDrafter:
         guesses: list[Guess] = []
         for _ in range(min(ask.num_tokens, room)):
             drafted = [guess.token_id for guess in guesses]
-            normed = self._read(memory, [*ask.history, *drafted])
-            logits = self.model.logits(normed[-1:])[0]  # (V,)
+            # Only the history can disagree with what was fed; the draft then just goes on from it.
+            new = self._feed(memory, drafted[-1:]) if drafted else self._read(memory, ask.history)
+            logits = self.model.logits(new[-1:])[0]  # (V,)
             guesses.append(ask.guesser.guess(logits, None, drafted))
         return as_draft(guesses, self.name)
 
@@ -79,8 +80,12 @@ class DraftModelDrafter:
         while kept < limit and memory.fed_ids[kept] == token_ids[kept]:
             kept += 1
         memory.cache.truncate(kept)
-        unread = np.array(token_ids[kept:])
-        normed = self.model.forward([unread], [memory.cache]).normed
-        memory.cache.commit(len(unread))
-        memory.fed_ids[kept:] = unread.tolist()
-        return normed
+        del memory.fed_ids[kept:]
+        return self._feed(memory, token_ids[kept:])
+
+    def _feed(self, memory: ModelMemory, token_ids: Sequence[int]) -> FloatArray:
+        """Run the model over tokens that follow what is in the cache; return their hidden rows."""
+        hidden = self.model.forward([np.array(token_ids)], [memory.cache])
+        memory.cache.commit(len(token_ids))
+        memory.fed_ids += token_ids
+        return hidden.normed

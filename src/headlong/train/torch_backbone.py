@@ -7,6 +7,7 @@ Written for whole batches; decoding row by row is `sampler`'s business. It never
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -127,12 +128,11 @@ class TorchBackbone:
         yield x
 
 
-class KeepKeys:
+class KeepKeys(Protocol):
     """Receives the keys and values a pass computes; see `sampler.KeyValueRows`."""
 
     def __call__(self, layer: int, key: Tensor, value: Tensor) -> None:
         """Take one layer's keys and values: (B, kv_heads, T, D) each."""
-        raise NotImplementedError
 
 
 def load_torch_backbone(

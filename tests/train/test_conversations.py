@@ -16,7 +16,9 @@ PASSAGE = Prompt((f"Read.\n\nPassage:\n{'One two three. ' * 30}\n\nWhy?",), "rea
 
 def make(tokenizer: Tokenizer, first: int = 0, **prompts: float) -> Conversations:
     """Conversations about a few words."""
-    recipe = make_recipe({"prompts": {"max_tokens": 700, **prompts}})
+    recipe = make_recipe(
+        {"prompts": {"max_tokens": 700, "tool_share": 0.0, "code_share": 0.0, **prompts}}
+    )
     return Conversations([*PROMPTS, PASSAGE], tokenizer, recipe, first)
 
 

@@ -11,34 +11,35 @@ PLAIN = make_pointwise(compile=False)
 
 
 def written_out(
-    logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, name: LossName
+    logits: torch.Tensor, targets: torch.Tensor, sharpness: torch.Tensor, name: LossName
 ) -> torch.Tensor:
     """The formula of the module's docstring."""
-    p, q = targets.softmax(-1), logits.softmax(-1)
+    p = (targets * sharpness[:, None]).softmax(-1)
+    q = (logits * sharpness[:, None]).softmax(-1)
     divergence = (p * (p.log() - q.log())).sum(-1)
     overlap = torch.minimum(p, q).sum(-1)
     share = torch.exp(-3 * overlap).detach() if name == "lk" else torch.ones_like(overlap)
-    return ((share * divergence + (1 - share) * (1 - overlap)) * weights).sum()
+    return share * divergence + (1 - share) * (1 - overlap)
 
 
 @pytest.mark.parametrize("name", ["kl", "lk"])
 def test_gradient_is_that_of_the_formula(name: LossName) -> None:
     torch.manual_seed(1)
     logits = (2 * torch.randn(6, 11)).requires_grad_()
-    targets, weights = 2 * torch.randn(6, 11), torch.rand(6)
-    loss, _ = draft_loss(logits, targets, weights, PLAIN, name)
-    (3 * loss).backward()
+    targets, sharpness, weights = 2 * torch.randn(6, 11), 0.5 + torch.rand(6), torch.rand(6)
+    losses, _ = draft_loss(logits, targets, sharpness, PLAIN, name)
+    (losses * weights).sum().backward()
     found, logits.grad = logits.grad, None
-    expected = written_out(logits, targets, weights, name)
-    (3 * expected).backward()
-    torch.testing.assert_close(loss, expected)
+    expected = written_out(logits, targets, sharpness, name)
+    (expected * weights).sum().backward()
+    torch.testing.assert_close(losses, expected)
     torch.testing.assert_close(found, logits.grad)
 
 
 def test_rows_without_weight_teach_nothing() -> None:
     logits = torch.randn(2, 5, requires_grad=True)
-    loss, _ = draft_loss(logits, torch.randn(2, 5), torch.tensor([0.0, 1.0]), PLAIN, "lk")
-    loss.backward()
+    losses, _ = draft_loss(logits, torch.randn(2, 5), torch.ones(2), PLAIN, "lk")
+    (losses * torch.tensor([0.0, 1.0])).sum().backward()
     assert logits.grad is not None
     assert not logits.grad[0].any()
     assert logits.grad[1].any()
@@ -46,9 +47,16 @@ def test_rows_without_weight_teach_nothing() -> None:
 
 def test_a_perfect_draft_costs_nothing() -> None:
     logits = torch.randn(3, 7)
-    loss, overlap = draft_loss(logits, logits, torch.ones(3), PLAIN, "lk")
-    torch.testing.assert_close(loss, torch.zeros(()), atol=1e-5, rtol=0)
+    losses, overlap = draft_loss(logits, logits, torch.ones(3), PLAIN, "lk")
+    torch.testing.assert_close(losses, torch.zeros(3), atol=1e-5, rtol=0)
     torch.testing.assert_close(overlap, torch.ones(3))
+
+
+def test_overlap_is_the_chance_at_the_temperature_asked_for() -> None:
+    logits, targets = torch.randn(4, 9), torch.randn(4, 9)
+    _, overlap = draft_loss(logits, targets, torch.full((4,), 1 / 0.7), PLAIN, "lk")
+    p, q = (targets / 0.7).softmax(-1), (logits / 0.7).softmax(-1)
+    torch.testing.assert_close(overlap, torch.minimum(p, q).sum(-1))
 
 
 def test_depth_weights_fall_and_add_up_to_one() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from headlong.heads.shipped_heads import fingerprint
 from headlong.llm import LLM
 from headlong.train.draft_vocabulary import choose_vocabulary
 from headlong.train.evaluation import evaluate_head, sample_bench, shorten
@@ -73,6 +74,8 @@ def test_a_trained_head_drafts_better_than_an_untrained_one(
     assert record["data"]["sets"]["words"]["licence"] == "MIT"
     assert record["recipe"]["head"]["kind"] == kind
     assert len(record["model"]["sha256"]) == 64
+    assert record["backbone_fingerprint"] == fingerprint(llm.backbone)
+    assert record["acceptance"] == results
 
 
 def test_simulated_acceptance_is_that_of_real_decoding(
@@ -88,7 +91,9 @@ def test_simulated_acceptance_is_that_of_real_decoding(
             parameter.copy_(torch.from_numpy(weights.tensors[name].to_float32().copy()))
     prompts = read_prompts(prompt_file)
     samples = sample_bench(pipeline._make_sampler(4, 120), pipeline.tokenizer, prompts, tiny_recipe)
-    llm = LLM.load(tiny_gguf, head=tmp_path / "out", drafter="head", backend="numpy")
+    llm = LLM.load(
+        tiny_gguf, head=tmp_path / "out", drafter="head", backend="numpy", head_quant="f16"
+    )
     for prompt, sample in zip(prompts, samples[0.0]["words"], strict=True):
         said = [{"role": "user", "content": prompt.turns[0]}]
         out = llm.generate(said, mtp=2, temperature=0, max_tokens=24)

@@ -9,7 +9,7 @@ from headlong.train.targets import make_targets
 
 def test_depth_d_is_judged_by_the_row_d_tokens_on() -> None:
     # Hidden rows that say where they stand, and an LM head that passes them through.
-    batch = make_batch([np.arange(9), np.arange(6)], [3, 2], length=10)
+    batch = make_batch([np.arange(9), np.arange(6)], [3, 2], np.zeros(2, np.float32), length=10)
     normed = torch.arange(20.0)[:, None]
     starts, sequences = torch.from_numpy(batch.starts), torch.from_numpy(batch.sequences)
     targets = make_targets(normed, torch.ones(1, 1), starts, sequences, num_depths=4)
@@ -26,7 +26,7 @@ def test_depth_d_is_judged_by_the_row_d_tokens_on() -> None:
 
 
 def test_rows_that_fill_up_are_never_valid() -> None:
-    batch = make_batch([np.arange(5)], [2], length=8)
+    batch = make_batch([np.arange(5)], [2], np.zeros(1, np.float32), length=8)
     sequences = torch.from_numpy(batch.sequences)
     targets = make_targets(
         torch.zeros(8, 2), torch.zeros(3, 2), torch.from_numpy(batch.starts), sequences, 2

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from headlong.train.batches import plan_epoch
+from headlong.train.batches import make_batch, plan_epoch
 from headlong.train.progress import Report
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answer, Answers, read_shards, write_shard
 from headlong.train.targets import Targets
 from headlong.train.torch_backbone import TorchBackbone
 from headlong.train.torch_head import make_head
-from headlong.train.trainer import Trainer
+from headlong.train.trainer import Trainer, begin_shares
 
 VOCABULARY = np.arange(0, 266, 2)
 
@@ -112,6 +112,7 @@ def test_chains_that_would_have_ended_lose_their_weight(
 ) -> None:
     """By the end of training, a depth learns from the rows where the one before overlaps."""
     settings = replace(tiny_recipe.training, on_path_share=1.0, num_depths=2, depth_decay=1.0)
+    settings = replace(settings, refusal_share=0.0)
     trainer = make_trainer(tiny_torch, replace(tiny_recipe, training=settings))
     sequences = torch.zeros(8, dtype=torch.long)
     logits = torch.zeros(9, len(VOCABULARY))
@@ -128,10 +129,35 @@ def test_chains_that_would_have_ended_lose_their_weight(
     monkeypatch.setattr(trainer.head, "logits", head_logits)
     trainer.state.step = 24  # the end of the schedule
     total, overlaps = trainer._sum_depths(
-        iter([states, states]), torch.arange(8), Targets(logits, sequences)
+        iter([states, states]), torch.arange(8), Targets(logits, sequences), torch.ones(8)
     )
     total.backward()
     assert states.grad is not None
     assert states.grad[:4].abs().sum() > 0
     assert float(states.grad[4:].abs().max()) < 1e-9
     assert float(overlaps[0]) == pytest.approx(0.5)
+
+
+def test_drafts_behind_refused_tokens_count_most() -> None:
+    overlap = torch.tensor([1.0, 0.25, 1.0])
+    assert begin_shares(overlap, 0.0).tolist() == [1.0, 1.0, 1.0]
+    # No row before the first; a sure token before the second, a doubtful one before the third.
+    assert begin_shares(overlap, 1.0).tolist() == [1.0, 0.0, 0.75]
+    assert begin_shares(overlap, 0.5).tolist() == [1.0, 0.5, 0.875]
+
+
+def test_answers_teach_at_the_temperature_they_were_written_at(
+    tiny_torch: TorchBackbone, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(tiny_torch, tiny_recipe)
+    seen: list[torch.Tensor] = []
+
+    def look(*args: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        seen.append(args[-1])
+        return next(iter(args[0])).sum(), []
+
+    monkeypatch.setattr(trainer, "_sum_depths", look)
+    ids = np.arange(24).reshape(2, 12) % 200
+    heat = np.array([0.0, 1.0], dtype=np.float32)
+    trainer.run_step(make_batch([ids[0], ids[1]], [2, 2], heat, 12))
+    assert set(seen[0].tolist()) == {1 / tiny_recipe.training.least_temperature, 1.0}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headlong.arrays import IntArray
+from headlong.arrays import FloatArray, IntArray
 from headlong.train.shards import Answers
 
 LENGTH_STEP = 64
@@ -28,6 +28,7 @@ class Batch:
     ids: IntArray  # (B, T)
     starts: IntArray  # (N,) flat index of every row a draft can start from, answer by answer
     sequences: IntArray  # (N,) which sequence each belongs to; -1 fills up to a round number
+    temperatures: FloatArray  # (B,) at which each was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,10 @@ def plan_epoch(answers: Answers, tokens_per_step: int, seed: Sequence[int]) -> l
 
 
 def make_batch(
-    sequences: Sequence[NDArray[np.integer]], prompt_lengths: Sequence[int], length: int
+    sequences: Sequence[NDArray[np.integer]],
+    prompt_lengths: Sequence[int],
+    temperatures: FloatArray,
+    length: int,
 ) -> Batch:
     """Lay sequences out; drafts start from the last prompt token on."""
     ids = np.zeros((len(sequences), length), dtype=np.int64)
@@ -71,6 +75,7 @@ def make_batch(
         ids,
         np.concatenate([*starts, np.zeros(fill, dtype=np.int64)]),
         np.concatenate([owners, np.full(fill, -1)]),
+        temperatures,
     )
 
 
@@ -90,10 +95,10 @@ def read_batches(answers: Answers, plan: Sequence[PlannedBatch]) -> Iterator[Bat
         for planned in plan:
             if is_over.is_set():
                 return
-            tokens = [answers.tokens(i) for i in planned.members]
-            put(
-                make_batch(tokens, answers.prompt_lengths[planned.members].tolist(), planned.length)
-            )
+            members = planned.members
+            tokens = [answers.tokens(i) for i in members]
+            prompt_lengths = answers.prompt_lengths[members].tolist()
+            put(make_batch(tokens, prompt_lengths, answers.temperatures[members], planned.length))
         put(None)
 
     thread = threading.Thread(target=work, daemon=True)

@@ -16,26 +16,15 @@ from headlong.arrays import IntArray
 from headlong.errors import RequestError
 from headlong.text.tokenizer import Tokenizer
 from headlong.train.prompt_files import ChatFrame, Prompt, read_frame
+from headlong.train.questions import compose_questions
 from headlong.train.recipe import Recipe
 from headlong.train.sampler import Job
 
 SELF_WRITTEN = "self_written"
-MIN_PASSAGE_CHARS = 300
 MAX_TURN_TOKENS = 160
 """Longest user turn the model may write."""
 _MAX_TURNS = 3
 _NUM_ENCODERS = 8
-
-_PASSAGE_TASKS = (
-    "Summarize: {passage}",
-    "Summarize the following text in a few sentences.\n\n{passage}",
-    "Write a short summary of this article:\n\n{passage}",
-    "What are the key points of this text?\n\n{passage}",
-    "Translate English to German: {sentence}",
-    "Translate English to French: {sentence}",
-    "Rewrite this text in simpler words:\n\n{passage}",
-    "Write a short story inspired by this text:\n\n{sentence}",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +56,11 @@ class Conversations:
         self._files = _encode(
             tokenizer, self._frame, [(p.turns[0], p.set_name) for p in prompts], recipe
         )
-        passages = [] if not recipe.prompts.passage_share else _passage_questions(prompts)
-        self._passages = _encode(tokenizer, self._frame, passages, recipe)
+        composed = compose_questions(prompts, recipe)
+        self._composed = [
+            (share, _encode(tokenizer, self._frame, questions, recipe))
+            for share, questions in composed
+        ]
         self._waiting: deque[Ask] = deque()
         self.num_asked = first
         """How many asks were made so far; a resumed run goes on from there."""
@@ -89,9 +81,12 @@ class Conversations:
         draw = rng.random()
         if draw < shares.self_written_share or not self._files:
             return self._user_turn(self._prefix, rng, 1)
-        if draw < shares.self_written_share + shares.passage_share and self._passages:
-            chosen = self._passages[int(rng.integers(len(self._passages)))]
-            return self._answer(chosen.ids, chosen.set_name, rng, 1)
+        bar = shares.self_written_share
+        for share, questions in self._composed:
+            bar += share
+            if draw < bar and questions:
+                chosen = questions[int(rng.integers(len(questions)))]
+                return self._answer(chosen.ids, chosen.set_name, rng, 1)
         # Every pass over the file prompts goes through them in an order of its own.
         turn, place = divmod(number, len(self._files))
         step = _coprime(len(self._files), self._recipe.seed + turn)
@@ -149,20 +144,6 @@ def _encode(
             for ids, (_, set_name) in pairs
             if len(ids) <= recipe.prompts.max_tokens
         ]
-
-
-def _passage_questions(prompts: Sequence[Prompt]) -> list[tuple[str, str]]:
-    """Ask other things about the passages that reading questions are asked about."""
-    questions: list[tuple[str, str]] = []
-    for number, prompt in enumerate(prompts):
-        passage = max(prompt.turns[0].split("\n\n"), key=len).removeprefix("Passage:\n")
-        if prompt.task not in ("rag", "json") or len(passage) < MIN_PASSAGE_CHARS:
-            continue
-        sentence = f"{passage.split('. ')[0].rstrip('.')}."
-        task = _PASSAGE_TASKS[number % len(_PASSAGE_TASKS)]
-        text = task.format(passage=passage, sentence=sentence)
-        questions.append((text, f"{prompt.set_name}_passages"))
-    return questions
 
 
 def _ids(tokenizer: Tokenizer, text: str) -> IntArray:

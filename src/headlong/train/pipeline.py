@@ -16,7 +16,10 @@ import numpy as np
 import torch
 
 from headlong.errors import RequestError
+from headlong.heads.head_files import WEIGHTS_FILE
+from headlong.heads.shipped_heads import fingerprint_norm
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
+from headlong.train.calibrate import fit_logit_scale, scale_logits
 from headlong.train.conversations import Conversations
 from headlong.train.decode_attention import choose_attention
 from headlong.train.draft_vocabulary import DraftVocabulary, choose_vocabulary
@@ -33,7 +36,7 @@ from headlong.train.pointwise import make_pointwise
 from headlong.train.progress import LoggedReport, Report
 from headlong.train.prompt_files import Prompt, read_prompts
 from headlong.train.recipe import Recipe
-from headlong.train.run_record import RUN_FILE, describe_data, write_run
+from headlong.train.run_record import RUN_FILE, add_to_run, describe_data, hash_file, write_run
 from headlong.train.sampler import Sampler
 from headlong.train.shards import Answers, ShardWriter, read_shards, shard_files
 from headlong.train.torch_backbone import TorchBackbone, load_torch_backbone
@@ -80,6 +83,8 @@ class Pipeline:
         self.tokenizer: Tokenizer = load_tokenizer(checkpoint)
         fused = make_pointwise(compile=options.compile and self.device.type == "cuda")
         self.backbone: TorchBackbone = load_torch_backbone(checkpoint, self.device, fused)
+        # From the file: in torch the norm may have been rounded to 16 bits.
+        self._final_norm = checkpoint.tensors["output_norm.weight"].to_float32()
         self.prompts: list[Prompt] = [p for f in options.prompt_files for p in read_prompts(f)]
         name = torch.cuda.get_device_name() if self.device.type == "cuda" else "CPU"
         self.report.say(
@@ -139,7 +144,8 @@ class Pipeline:
             f"ready after {self._elapsed():.1f} s"
         )
         trainer.train(answers, self._state_path, self._time_left(), self.report)
-        self._export(trainer, vocabulary, answers)
+        scale = self._calibrate(trainer, vocabulary, answers)
+        self._export(trainer, vocabulary, answers, scale)
 
     def evaluate(self) -> dict[str, Any]:
         """Simulate acceptance on bench prompts and write it down."""
@@ -147,6 +153,7 @@ class Pipeline:
             raise RequestError("There are no prompts to evaluate on.", "Give --bench FILE.")
         vocabulary = self._load_vocabulary(None)
         trainer = self._make_trainer(vocabulary)
+        self._calibrate(trainer, vocabulary, self._read_answers())
         settings = self.recipe.evaluation
         prompts = read_prompts(self.options.bench_file)
         capacity = self.recipe.prompts.max_tokens + settings.max_tokens
@@ -158,6 +165,7 @@ class Pipeline:
         self.options.out.mkdir(parents=True, exist_ok=True)
         path = self.options.out / "evaluation.json"
         path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        add_to_run(self.options.out / RUN_FILE, {"acceptance": shorten(results)})
         return shorten(results)
 
     @property
@@ -211,7 +219,30 @@ class Pipeline:
             trainer.restore(self._state_path)
         return trainer
 
-    def _export(self, trainer: Trainer, vocabulary: DraftVocabulary, answers: Answers) -> None:
+    def _calibrate(self, trainer: Trainer, vocabulary: DraftVocabulary, answers: Answers) -> float:
+        """Set the sharpness of the head's logits; the saved training state stays as it is."""
+        ids = torch.from_numpy(vocabulary.ids)
+        scale: float = fit_logit_scale(self.backbone, trainer.head, ids, answers)
+        scale_logits(trainer.head, scale)
+        self.report.say(f"calibrate: logits times {scale}")
+        return scale
+
+    def _describe_start(self) -> dict[str, Any] | None:
+        """Return the head that training began with, and how that one was made; None for none."""
+        folder = self.options.from_head
+        if folder is None:
+            return None
+        record = folder / RUN_FILE
+        made = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+        kept = ("training", "recipe", "data", "started_from")
+        return {
+            "sha256": hash_file(folder / WEIGHTS_FILE),
+            "run": {name: made[name] for name in kept if name in made},
+        }
+
+    def _export(
+        self, trainer: Trainer, vocabulary: DraftVocabulary, answers: Answers, scale: float
+    ) -> None:
         out = self.options.out
         weights = head_weights(trainer.head, self.recipe.head.kind, vocabulary.ids)
         num_bytes = export_head(out, weights)
@@ -223,6 +254,9 @@ class Pipeline:
                 "epochs": trainer.state.epoch,
                 "share_of_schedule": trainer.share_done,
             },
+            "started_from": self._describe_start(),
+            "logit_scale": scale,
+            "backbone_fingerprint": fingerprint_norm(self._final_norm),
             "vocabulary_coverage": vocabulary.coverage,
             "data": describe_data(answers, self.prompts, self.options.prompt_files),
         }

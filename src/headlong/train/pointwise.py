@@ -97,10 +97,15 @@ def mix_scores(causal: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
     return (causal_mass / total).to(causal.dtype), (own_mass / total).to(own.dtype)
 
 
-def loss_forward(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return per row KL(p‖q), overlap Σ min(p, q), and the q-mass of tokens with q < p."""
-    log_q = logits.float().log_softmax(-1)
-    log_p = targets.float().log_softmax(-1)
+def loss_forward(
+    logits: Tensor, targets: Tensor, sharpness: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return per row KL(p‖q), overlap Σ min(p, q), and the q-mass of tokens with q < p.
+
+    Both sides are looked at with their logits times `sharpness`, 1 / temperature: (N,).
+    """
+    log_q = (logits.float() * sharpness[:, None]).log_softmax(-1)
+    log_p = (targets.float() * sharpness[:, None]).log_softmax(-1)
     p, q = log_p.exp(), log_q.exp()
     divergence = (p * (log_p - log_q)).sum(-1)
     overlap = torch.minimum(p, q).sum(-1)
@@ -109,12 +114,13 @@ def loss_forward(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def loss_backward(
-    logits: Tensor, targets: Tensor, kl_scale: Tensor, overlap_scale: Tensor, short_mass: Tensor
+    logits: Tensor, targets: Tensor, sharpness: Tensor, scales: Tensor, short_mass: Tensor
 ) -> Tensor:
-    """Return d(kl_scale * KL - overlap_scale * overlap) / d logits, row by row."""
-    q = logits.float().softmax(-1)
-    p = targets.float().softmax(-1)
+    """Return d(scales[0] * KL - scales[1] * overlap) / d logits, row by row."""
+    q = (logits.float() * sharpness[:, None]).softmax(-1)
+    p = (targets.float() * sharpness[:, None]).softmax(-1)
     is_short = (q < p).float()
+    kl_scale, overlap_scale = scales * sharpness
     slope = kl_scale[:, None] * (q - p)
     slope = slope - overlap_scale[:, None] * q * (is_short - short_mass[:, None])
     return slope.to(logits.dtype)

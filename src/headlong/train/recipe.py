@@ -31,6 +31,10 @@ class PromptRecipe:
     """Share of finished answers after which the conversation goes on."""
     passage_share: float = 0.08
     """Share of questions that ask for a summary or a translation of a passage in the prompts."""
+    tool_share: float = 0.12
+    """Share of questions that want a function called, composed from parts."""
+    code_share: float = 0.06
+    """Share of questions that show a function of the coding prompts in a block, to complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,10 @@ class TrainingRecipe:
     """kl: to the backbone's probabilities; lk: mixes in the expected acceptance."""
     on_path_share: float = 0.7
     """How far, by the end, deeper depths learn only where all before them would have stood."""
+    refusal_share: float = 0.5
+    """How far, by the end, drafts are learned where rounds begin: behind tokens likely refused."""
+    least_temperature: float = 0.5
+    """Answers teach at the temperature they were written at, greedy ones at this one."""
     tokens_per_step: int = 16_384
     learning_rate: float = 1e-3
     warmup_steps: int = 150
@@ -109,8 +117,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         answers, training = self.answers, self.training
-        shares = self.prompts.self_written_share + self.prompts.passage_share
-        _require(0 <= shares <= 1, "prompts: self_written_share + passage_share", shares, "0…1")
+        asked = self.prompts
+        shares = asked.self_written_share + asked.passage_share + asked.tool_share
+        shares += asked.code_share
+        _require(0 <= shares <= 1, "prompts: all shares together", round(shares, 3), "0…1")
         _require(
             0 <= answers.greedy_share <= 1, "answers.greedy_share", answers.greedy_share, "0…1"
         )
@@ -123,6 +133,10 @@ class Recipe:
         _require(training.loss in losses, "training.loss", training.loss, f"one of {losses}")
         on_path = training.on_path_share
         _require(0 <= on_path <= 1, "training.on_path_share", on_path, "0…1")
+        refusal = training.refusal_share
+        _require(0 <= refusal <= 1, "training.refusal_share", refusal, "0…1")
+        least = training.least_temperature
+        _require(least > 0, "training.least_temperature", least, "above 0")
         depths = training.num_depths
         _require(1 <= depths <= MAX_DEPTHS, "training.num_depths", depths, f"1…{MAX_DEPTHS}")
         deepest = self.evaluation.max_depth

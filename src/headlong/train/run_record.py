@@ -15,6 +15,7 @@ from headlong.provenance import read_provenance
 from headlong.train.prompt_files import Prompt
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answers
+from headlong.train.tool_prompts import COMPOSED_TOOLS
 
 RUN_FILE = "run.json"
 
@@ -30,10 +31,15 @@ def describe_data(
 ) -> dict[str, Any]:
     """Return which sets a head saw, under which licences, and hashes of all data."""
     licences = {prompt.set_name: prompt.licence for prompt in prompts}
+    licences[COMPOSED_TOOLS] = "Apache-2.0"
     sets = {
         name: {
             "answers": count,
-            "licence": licences.get(name.removesuffix("_passages"), "written by the model itself"),
+            # What was made from the prompts of a set has the licence of that set.
+            "licence": licences.get(
+                name.removesuffix("_passages").removesuffix("_blocks"),
+                "written by the model itself",
+            ),
         }
         for name, count in sorted(answers.set_counts.items())
     }
@@ -60,3 +66,10 @@ def write_run(path: Path, recipe: Recipe, model: Path, details: dict[str, Any]) 
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def add_to_run(path: Path, details: dict[str, Any]) -> None:
+    """Add what was found out later to run.json, where there is one."""
+    if path.is_file():
+        record = json.loads(path.read_text(encoding="utf-8")) | details
+        path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

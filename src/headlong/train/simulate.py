@@ -58,9 +58,9 @@ class Simulator:
         for first in range(0, len(useful), _ROWS_PER_BATCH):
             chunk = useful[first : first + _ROWS_PER_BATCH]
             length = -(-len(chunk[-1].ids) // LENGTH_STEP) * LENGTH_STEP
-            batch = make_batch(
-                [s.ids for s in chunk], [len(s.job.prompt_ids) for s in chunk], length
-            )
+            temperatures = np.array([s.job.temperature for s in chunk], dtype=np.float32)
+            prompt_lengths = [len(s.job.prompt_ids) for s in chunk]
+            batch = make_batch([s.ids for s in chunk], prompt_lengths, temperatures, length)
             stands = self._find_standing(batch, chunk, deepest)
             for line in range(len(chunk)):
                 _walk(stands[:, batch.sequences == line], counted)

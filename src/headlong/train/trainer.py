@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headlong.train.batches import Batch, plan_epoch, read_batches
@@ -116,17 +117,20 @@ class Trainer:
         for group in self._optimiser.param_groups:
             group["lr"] = self.learning_rate()
         device = self.backbone.device
-        ids, starts, sequences = (
+        ids, starts, sequences, temperatures = (
             torch.from_numpy(array).to(device, non_blocking=True)
-            for array in (batch.ids, batch.starts, batch.sequences)
+            for array in (batch.ids, batch.starts, batch.sequences, batch.temperatures)
         )
+        least = self.recipe.training.least_temperature
+        # Rows that fill up belong to nobody; whichever temperature they get has no weight.
+        sharpness = 1 / temperatures.clamp(min=least)[sequences.clamp(min=0)]
         depths = self.recipe.training.num_depths
         with torch.no_grad():
             hidden = self.backbone.forward(ids, self.head.tap_layers)
             targets = make_targets(hidden.normed, self._lm_rows, starts, sequences, depths)
         with self._autocast():
             states = self.head.rollout(hidden, ids)
-            total, overlaps = self._sum_depths(states, starts, targets)
+            total, overlaps = self._sum_depths(states, starts, targets, sharpness)
         self._optimiser.zero_grad(set_to_none=True)
         total.backward()
         limit = self.recipe.training.max_grad_norm
@@ -137,27 +141,29 @@ class Trainer:
         return total.detach(), overlaps
 
     def _sum_depths(
-        self, states: Iterator[Tensor], starts: Tensor, targets: Targets
+        self, states: Iterator[Tensor], starts: Tensor, targets: Targets, sharpness: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """Add up the losses of all depths; return them with every depth's mean overlap."""
         settings = self.recipe.training
         on_path = settings.on_path_share * self.share_done
         total = torch.zeros((), device=starts.device)
-        survival = torch.ones(len(starts), device=starts.device)
+        begins = survival = torch.ones(len(starts), device=starts.device)
         overlaps: list[Tensor] = []
         for depth, weight in enumerate(self._depth_weights, 1):
             # index_select, since the gradient of plain indexing sorts.
             rows = torch.index_select(next(states), 0, starts)
-            is_valid = targets.is_valid(depth).float()
-            shares = is_valid * (1 - on_path + on_path * survival)
-            loss, overlap = draft_loss(
+            losses, overlap = draft_loss(
                 self.head.logits(rows, depth),
                 targets.at_depth(depth),
-                shares * (weight / shares.sum().clamp(min=1e-6)),
+                sharpness,
                 self.backbone.pointwise,
                 settings.loss,
             )
-            total = total + loss
+            if depth == 1:
+                begins = begin_shares(overlap, settings.refusal_share * self.share_done)
+            is_valid = targets.is_valid(depth).float()
+            shares = is_valid * begins * (1 - on_path + on_path * survival)
+            total = total + (losses * shares).sum() * (weight / shares.sum().clamp(min=1e-6))
             survival = survival * overlap
             overlaps.append((overlap * is_valid).sum() / is_valid.sum().clamp(min=1))
         return total, overlaps
@@ -226,3 +232,13 @@ class Trainer:
                 "time_left_s": None if left is None else round(left),
             },
         )
+
+
+def begin_shares(first_overlap: Tensor, refusal_share: float) -> Tensor:
+    """Return how much a draft from each start row counts: (N,).
+
+    A round begins behind a token that no draft got right, or behind a whole draft. The row before
+    spoke about that token at depth 1, so its overlap says how likely that was.
+    """
+    refused = 1 - F.pad(first_overlap[:-1], (1, 0))
+    return 1 - refusal_share + refusal_share * refused

@@ -1,0 +1,120 @@
+"""Questions made from the prompts: passages asked about anew, functions to call, code to complete.
+
+In:  the prompts of the files, a recipe. Out: texts by kind, each with its share of all questions.
+Prompt files are thin where agents and coders ask most; these fill in, in the forms they use.
+"""
+
+import re
+from collections.abc import Sequence
+
+from headlong.train.prompt_files import Prompt
+from headlong.train.recipe import Recipe
+from headlong.train.tool_prompts import COMPOSED_TOOLS, compose_tool_prompts
+
+MIN_PASSAGE_CHARS = 300
+NUM_TOOL_PROMPTS = 30_000
+
+_PASSAGE_TASKS = (
+    "Summarize: {passage}",
+    "Summarize the following text in a few sentences.\n\n{passage}",
+    "Write a short summary of this article:\n\n{passage}",
+    "What are the key points of this text?\n\n{passage}",
+    "Translate English to German: {sentence}",
+    "Translate English to French: {sentence}",
+    "Rewrite this text in simpler words:\n\n{passage}",
+    "Write a short story inspired by this text:\n\n{sentence}",
+)
+
+_CODE_TASKS = (
+    "Complete this {language} function. Answer with the code only.\n\n```{tag}\n{code}\n```",
+    "Complete the following code.\n\n```{tag}\n{code}\n```",
+    "```{tag}\n{code}\n```\n\nImplement this function.",
+    "Write the body of this {language} function:\n\n```{tag}\n{code}\n```",
+)
+
+_LANGUAGES = (
+    ("#include", "C++", "cpp"),
+    ("using System", "C#", "csharp"),
+    ("import java", "Java", "java"),
+    ("<?php", "PHP", "php"),
+    ("package main", "Go", "go"),
+    ("func ", "Swift", "swift"),
+    ("const ", "TypeScript", "typescript"),
+    ("function ", "JavaScript", "javascript"),
+    ("sub ", "Perl", "perl"),
+    ("irb>", "Ruby", "ruby"),
+    ("def ", "Python", "python"),
+)
+"""Something that gives a language away, its name, and the tag of its code blocks."""
+
+
+_CODE_BEGINNINGS = ("def ", "import", "from", "#", "/", "using", "<?", "package", "class", "object")
+
+_JS_SIGNATURE = re.compile(r"^function (\w+)\(([\w, ]*)\)", re.MULTILINE)
+
+
+def compose_questions(
+    prompts: Sequence[Prompt], recipe: Recipe
+) -> list[tuple[float, list[tuple[str, str]]]]:
+    """Return, for every kind that is wanted, its share and its (text, set name) pairs."""
+    wanted = recipe.prompts
+    code = [prompt for prompt in prompts if prompt.task == "code"]
+    kinds: list[tuple[float, list[tuple[str, str]]]] = []
+    if wanted.passage_share:
+        kinds.append((wanted.passage_share, _passage_questions(prompts)))
+    if wanted.tool_share:
+        functions = [prompt.turns[0] for prompt in code]
+        texts = compose_tool_prompts(NUM_TOOL_PROMPTS, recipe.seed, functions)
+        kinds.append((wanted.tool_share, [(text, COMPOSED_TOOLS) for text in texts]))
+    if wanted.code_share:
+        kinds.append((wanted.code_share, _code_questions(code)))
+    return kinds
+
+
+def _code_questions(prompts: Sequence[Prompt]) -> list[tuple[str, str]]:
+    """Put code that stops where a body should begin into a block, with words around it."""
+    questions: list[tuple[str, str]] = []
+    for number, prompt in enumerate(prompts):
+        code = prompt.turns[0].rstrip()
+        found = next((language for language in _LANGUAGES if language[0] in code), None)
+        if found is None or not code.startswith(_CODE_BEGINNINGS):
+            continue
+        set_name = f"{prompt.set_name}_blocks"
+        # Python is asked for most: its functions come in every form, others are turned into it.
+        stub = code if found[1] == "Python" else _as_python(code)
+        if stub is not None:
+            questions += [
+                (task.format(language="Python", tag="python", code=stub), set_name)
+                for task in _CODE_TASKS
+            ]
+        if found[1] != "Python":
+            task = _CODE_TASKS[number % len(_CODE_TASKS)]
+            questions.append((task.format(language=found[1], tag=found[2], code=code), set_name))
+    return questions
+
+
+def _as_python(code: str) -> str | None:
+    """Turn the comment and the signature of a JavaScript function into those of a Python one."""
+    signature = _JS_SIGNATURE.search(code)
+    if signature is None or "/**" not in code:
+        return None
+    comment = code.partition("/**")[2].partition("*/")[0]
+    lines = [line.strip().lstrip("* ") for line in comment.splitlines()]
+    lines = [line.replace("JavaScript ", "") for line in lines if line]
+    lines = [f">>>{line[1:]}" if line.startswith("> ") else line for line in lines]
+    body = "\n    ".join(lines)
+    return f'def {signature[1]}({signature[2]}):\n    """\n    {body}\n    """'
+
+
+def _passage_questions(prompts: Sequence[Prompt]) -> list[tuple[str, str]]:
+    """Ask other things about the passages that reading questions are asked about."""
+    questions: list[tuple[str, str]] = []
+    for number, prompt in enumerate(prompts):
+        passage = max(prompt.turns[0].split("\n\n"), key=len).removeprefix("Passage:\n")
+        if prompt.task not in ("rag", "json") or len(passage) < MIN_PASSAGE_CHARS:
+            continue
+        sentence = f"{passage.split('. ')[0].rstrip('.')}."
+        task = _PASSAGE_TASKS[number % len(_PASSAGE_TASKS)]
+        text = task.format(passage=passage, sentence=sentence)
+        questions.append((text, f"{prompt.set_name}_passages"))
+    return questions

@@ -1,0 +1,88 @@
+"""Tool prompts: questions that want one of a few functions called, composed from parts.
+
+In:  a seed; coding prompts whose signatures and doctests can serve as functions, too.
+Out: texts with a JSON list of functions and a request, in the forms agents send them.
+Prompt files hold few of these, and a head drafts JSON well only if it has seen the backbone write
+some. All parts are our own words, so what is composed has the licence of this project.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headlong.train.tool_functions import TOOL_FUNCTIONS, Function, Parameter
+
+COMPOSED_TOOLS = "composed_tools"
+
+_FRAMES = (
+    "You can call these functions:\n{tools}\n\n"
+    'Answer with one JSON object {{"name": ..., "arguments": {{...}}}} only.\n\n'
+    "Request: {request}",
+    "You have access to these tools:\n{tools}\n\n"
+    "Reply only with a JSON object that has a name and arguments.\n\n{request}",
+    "{request}\n\nUse one of these functions and answer in JSON:\n{tools}",
+    "<tools>\n{tools}\n</tools>\n\nFor each call return a JSON object with the function's name and "
+    "arguments within <tool_call></tool_call> tags.\n\n{request}",
+    "Functions:\n{tools}\n\nUser: {request}\n\nWhich function should be called, and with which "
+    'arguments? Write {{"name": ..., "arguments": ...}}.',
+)
+
+_SIGNATURE = re.compile(r"^def (\w+)\((.*?)\)\s*(?:->[^:]*)?:", re.DOTALL | re.MULTILINE)
+_PARAMETER = re.compile(r"(\w+)\s*:\s*(\w+)")
+_DOCTEST = re.compile(r"^\s*>>> (\w+)\((.{1,120})\)\s*$", re.MULTILINE)
+_JSON_TYPES = {"int": "integer", "float": "float", "str": "string", "bool": "boolean"}
+
+
+def compose_tool_prompts(num_prompts: int, seed: int, code: Sequence[str] = ()) -> list[str]:
+    """Compose prompts of one to four functions each; `code` lends further functions."""
+    rng = np.random.default_rng(seed)
+    functions = [*TOOL_FUNCTIONS, *(found for text in code if (found := _read_function(text)))]
+    return [_compose(functions, rng) for _ in range(num_prompts)]
+
+
+def _compose(functions: Sequence[Function], rng: np.random.Generator) -> str:
+    """Write one prompt: half of the wanted functions are written by hand, half read from code."""
+    pool = len(TOOL_FUNCTIONS) if rng.random() < 0.5 else len(functions)
+    wanted = functions[int(rng.integers(pool))]
+    others = [functions[int(i)] for i in rng.integers(len(functions), size=int(rng.integers(4)))]
+    listed = [wanted, *(other for other in others if other.name != wanted.name)]
+    type_name = ("dict", "object")[int(rng.integers(2))]
+    schemas = [_schema(listed[int(i)], type_name) for i in rng.permutation(len(listed))]
+    indent = 2 if rng.random() < 0.15 else None
+    request = wanted.requests[int(rng.integers(len(wanted.requests)))].format(
+        **{p.name: p.values[int(rng.integers(len(p.values)))] for p in wanted.parameters}
+    )
+    frame = _FRAMES[int(rng.integers(len(_FRAMES)))] if rng.random() < 0.6 else _FRAMES[0]
+    return frame.format(tools=json.dumps(schemas, indent=indent), request=request)
+
+
+def _schema(function: Function, type_name: str) -> dict[str, Any]:
+    properties = {
+        p.name: {"type": p.type, "description": p.description} for p in function.parameters
+    }
+    required = [p.name for p in function.parameters if p.is_required]
+    parameters = {"type": type_name, "properties": properties, "required": required}
+    return {"name": function.name, "description": function.description, "parameters": parameters}
+
+
+def _read_function(text: str) -> Function | None:
+    """Turn a typed Python function with a doctest into one that can be asked for."""
+    signature, doctest = _SIGNATURE.search(text), _DOCTEST.search(text)
+    if signature is None or doctest is None or doctest[1] != signature[1]:
+        return None
+    typed = _PARAMETER.findall(signature[2])
+    _, _, after = text[signature.end() :].partition('"""')
+    lines = [line.strip() for line in after.splitlines() if line.strip()]
+    if not typed or not lines or lines[0].startswith(">>>") or "{" in doctest[2] + lines[0]:
+        return None
+    parameters = tuple(
+        Parameter(
+            name, _JSON_TYPES.get(type_name, "array"), f"The {name.replace('_', ' ')}.", ("",)
+        )
+        for name, type_name in typed
+    )
+    requests = (f"{lines[0]} Do it for {doctest[2]}.", f"Call {signature[1]} with {doctest[2]}.")
+    return Function(signature[1], lines[0], parameters, requests)

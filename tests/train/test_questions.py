@@ -1,0 +1,66 @@
+"""Questions made from prompts: shares, forms, and where they come from."""
+
+from headlong.train.prompt_files import Prompt
+from headlong.train.questions import compose_questions
+from headlong.train.recipe import make_recipe
+
+PYTHON = Prompt(
+    ('def area(side: int) -> int:\n    """Area of a square.\n\n    >>> area(3)\n    9\n    """',),
+    "py",
+    "code",
+)
+SCRIPT = Prompt(
+    (
+        "/**\n * * Write a JavaScript function to add.\n * > add(1, 2)\n * 3\n */\n"
+        "function add(a, b) {",
+    ),
+    "js",
+    "code",
+)
+TALK = Prompt(("Write a class that stores numbers.\n\nuse {",), "talk", "code")
+
+
+def composed(**shares: float) -> dict[float, list[tuple[str, str]]]:
+    """Questions by their share."""
+    recipe = make_recipe(
+        {
+            "prompts": {
+                "self_written_share": 0.0,
+                "passage_share": 0.0,
+                "tool_share": 0.0,
+                "code_share": 0.0,
+                **shares,
+            }
+        }
+    )
+    return dict(compose_questions([PYTHON, SCRIPT, TALK], recipe))
+
+
+def test_only_wanted_kinds_are_composed() -> None:
+    assert composed() == {}
+    assert set(composed(tool_share=0.25, code_share=0.5)) == {0.25, 0.5}
+
+
+def test_a_python_function_is_asked_for_in_a_block() -> None:
+    found = [text for text, name in composed(code_share=0.5)[0.5] if name == "py_blocks"]
+    assert f"```python\n{PYTHON.turns[0]}\n```" in found[0]
+    assert len(set(found)) == 4
+
+
+def test_a_javascript_comment_becomes_a_docstring() -> None:
+    found = [text for text, name in composed(code_share=0.5)[0.5] if name == "js_blocks"]
+    assert any(
+        'def add(a, b):\n    """\n    Write a function to add.\n    >>> add(1, 2)\n    3\n    """'
+        in text
+        for text in found
+    )
+    assert any("```javascript" in text for text in found)
+
+
+def test_words_are_not_taken_for_code() -> None:
+    assert not any(name == "talk_blocks" for _, name in composed(code_share=0.5)[0.5])
+
+
+def test_tool_prompts_may_use_functions_found_in_code() -> None:
+    texts = [text for text, _ in composed(tool_share=0.25)[0.25]]
+    assert any('"name": "area"' in text for text in texts)

@@ -1,0 +1,34 @@
+"""Composed tool prompts: whole JSON, a request that can be met, the same for the same seed."""
+
+import json
+import re
+
+from headlong.train.tool_functions import TOOL_FUNCTIONS
+from headlong.train.tool_prompts import compose_tool_prompts
+
+
+def test_the_same_seed_composes_the_same() -> None:
+    assert compose_tool_prompts(20, 3) == compose_tool_prompts(20, 3)
+    assert compose_tool_prompts(20, 3) != compose_tool_prompts(20, 4)
+
+
+def test_functions_are_listed_as_json() -> None:
+    for text in compose_tool_prompts(200, 1):
+        start = re.search(r"\[\s*\{", text)
+        assert start is not None, text
+        listed, _ = json.JSONDecoder().raw_decode(text, start.start())
+        for function in listed:
+            parameters = function["parameters"]
+            assert set(parameters["required"]) <= set(parameters["properties"])
+
+
+def test_every_request_names_only_its_own_parameters() -> None:
+    for function in TOOL_FUNCTIONS:
+        values = {parameter.name: "x" for parameter in function.parameters}
+        for request in function.requests:
+            assert "{" not in request.format(**values)
+
+
+def test_code_without_a_doctest_lends_no_function() -> None:
+    texts = compose_tool_prompts(300, 1, ['def f(n: int) -> int:\n    """Do it."""'])
+    assert not any('"name": "f"' in text for text in texts)

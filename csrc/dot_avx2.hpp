@@ -3,13 +3,19 @@
 
 #include "formats.hpp"
 #include "simd_avx2.hpp"
+#include "unroll.hpp"
 
 namespace headlong {
 
 struct Avx2Dot {
     using V = Avx2Vec;
-    static constexpr int kMaxRows = 6;  // measured better than 4 or 8
+    static constexpr int kMaxRows = 6;  // with two vectors, 12 of 16 registers are sums
+    static constexpr int kMaxFloatRows = 3;  // × 2 vectors × 2 sums
+    static constexpr int kTileVectors = 2;  // one broadcast serves both
     static constexpr bool kUnsignedQ8 = false;
+
+    template <int N>
+    using Sums = V::I[N][kTileVectors];
 
     static __m256i load(const uint8_t* p) {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -20,44 +26,68 @@ struct Avx2Dot {
         return _mm256_set1_epi32(four);
     }
 
+    // Without the barrier the compiler moves additions behind all products and spills those.
+    static __m256i add16(__m256i a, __m256i b) {
+        __m256i sum = _mm256_add_epi16(a, b);
+        asm("" : "+x"(sum));
+        return sum;
+    }
+    static __m256i add32(__m256i a, __m256i b) {
+        __m256i sum = _mm256_add_epi32(a, b);
+        asm("" : "+x"(sum));
+        return sum;
+    }
+
     // 4-bit: |15 × 127| × 2 products × 8 additions stays inside 16 bits, so one widening is enough.
+    // Quad after quad, so that registers hold the sums and the quads of one load.
     template <int N>
-    static void q4(const uint8_t* w, const ActGroup* act, size_t stride, V::I* sums) {
+    HEADLONG_INLINE static void q4(const uint8_t* w, const uint8_t* ahead, const ActGroup* act, size_t stride, Sums<N>& sums) {
         const __m256i low = _mm256_set1_epi8(15);
+        unroll<4>([&](auto v) HEADLONG_INLINE {
+            __m256i quads[2][kTileVectors];
+            __builtin_prefetch(ahead + 64 * v);
+            unroll<kTileVectors>([&](auto t) HEADLONG_INLINE {
+                const __m256i packed = load(w + 32 * (kTileVectors * v + t));
+                quads[0][t] = _mm256_and_si256(packed, low);
+                quads[1][t] = _mm256_and_si256(_mm256_srli_epi16(packed, 4), low);
+            });
+            unroll<2>([&](auto half) HEADLONG_INLINE {
+                unroll<N>([&](auto r) HEADLONG_INLINE {
+                    const __m256i a = broadcast_quad(act[r * stride].q + 4 * v + 16 * half);
+                    unroll<kTileVectors>([&](auto t) HEADLONG_INLINE {
+                        const __m256i product = _mm256_maddubs_epi16(quads[half][t], a);
+                        sums[r][t] = v + half == 0 ? product : add16(sums[r][t], product);
+                    });
+                });
+            });
+        });
         const __m256i ones = _mm256_set1_epi16(1);
-        __m256i q[8];
-        for (int v = 0; v < 4; ++v) {
-            const __m256i packed = load(w + 32 * v);
-            q[v] = _mm256_and_si256(packed, low);
-            q[v + 4] = _mm256_and_si256(_mm256_srli_epi16(packed, 4), low);
-        }
-        for (int r = 0; r < N; ++r) {
-            const int8_t* a = act[r * stride].q;
-            __m256i even = _mm256_maddubs_epi16(q[0], broadcast_quad(a));
-            __m256i odd = _mm256_maddubs_epi16(q[1], broadcast_quad(a + 4));
-            for (int v = 2; v < 8; v += 2) {
-                even = _mm256_add_epi16(even, _mm256_maddubs_epi16(q[v], broadcast_quad(a + 4 * v)));
-                odd = _mm256_add_epi16(odd, _mm256_maddubs_epi16(q[v + 1], broadcast_quad(a + 4 * v + 4)));
-            }
-            sums[r] = _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
-        }
+        unroll<N>([&](auto r) HEADLONG_INLINE {
+            unroll<kTileVectors>([&](auto t) HEADLONG_INLINE { sums[r][t] = _mm256_madd_epi16(sums[r][t], ones); });
+        });
     }
 
     // 8-bit: the sign moves from the weight to the activation; 128 × 127 × 2 just fits 16 bits, so
     // every product is widened at once.
     template <int N>
-    static void q8(const uint8_t* w, const ActGroup* act, size_t stride, V::I* sums) {
+    HEADLONG_INLINE static void q8(const uint8_t* w, const uint8_t* ahead, const ActGroup* act, size_t stride, Sums<N>& sums) {
         const __m256i ones = _mm256_set1_epi16(1);
-        for (int r = 0; r < N; ++r) sums[r] = _mm256_setzero_si256();
-        for (int v = 0; v < 8; ++v) {
-            const __m256i weight = load(w + 32 * v);
-            const __m256i size = _mm256_abs_epi8(weight);
-            for (int r = 0; r < N; ++r) {
-                const __m256i a = _mm256_sign_epi8(broadcast_quad(act[r * stride].q + 4 * v), weight);
-                sums[r] = _mm256_add_epi32(
-                    sums[r], _mm256_madd_epi16(_mm256_maddubs_epi16(size, a), ones));
-            }
-        }
+        unroll<8>([&](auto v) HEADLONG_INLINE {
+            __m256i weight[kTileVectors], size[kTileVectors];
+            __builtin_prefetch(ahead + 64 * v);
+            unroll<kTileVectors>([&](auto t) HEADLONG_INLINE {
+                weight[t] = load(w + 32 * (kTileVectors * v + t));
+                size[t] = _mm256_abs_epi8(weight[t]);
+            });
+            unroll<N>([&](auto r) HEADLONG_INLINE {
+                const __m256i a = broadcast_quad(act[r * stride].q + 4 * v);
+                unroll<kTileVectors>([&](auto t) HEADLONG_INLINE {
+                    const __m256i product = _mm256_maddubs_epi16(size[t], _mm256_sign_epi8(a, weight[t]));
+                    const __m256i wide = _mm256_madd_epi16(product, ones);
+                    sums[r][t] = v == 0 ? wide : add32(sums[r][t], wide);
+                });
+            });
+        });
     }
 };
 

@@ -9,7 +9,12 @@ namespace headlong {
 struct Avx512Dot {
     using V = Avx512Vec;
     static constexpr int kMaxRows = 8;
+    static constexpr int kMaxFloatRows = 8;
+    static constexpr int kTileVectors = 1;
     static constexpr bool kUnsignedQ8 = true;  // the instruction multiplies unsigned by signed
+
+    template <int N>
+    using Sums = V::I[N][kTileVectors];
 
     static __m512i load(const uint8_t* p) { return _mm512_loadu_si512(p); }
     static __m512i broadcast_quad(const int8_t* a) {
@@ -19,10 +24,11 @@ struct Avx512Dot {
     }
 
     template <int N>
-    static void q4(const uint8_t* w, const ActGroup* act, size_t stride, V::I* sums) {
+    static void q4(const uint8_t* w, const uint8_t* ahead, const ActGroup* act, size_t stride, Sums<N>& sums) {
         const __m512i low = _mm512_set1_epi8(15);
         __m512i q[8];
         for (int v = 0; v < 4; ++v) {
+            __builtin_prefetch(ahead + 64 * v);
             const __m512i packed = load(w + 64 * v);
             q[v] = _mm512_and_si512(packed, low);
             q[v + 4] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low);
@@ -31,22 +37,26 @@ struct Avx512Dot {
             const int8_t* a = act[r * stride].q;
             __m512i sum = _mm512_setzero_si512();
             for (int v = 0; v < 8; ++v) sum = _mm512_dpbusd_epi32(sum, q[v], broadcast_quad(a + 4 * v));
-            sums[r] = sum;
+            sums[r][0] = sum;
         }
     }
 
     // Weights are stored + 128; the correction is where the sum starts.
     template <int N>
-    static void q8(const uint8_t* w, const ActGroup* act, size_t stride, V::I* sums) {
+    static void q8(const uint8_t* w, const uint8_t* ahead, const ActGroup* act, size_t stride, Sums<N>& sums) {
         __m512i q[8];
-        for (int v = 0; v < 8; ++v) q[v] = load(w + 64 * v);
+        for (int v = 0; v < 8; ++v) {
+            __builtin_prefetch(ahead + 64 * v);
+            q[v] = load(w + 64 * v);
+            asm("" : "+v"(q[v]));  // or it would be loaded anew for every row
+        }
         for (int r = 0; r < N; ++r) {
             const ActGroup& row = act[r * stride];
             __m512i sum = _mm512_set1_epi32(row.minus_offset);
             for (int v = 0; v < 8; ++v) {
                 sum = _mm512_dpbusd_epi32(sum, q[v], broadcast_quad(row.q + 4 * v));
             }
-            sums[r] = sum;
+            sums[r][0] = sum;
         }
     }
 };

@@ -9,10 +9,14 @@ namespace headlong {
 struct PortableDot {
     using V = PortableVec;
     static constexpr int kMaxRows = 4;
+    static constexpr int kMaxFloatRows = 4;
+    static constexpr int kTileVectors = 1;
+    template <int N>
+    using Sums = V::I[N][kTileVectors];
     static constexpr bool kUnsignedQ8 = false;
 
     template <int N>
-    static void q4(const uint8_t* w, const ActGroup* act, size_t stride, V::I* sums) {
+    static void q4(const uint8_t* w, const uint8_t*, const ActGroup* act, size_t stride, Sums<N>& sums) {
         for (int r = 0; r < N; ++r) {
             const int8_t* a = act[r * stride].q;
             V::I sum = V::zero_int();
@@ -26,12 +30,12 @@ struct PortableDot {
                     sum[out] += part;
                 }
             }
-            sums[r] = sum;
+            sums[r][0] = sum;
         }
     }
 
     template <int N>
-    static void q8(const uint8_t* w, const ActGroup* act, size_t stride, V::I* sums) {
+    static void q8(const uint8_t* w, const uint8_t*, const ActGroup* act, size_t stride, Sums<N>& sums) {
         for (int r = 0; r < N; ++r) {
             const int8_t* a = act[r * stride].q;
             V::I sum = V::zero_int();
@@ -43,7 +47,7 @@ struct PortableDot {
                     sum[out] += part;
                 }
             }
-            sums[r] = sum;
+            sums[r][0] = sum;
         }
     }
 };

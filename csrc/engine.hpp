@@ -5,6 +5,7 @@
 // on who computed them, because shares are cut between outputs, rows or chunks, never inside a sum.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "blocks.hpp"
@@ -25,6 +26,7 @@ struct PassInput {
 // Scratch of the running pass; it grows and is kept.
 struct Workspace {
     Scratch groups, inner_groups, values, inner_values, projected, results, tiles, partials;
+    Scratch logits, embedded, fused, sums, found;  // of drafts
 };
 
 class Engine {
@@ -36,6 +38,7 @@ public:
     Pool pool;
     Arena arena;
     Workspace workspace;
+    std::shared_ptr<Recycler> recycler = std::make_shared<Recycler>();  // outlived by what it lent
     double kernel_s = 0.0;  // time spent in here so far; what is left of a pass is Python's
 
     // Caches of layer l and span s are caches[l][s]. taps[l] says where the input of layer l is to be

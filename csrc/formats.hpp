@@ -1,7 +1,6 @@
 // How weights and activations lie in memory: the one thing packers and kernels must agree on.
 //
-// A packed matrix is cut into tiles of `width` outputs (the lanes of a vector register). Inside a
-// tile, quantised weights are ordered group (32 inputs) → quad (4 inputs) → output → byte, so that
+// A packed matrix is cut into tiles of `width` outputs (one or two vector registers). Inside a tile, quantised weights are ordered group (32 inputs) → quad (4 inputs) → output → byte, so that
 // one broadcast of four activation bytes meets the same four inputs of all outputs of the tile.
 // Groups come in pairs, [scales of both][weights of both]: one linear stream for the prefetchers,
 // and whole cache lines. (Scales at the start of the tile cost half the bandwidth.)

@@ -16,6 +16,7 @@ constexpr Kernels make_kernels(const char* name) {
     return Kernels{
         .name = name,
         .width = V::W,
+        .tile_width = V::W * Dot::kTileVectors,
         .has_unsigned_q8 = Dot::kUnsignedQ8,
         .matmul = matmul<Dot>,
         .rms_norm = rms_norm<V>,
@@ -27,7 +28,10 @@ constexpr Kernels make_kernels(const char* name) {
         .to_half = to_half<V>,
         .argmax = argmax<V>,
         .noise_bits = noise_bits<V>,
+        .any_reaches = any_reaches<V>,
         .sum_relative = sum_relative<V>,
+        .sum_relative_exactly = sum_relative_exactly<V>,
+        .block_maxima = block_maxima<V>,
         .attend = attend<V>,
         .merge = merge<V>,
         .finish = finish<V>,

@@ -7,6 +7,14 @@
 
 namespace headlong {
 
+constexpr int kMaxBlock = 64;  // numbers whose largest tells whether any of them is worth a look
+
+// Noise that tokens need to win a race: those with a logit of at least `near`, and all others.
+struct Needed {
+    float near;
+    uint64_t bits_near, bits_far;
+};
+
 // The positions of a chunk that a query sees, relative to the chunk's start.
 struct Sight { int start, stop; };
 
@@ -55,7 +63,8 @@ struct AttendTask {
 
 struct Kernels {
     const char* name;
-    int width;              // lanes of a vector, outputs of a tile
+    int width;              // lanes of a vector
+    int tile_width;         // outputs of a tile of weights
     bool has_unsigned_q8;   // 8-bit weights are stored + 128
     void (*matmul)(const Matrix& m, int64_t first_tile, int64_t stop_tile, const Activations& x,
                    int64_t num_rows, float* y, size_t ldy);
@@ -68,7 +77,10 @@ struct Kernels {
     void (*to_half)(const float* x, int64_t size, uint16_t* out);
     int64_t (*argmax)(const float* x, int64_t size);
     void (*noise_bits)(uint64_t key, const int64_t* token_ids, int64_t first, int64_t count, uint64_t* out);
+    bool (*any_reaches)(const float* logits, const uint64_t* bits, const Needed& needed);  // of kMaxBlock
     float (*sum_relative)(const float* x, int64_t size, float best, float temperature);
+    double (*sum_relative_exactly)(const float* x, int64_t size, double best, double temperature);
+    void (*block_maxima)(const float* x, int64_t size, float* out);  // of every kMaxBlock numbers
     void (*attend)(const AttendTask& task);
     void (*merge)(const Partial& part, int size, Partial& running);
     void (*finish)(const Partial& running, int size, float* out);

@@ -37,6 +37,21 @@ public:
         capacity_ = rounded;
     }
 
+    size_t bytes_per_position() const { return size_t(num_kv_heads) * (head_dim + padded_dim) * 2; }
+
+    // Take over the first `num_positions` of a layer of the same shape. Whole blocks of keys are
+    // copied; what lies behind the last position is overwritten before anything reads it.
+    void copy_from(const KVLayer& other, int64_t num_positions) {
+        reserve(num_positions);
+        const int64_t rounded = (num_positions + block - 1) / block * block;
+        for (int head = 0; head < num_kv_heads; ++head) {
+            std::memcpy(const_cast<uint16_t*>(key_block(head, 0)), other.key_block(head, 0),
+                        size_t(rounded) * head_dim * 2);
+            std::memcpy(const_cast<uint16_t*>(value_row(head, 0)), other.value_row(head, 0),
+                        size_t(num_positions) * padded_dim * 2);
+        }
+    }
+
     // Keys of `block` positions from `position` on, which must start a block.
     const uint16_t* key_block(int head, int64_t position) const {
         return keys() + (head * capacity_ + position) * head_dim;

@@ -9,17 +9,20 @@
 #include <utility>
 
 #include "formats.hpp"
+#include "unroll.hpp"
 
 namespace headlong {
 
-// Bytes ahead of the weights in use. From memory 512 to 4096 measured alike; 8-bit heads that still
-// lie in the third cache came 20 % sooner with the longer reach.
-constexpr int kPrefetch4Bit = 2048;
-constexpr int kPrefetch8Bit = 4096;
+// Bytes ahead of the weights in use, fetched line by line between the products: in one burst per pair of
+// groups they were too many at once, and four rows of an 8-bit matrix took a third longer.
+constexpr int kPrefetch4Bit = 4096;
+constexpr int kPrefetch8Bit = 8192;
 constexpr int kPrefetchFloat = 2048;
 
+// Store the first `num_valid` lanes; the last vectors of a tile may have none.
 template <class V>
 void store_tile(typename V::F value, float* out, int64_t num_valid) {
+    if (num_valid <= 0) return;
     if (num_valid >= V::W) {
         V::store(out, value);
         return;
@@ -40,39 +43,47 @@ template <class Dot, int kBits, int N>
 void multiply_quantised(
     const Matrix& m, int64_t index, const ActGroup* act, size_t stride, float* y, size_t ldy) {
     using V = typename Dot::V;
-    constexpr int kWeightBytes = V::W * kGroup * kBits / 8;
-    constexpr int kScales = kBits == 4 ? 2 * V::W : V::W;
+    constexpr int kVectors = Dot::kTileVectors, kWidth = V::W * kVectors;
+    constexpr int kWeightBytes = kWidth * kGroup * kBits / 8;
+    constexpr int kScales = kBits == 4 ? 2 * kWidth : kWidth;
+    constexpr int kAhead = kBits == 4 ? kPrefetch4Bit : kPrefetch8Bit;
     const uint8_t* pair = m.tile(index);
     const int64_t num_groups = m.num_groups();
 
-    typename V::F acc[N];
-    for (int r = 0; r < N; ++r) acc[r] = V::zero();
-    const auto add_group = [&](const uint16_t* scales, const uint8_t* weights, const ActGroup* group) {
-        typename V::I sums[N];
+    typename V::F acc[N][kVectors];
+    unroll<N>([&](auto r) { unroll<kVectors>([&](auto t) { acc[r][t] = V::zero(); }); });
+    const auto add_group = [&](const uint16_t* scales, const uint8_t* weights, const ActGroup* group) HEADLONG_INLINE {
+        typename V::I sums[N][kVectors];
         if constexpr (kBits == 4) {
-            Dot::template q4<N>(weights, group, stride, sums);
+            Dot::template q4<N>(weights, weights + kAhead, group, stride, sums);
         } else {
-            Dot::template q8<N>(weights, group, stride, sums);
+            Dot::template q8<N>(weights, weights + kAhead, group, stride, sums);
         }
-        const typename V::F scale = V::load_f16(scales);
-        for (int r = 0; r < N; ++r) {
-            const ActGroup& row = group[r * stride];
-            acc[r] = V::fma(V::to_float(sums[r]), V::mul(scale, V::set1(row.scale)), acc[r]);
-            if constexpr (kBits == 4) {
-                acc[r] = V::fma(V::load_f16(scales + V::W), V::set1(row.sum), acc[r]);
-            }
-        }
+        unroll<kVectors>([&](auto t) HEADLONG_INLINE {
+            const typename V::F scale = V::load_f16(scales + t * V::W);
+            unroll<N>([&](auto r) HEADLONG_INLINE {
+                const ActGroup& row = group[r * stride];
+                acc[r][t] = V::fma(V::to_float(sums[r][t]), V::mul(scale, V::set1(row.scale)), acc[r][t]);
+                if constexpr (kBits == 4) {
+                    acc[r][t] = V::fma(V::load_f16(scales + kWidth + t * V::W), V::set1(row.sum), acc[r][t]);
+                }
+            });
+        });
     };
     for (int64_t g = 0; g < num_groups; g += 2) {
         const auto* scales = reinterpret_cast<const uint16_t*>(pair);
         const uint8_t* weights = pair + 2 * kScales * sizeof(uint16_t);
-        prefetch_ahead<2 * (kScales * 2 + kWeightBytes), kBits == 4 ? kPrefetch4Bit : kPrefetch8Bit>(pair);
+        prefetch_ahead<2 * kScales * 2, kAhead>(pair);
         add_group(scales, weights, act + g);
         if (g + 1 < num_groups) add_group(scales + kScales, weights + kWeightBytes, act + g + 1);
         pair = weights + 2 * kWeightBytes;
     }
-    const int64_t num_valid = m.outputs - index * V::W;
-    for (int r = 0; r < N; ++r) store_tile<V>(acc[r], y + r * ldy, num_valid);
+    const int64_t num_valid = m.outputs - index * kWidth;
+    unroll<N>([&](auto r) {
+        unroll<kVectors>([&](auto t) {
+            store_tile<V>(acc[r][t], y + r * ldy + t * V::W, num_valid - t * V::W);
+        });
+    });
 }
 
 template <class V, Format kFormat>
@@ -83,29 +94,36 @@ typename V::F load_weights(const uint8_t* p) {
 }
 
 // A float tile times N rows; two sums by the parity of the input hide the latency of one row.
-template <class V, Format kFormat, int N>
+template <class Dot, Format kFormat, int N>
 void multiply_float(
     const Matrix& m, int64_t index, const float* x, size_t stride, float* y, size_t ldy) {
-    constexpr int kStep = V::W * (kFormat == Format::f32 ? 4 : 2);
+    using V = typename Dot::V;
+    constexpr int kVectors = Dot::kTileVectors, kWidth = V::W * kVectors;
+    constexpr int kVectorBytes = V::W * (kFormat == Format::f32 ? 4 : 2), kStep = kVectorBytes * kVectors;
     const uint8_t* weights = m.tile(index);
-    typename V::F even[N], odd[N];
-    for (int r = 0; r < N; ++r) even[r] = odd[r] = V::zero();
+    typename V::F even[N][kVectors], odd[N][kVectors];
+    unroll<N>([&](auto r) { unroll<kVectors>([&](auto t) { even[r][t] = odd[r][t] = V::zero(); }); });
+    const auto add_input = [&](typename V::F(&sums)[N][kVectors], const uint8_t* column, int64_t k) HEADLONG_INLINE {
+        unroll<kVectors>([&](auto t) HEADLONG_INLINE {
+            const typename V::F weight = load_weights<V, kFormat>(column + t * kVectorBytes);
+            unroll<N>([&](auto r) HEADLONG_INLINE {
+                sums[r][t] = V::fma(weight, V::set1(x[r * stride + k]), sums[r][t]);
+            });
+        });
+    };
     int64_t k = 0;
     for (; k + 1 < m.inputs; k += 2, weights += 2 * kStep) {
-        __builtin_prefetch(weights + kPrefetchFloat);
-        const typename V::F w0 = load_weights<V, kFormat>(weights);
-        const typename V::F w1 = load_weights<V, kFormat>(weights + kStep);
-        for (int r = 0; r < N; ++r) {
-            even[r] = V::fma(w0, V::set1(x[r * stride + k]), even[r]);
-            odd[r] = V::fma(w1, V::set1(x[r * stride + k + 1]), odd[r]);
-        }
+        prefetch_ahead<2 * kStep, kPrefetchFloat>(weights);
+        add_input(even, weights, k);
+        add_input(odd, weights + kStep, k + 1);
     }
-    if (k < m.inputs) {
-        const typename V::F w0 = load_weights<V, kFormat>(weights);
-        for (int r = 0; r < N; ++r) even[r] = V::fma(w0, V::set1(x[r * stride + k]), even[r]);
-    }
-    const int64_t num_valid = m.outputs - index * V::W;
-    for (int r = 0; r < N; ++r) store_tile<V>(V::add(even[r], odd[r]), y + r * ldy, num_valid);
+    if (k < m.inputs) add_input(even, weights, k);
+    const int64_t num_valid = m.outputs - index * kWidth;
+    unroll<N>([&](auto r) {
+        unroll<kVectors>([&](auto t) {
+            store_tile<V>(V::add(even[r][t], odd[r][t]), y + r * ldy + t * V::W, num_valid - t * V::W);
+        });
+    });
 }
 
 // Call `block` with every number of rows from 1 to kMax as a compile-time constant.
@@ -120,7 +138,6 @@ void with_rows(int num_rows, Block&& block) {
 template <class Dot, int N>
 void multiply_tile(
     const Matrix& m, int64_t tile, const Activations& x, int64_t row, float* y, size_t ldy) {
-    using V = typename Dot::V;
     if (m.is_quantised()) {
         const ActGroup* act = x.groups + row * x.groups_per_row;
         if (m.format == Format::q4) {
@@ -130,13 +147,15 @@ void multiply_tile(
         }
         return;
     }
-    const float* values = x.values + row * x.values_per_row;
-    if (m.format == Format::f32) {
-        multiply_float<V, Format::f32, N>(m, tile, values, x.values_per_row, y, ldy);
-    } else if (m.format == Format::f16) {
-        multiply_float<V, Format::f16, N>(m, tile, values, x.values_per_row, y, ldy);
-    } else {
-        multiply_float<V, Format::bf16, N>(m, tile, values, x.values_per_row, y, ldy);
+    if constexpr (N <= Dot::kMaxFloatRows) {
+        const float* values = x.values + row * x.values_per_row;
+        if (m.format == Format::f32) {
+            multiply_float<Dot, Format::f32, N>(m, tile, values, x.values_per_row, y, ldy);
+        } else if (m.format == Format::f16) {
+            multiply_float<Dot, Format::f16, N>(m, tile, values, x.values_per_row, y, ldy);
+        } else {
+            multiply_float<Dot, Format::bf16, N>(m, tile, values, x.values_per_row, y, ldy);
+        }
     }
 }
 
@@ -147,13 +166,14 @@ void matmul(
     const Matrix& m, int64_t first_tile, int64_t stop_tile, const Activations& x, int64_t num_rows,
     float* y, size_t ldy) {
     // Blocks of equal size: 9 rows are better as 5 + 4 than as 8 + 1.
-    const int64_t num_blocks = (num_rows + Dot::kMaxRows - 1) / Dot::kMaxRows;
+    const int64_t most = m.is_quantised() ? Dot::kMaxRows : Dot::kMaxFloatRows;
+    const int64_t num_blocks = (num_rows + most - 1) / most;
     for (int64_t tile = first_tile; tile < stop_tile; ++tile) {
         int64_t row = 0;
         for (int64_t block = 0; block < num_blocks; ++block) {
             const int64_t stop = num_rows * (block + 1) / num_blocks;
             with_rows<Dot::kMaxRows>(static_cast<int>(stop - row), [&]<int N>() {
-                multiply_tile<Dot, N>(m, tile, x, row, y + row * ldy + (tile - first_tile) * Dot::V::W, ldy);
+                multiply_tile<Dot, N>(m, tile, x, row, y + row * ldy + (tile - first_tile) * m.width, ldy);
             });
             row = stop;
         }

@@ -6,6 +6,9 @@
 #include <utility>
 
 #include <sys/mman.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 namespace headlong {
 
@@ -13,6 +16,9 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kCacheLine = 64;
 constexpr size_t kSlab = size_t{16} << 20;  // pages of it that nothing is put in are never touched
+
+// Of lent buffers: how many are kept, up to which size, and how much larger than asked one may be.
+constexpr size_t kMostKept = 4, kLargestKept = size_t{8} << 20, kMostSpare = 4;
 
 size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 }  // namespace
@@ -44,6 +50,12 @@ HugeBuffer::HugeBuffer(size_t num_bytes) : size_(num_bytes) {
     bytes_ = aligned;
 }
 
+void HugeBuffer::collapse(size_t num_bytes) {
+    // Linux 6.1 and later; a refusal costs speed, not correctness.
+    constexpr int kMadviseCollapse = 25;
+    if (is_mapped_) madvise(bytes_, num_bytes / kHugePage * kHugePage, kMadviseCollapse);
+}
+
 HugeBuffer::~HugeBuffer() {
     if (is_mapped_) {
         munmap(bytes_, round_up(size_, 4096));
@@ -64,17 +76,56 @@ HugeBuffer& HugeBuffer::operator=(HugeBuffer&& other) noexcept {
     return *this;
 }
 
+HugeBuffer Recycler::take(size_t num_bytes) {
+    {
+        const std::lock_guard lock(mutex_);
+        for (HugeBuffer& buffer : free_) {
+            if (buffer.size() < num_bytes || buffer.size() > kMostSpare * num_bytes) continue;
+            std::swap(buffer, free_.back());
+            HugeBuffer found = std::move(free_.back());
+            free_.pop_back();
+            return found;
+        }
+    }
+    return HugeBuffer(num_bytes);
+}
+
+void Recycler::give(HugeBuffer buffer) {
+    if (buffer.size() > kLargestKept) return;
+    const std::lock_guard lock(mutex_);
+    if (free_.size() == kMostKept) free_.erase(free_.begin());  // the one that nobody wanted longest
+    free_.push_back(std::move(buffer));
+}
+
 Piece Arena::take(size_t num_bytes) {
     const size_t needed = round_up(num_bytes, kCacheLine);
     if (slab_ == nullptr || used_ + needed > slab_->size()) {
         auto slab = std::make_shared<HugeBuffer>(needed > kSlab ? needed : kSlab);
-        if (needed > kSlab) return {slab, slab->bytes()};  // the shared slab still has room
+        if (needed > kSlab) {  // the shared slab still has room
+            full_.push_back({slab, needed});
+            return {slab, slab->bytes()};
+        }
+        if (slab_ != nullptr) full_.push_back({slab_, used_});
         slab_ = std::move(slab);
         used_ = 0;
     }
     Piece piece{slab_, slab_->bytes() + used_};
     used_ += needed;
     return piece;
+}
+
+void Arena::settle() {
+    if (slab_ != nullptr) slab_->collapse(used_);
+    for (const Filled& filled : full_) {
+        if (const auto slab = filled.slab.lock()) slab->collapse(filled.used);
+    }
+    full_.clear();
+}
+
+void trim_heap() {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 }  // namespace headlong

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 namespace headlong {
 
@@ -21,6 +23,7 @@ public:
     uint8_t* bytes() { return bytes_; }
     const uint8_t* bytes() const { return bytes_; }
     size_t size() const { return size_; }
+    void collapse(size_t num_bytes);  // into huge pages, as far as it is mapped; may do nothing
 
 private:
     uint8_t* bytes_ = nullptr;
@@ -38,10 +41,30 @@ struct Piece {
 class Arena {
 public:
     Piece take(size_t num_bytes);
+    // Once pieces are filled: turn what the system gave in small pages into huge ones.
+    void settle();
 
 private:
+    struct Filled { std::weak_ptr<HugeBuffer> slab; size_t used; };
+
     std::shared_ptr<HugeBuffer> slab_;
     size_t used_ = 0;
+    std::vector<Filled> full_;  // since the last time
+};
+
+// Give memory that nothing uses back to the system, where the allocator would keep it.
+void trim_heap();
+
+// Lends buffers and takes them back. Rows of logits come and go with every pass, and memory fresh from
+// the system costs a page fault every 4 KiB: a tenth of a pass over one row.
+class Recycler {
+public:
+    HugeBuffer take(size_t num_bytes);  // contents are whatever was left there
+    void give(HugeBuffer buffer);
+
+private:
+    std::mutex mutex_;
+    std::vector<HugeBuffer> free_;
 };
 
 // A growing scratch area whose contents need not survive growing; aligned for any vector.

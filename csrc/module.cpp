@@ -48,6 +48,15 @@ void bind_records(nb::module_& module) {
             require(capacity >= 0 && capacity <= kMaxPositions, "a cache holds from 0 to 2**24 positions");
             layer.reserve(capacity);
         }, nb::arg("capacity"))
+        .def("copy_from", [](KVLayer& layer, const KVLayer& other, int64_t num_positions) {
+            require(layer.num_kv_heads == other.num_kv_heads && layer.head_dim == other.head_dim &&
+                        layer.block == other.block,
+                    "a cache layer can only be copied from one of the same shape");
+            require(num_positions >= 0 && num_positions <= other.capacity(),
+                    "a cache layer does not hold the positions to copy");
+            if (&layer != &other && num_positions > 0) layer.copy_from(other, num_positions);
+        }, nb::arg("other"), nb::arg("num_positions"))
+        .def_prop_ro("bytes_per_position", &KVLayer::bytes_per_position)
         .def_prop_ro("num_bytes", &KVLayer::num_bytes);
     nb::class_<Norm>(module, "Norm")
         .def("__init__", [](Norm* norm, Vector weight, float eps) {
@@ -94,6 +103,11 @@ void bind_weights(nb::class_<Engine>& engine) {
         const nb::gil_scoped_release release;
         pack_rows(m, self.kernels, kind, first_row, num_rows, data.data());
     }, nb::arg("matrix"), nb::arg("source"), nb::arg("first_row"), nb::arg("data"));
+    engine.def("settle", [](Engine& self) {
+        const std::lock_guard lock(self.pool.mutex);
+        self.arena.settle();
+        trim_heap();
+    });
     engine.def("embed", [](Engine& self, const Matrix& m, Ids ids, Rows out) {
         require(out.shape(0) == ids.shape(0) && int64_t(out.shape(1)) == m.inputs, "the room for embeddings has another shape");
         for (size_t i = 0; i < ids.shape(0); ++i) {
@@ -131,14 +145,18 @@ void bind_rows(nb::class_<Engine>& engine) {
         const Turn turn(self);
         self.residual_silu(x.data(), x.shape(0), linear, y.data());
     }, nb::arg("x"), nb::arg("linear"), nb::arg("y"));
-    engine.def("argmax", [](Engine& self, Input x) {
-        require(x.shape(1) > 0, "rows are empty");
-        std::vector<int64_t> columns;
-        for (size_t row = 0; row < x.shape(0); ++row) {
-            columns.push_back(self.kernels.argmax(x.data() + row * x.shape(1), x.shape(1)));
-        }
-        return columns;
-    }, nb::arg("x"));
+    engine.def("make_rows", [](Engine& self, size_t num_rows, size_t num_columns) {
+        require(num_columns == 0 || num_rows <= (size_t{1} << 40) / num_columns, "too many rows");
+        struct Held { std::shared_ptr<Recycler> recycler; HugeBuffer buffer; };
+        auto* held = new Held{self.recycler, self.recycler->take(num_rows * num_columns * sizeof(float))};
+        nb::capsule owner(held, [](void* p) noexcept {
+            auto* done = static_cast<Held*>(p);
+            done->recycler->give(std::move(done->buffer));
+            delete done;
+        });
+        auto* numbers = reinterpret_cast<float*>(held->buffer.bytes());
+        return nb::ndarray<nb::numpy, float, nb::ndim<2>>(numbers, {num_rows, num_columns}, owner);
+    }, nb::arg("num_rows"), nb::arg("num_columns"));
 }
 
 }  // namespace
@@ -160,6 +178,7 @@ NB_MODULE(_native, module) {
     bind_pass(module, engine);
     bind_bandwidth(engine);
     bind_picking(module);
+    bind_draft(module, engine);
 }
 
 }  // namespace headlong

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
 #include "pick.hpp"
@@ -14,21 +15,40 @@ const Kernels& best_kernels() {
     static const Kernels& kernels = pick_kernels("auto");
     return kernels;
 }
+
+void check_row(const Row& logits, double best, double temperature) {
+    require(logits.shape(0) > 0, "there are no logits");
+    require(std::isfinite(best) && temperature > 0, "the best logit must be finite, the temperature above 0");
+}
 }  // namespace
 
 void bind_picking(nb::module_& module) {
+    nb::class_<PickRule>(module, "PickRule")
+        .def("__init__", [](PickRule* rule, double temperature, int64_t top_k, double top_p, double min_p, uint64_t seed) {
+            require(temperature >= 0 && top_k >= 0 && top_p > 0 && min_p >= 0, "a sampling parameter is out of range");
+            new (rule) PickRule{temperature, top_k, top_p, min_p, seed};
+        }, nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"), nb::arg("seed"));
     module.def("race", [](Row logits, std::optional<Ids> token_ids, double best, double temperature, uint64_t key) {
-        require(logits.shape(0) > 0, "there are no logits");
+        check_row(logits, best, temperature);
         require(!token_ids || token_ids->shape(0) == logits.shape(0), "logits and token ids differ in number");
-        require(std::isfinite(best) && temperature > 0, "the best logit must be finite, the temperature above 0");
         const Race race{logits.data(), token_ids ? token_ids->data() : nullptr,
                         static_cast<int64_t>(logits.shape(0)), best, temperature, key};
         const nb::gil_scoped_release release;
-        return run_race(race, best_kernels());
+        return std::max<int64_t>(run_race(race, best_kernels()).column, 0);
     }, nb::arg("logits"), nb::arg("token_ids").none(), nb::arg("best"), nb::arg("temperature"), nb::arg("key"));
-    module.def("sum_relative", [](Row logits, float best, float temperature) {
+    module.def("surviving_columns", [](Row logits, double best, const PickRule& rule) {
+        check_row(logits, best, rule.temperature);
+        auto* columns = new std::vector<int64_t>;
+        nb::capsule owner(columns, [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
+        {
+            const nb::gil_scoped_release release;
+            *columns = surviving_columns(logits.data(), logits.shape(0), best, rule, best_kernels());
+        }
+        return nb::ndarray<nb::numpy, int64_t, nb::ndim<1>>(columns->data(), {columns->size()}, owner);
+    }, nb::arg("logits"), nb::arg("best"), nb::arg("rule"));
+    module.def("sum_relative", [](Row logits, double best, double temperature) {
         require(std::isfinite(best) && temperature > 0, "the best logit must be finite, the temperature above 0");
-        return best_kernels().sum_relative(logits.data(), logits.shape(0), best, temperature);
+        return sum_relative(logits.data(), logits.shape(0), best, temperature, best_kernels());
     }, nb::arg("logits"), nb::arg("best"), nb::arg("temperature"));
 }
 

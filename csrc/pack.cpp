@@ -209,7 +209,8 @@ Matrix make_matrix(Arena& arena, const Kernels& kernels, Format format, int64_t 
     if (outputs < 1 || inputs < 1 || outputs > int64_t{1} << 31 || inputs > int64_t{1} << 31) {
         throw std::invalid_argument("a matrix needs from 1 to 2**31 rows and columns");
     }
-    Matrix m{format, outputs, inputs, kernels.width, (outputs + kernels.width - 1) / kernels.width, 0, {}};
+    const int width = kernels.tile_width;
+    Matrix m{format, outputs, inputs, width, (outputs + width - 1) / width, 0, {}};
     if (m.is_quantised()) {
         if (inputs % kGroup != 0) throw std::invalid_argument("quantised rows need groups of 32 numbers");
         m.tile_bytes = (m.num_groups() + 1) / 2 * pair_bytes(m);

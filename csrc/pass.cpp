@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "draft.hpp"
+
 namespace headlong {
 
 namespace {
@@ -19,9 +21,9 @@ Pass::Needs Pass::needs(std::initializer_list<const Linear*> readers) const {
 }
 
 void Pass::make_room(const Needs& needs, int64_t inner_size) {
-    // Few rows are prepared by every member for itself, hence the factor.
-    const int64_t copies = std::max<int64_t>(rows(), int64_t{engine_.pool.num_threads()} * rows());
-    const int64_t copied = rows() < engine_.pool.num_threads() ? copies : rows();
+    // Few rows are prepared by every member for itself, hence the factor. Rows may become fewer.
+    const int64_t num_threads = engine_.pool.num_threads();
+    const int64_t copied = std::max(rows(), num_threads * std::min(rows(), num_threads - 1));
     Workspace& work = engine_.workspace;
     values_ = work.values.room<float>(copied * needs.inputs);
     groups_ = work.groups.room<ActGroup>(copied * ceil_div(needs.inputs, kGroup));
@@ -34,7 +36,9 @@ Pass::Pass(Engine& engine, const PassInput& input, const Linear& linear)
     make_room(needs({&linear}), 0);
 }
 
-Pass::Pass(Engine& engine, const PassInput& input, const std::vector<Layer>& layers)
+Pass::Pass(
+    Engine& engine, const PassInput& input, const std::vector<Layer>& layers,
+    const std::vector<const Linear*>& others)
     : engine_(engine), k_(engine.kernels), input_(input) {
     for (const Span& span : input.spans) {
         if (is_split(span)) {
@@ -42,6 +46,7 @@ Pass::Pass(Engine& engine, const PassInput& input, const std::vector<Layer>& lay
         }
     }
     Needs all;
+    for (const Linear* other : others) all.inputs = std::max(all.inputs, other->inputs());
     int64_t inner = 0, projected = 0, hidden = 0;
     size_t partials = 0;
     for (const Layer& layer : layers) {
@@ -156,7 +161,7 @@ void Pass::gated_mlp(Member& me, const GatedMlp& block) {
     const int64_t inner = block.down.inputs();
     const int64_t num_groups = inner / kGroup;
     const bool is_quantised = block.down.weight->is_quantised();
-    const int64_t tiles = kMlpUnit / k_.width;
+    const int64_t tiles = kMlpUnit / k_.tile_width;
     float* gates = tiles_ + me.index * rows() * 2 * kMlpUnit;
     float* ups = gates + rows() * kMlpUnit;
     const Member::Range own = me.share(ceil_div(inner, kMlpUnit));
@@ -179,8 +184,21 @@ void Pass::gated_mlp(Member& me, const GatedMlp& block) {
 }
 
 void Pass::project(Member& me, const float* x, const Norm* norm, const Linear& linear, float* y) {
+    project_tiles(me, x, norm, linear, me.share(linear.weight->num_tiles), y);
+}
+
+void Pass::project_tiles(
+    Member& me, const float* x, const Norm* norm, const Linear& linear, Member::Range tiles, float* y) {
     const Activations entered = enter(me, {x, norm}, {&linear});
-    multiply(me, entered, {&linear}, y, linear.outputs());
+    if (tiles.first >= tiles.stop) return;
+    multiply_tiles(entered, linear, tiles.first, tiles.stop, y + tiles.first * linear.weight->width, linear.outputs());
+}
+
+void Pass::fuse(Member& me, const float* states, const float* embedded, const Fusion& fusion, float* y) {
+    const Entry embedding_first{states, &fusion.state_norm, embedded, &fusion.embedding_norm};
+    const Entry state_first{embedded, &fusion.embedding_norm, states, &fusion.state_norm};
+    const Activations entered = enter(me, fusion.is_state_first ? state_first : embedding_first, {&fusion.fc});
+    multiply(me, entered, {&fusion.fc}, y, fusion.fc.outputs());
 }
 
 }  // namespace headlong

@@ -7,16 +7,25 @@
 
 namespace headlong {
 
+struct Fusion;
+
 class Pass {
 public:
-    // Makes room for everything these blocks need, before the team starts.
-    Pass(Engine& engine, const PassInput& input, const std::vector<Layer>& layers);
+    // Makes room for everything these blocks and projections need, before the team starts. `input` is
+    // looked at anew by every block, and may have fewer rows by then.
+    Pass(Engine& engine, const PassInput& input, const std::vector<Layer>& layers,
+         const std::vector<const Linear*>& others = {});
     // The same for a single projection.
     Pass(Engine& engine, const PassInput& input, const Linear& linear);
 
     void attention(Member& me, const Attention& block, const std::vector<KVLayer*>& caches);
     void gated_mlp(Member& me, const GatedMlp& block);
     void project(Member& me, const float* x, const Norm* norm, const Linear& linear, float* y);
+    // The same for some tiles only, which this member takes.
+    void project_tiles(Member& me, const float* x, const Norm* norm, const Linear& linear,
+                       Member::Range tiles, float* y);
+    // y = fc of normed embeddings and states side by side.
+    void fuse(Member& me, const float* states, const float* embedded, const Fusion& fusion, float* y);
 
 private:
     // Where the rows of a projection's input are prepared.

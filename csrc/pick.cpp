@@ -12,6 +12,8 @@ constexpr int64_t kBlock = 1024;  // tokens hashed at once; their words stay in 
 constexpr double kNear = 8.0;  // tokens this close to the best, in units of temperature, go first
 constexpr double kCertain = 2.0;  // tokens so close are added up before anything is ruled out
 
+constexpr double kCold = 1e-3;  // below, 32 bits do not hold logits divided by the temperature
+
 double gumbel(uint64_t bits) {
     const double uniform = (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
     return -std::log(-std::log(uniform));
@@ -25,50 +27,94 @@ uint64_t bits_reaching(double noise) {
     return ((uint64_t{1} << 52) - static_cast<uint64_t>(steps)) << 12;
 }
 
+uint64_t mix(uint64_t word) {
+    word ^= word >> 30;
+    word *= 0xBF58476D1CE4E5B9u;
+    word ^= word >> 27;
+    word *= 0x94D049BB133111EBu;
+    return word ^ word >> 31;
+}
+
 // The leader so far, and the noise its followers would need.
 struct Leader {
-    int64_t column = -1;
-    double score = -std::numeric_limits<double>::infinity();
-    uint64_t needed_near = 0, needed_far = 0;
+    Winner winner;
+    Needed needed;
 
-    void take(int64_t at, double with) {
-        if (with < score || (with == score && column >= 0 && at > column)) return;
-        column = at;
-        score = with;
+    void take(int64_t column, double score) {
+        const Winner next{column, score};
+        if (!next.beats(winner)) return;
+        winner = next;
         // No scaled logit is above 0: a near token needs at least the leader's score in noise, any
         // other kNear more.
-        needed_near = bits_reaching(score);
-        needed_far = bits_reaching(score + kNear);
+        needed.bits_near = bits_reaching(score);
+        needed.bits_far = bits_reaching(score + kNear);
     }
 };
 
 }  // namespace
 
-int64_t run_race(const Race& race, const Kernels& kernels) {
+uint64_t noise_key(uint64_t seed, int64_t position) {
+    constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
+    return mix(mix(seed + kGolden) + kGolden * (static_cast<uint64_t>(position) + 1));
+}
+
+Winner run_race(const Race& race, const Kernels& kernels) {
     uint64_t bits[kBlock];
-    const auto score = [&](int64_t column, uint64_t own_bits) {
-        return (static_cast<double>(race.logits[column]) - race.best) / race.temperature + gumbel(own_bits);
+    const auto hash = [&](int64_t first, int64_t count) {
+        const int64_t start = race.token_ids == nullptr ? race.first_column + first : first;
+        kernels.noise_bits(race.key, race.token_ids, start, count, bits);
     };
-    Leader leader;
-    const auto certain = static_cast<float>(race.best - kCertain * race.temperature);
-    for (int64_t i = 0; i < race.count; ++i) {
-        if (race.logits[i] < certain) continue;
-        kernels.noise_bits(race.key, race.token_ids, i, 1, bits);
-        leader.take(i, score(i, bits[0]));
-    }
+    const auto score = [&](int64_t i, uint64_t own_bits) {
+        return (static_cast<double>(race.logits[i]) - race.best) / race.temperature + gumbel(own_bits);
+    };
     // Rounded to float, `near` may call a near token far by a hair; the slack of bits_reaching, a
     // thousandth, is far more than that.
-    const auto near = static_cast<float>(race.best - kNear * race.temperature);
+    Leader leader{{}, {static_cast<float>(race.best - kNear * race.temperature), 0, 0}};
+    float maxima[kBlock / kMaxBlock];
+    const auto certain = static_cast<float>(race.best - kCertain * race.temperature);
     for (int64_t first = 0; first < race.count; first += kBlock) {
         const int64_t count = std::min(kBlock, race.count - first);
-        kernels.noise_bits(race.key, race.token_ids, first, count, bits);
+        kernels.block_maxima(race.logits + first, count, maxima);
         for (int64_t i = 0; i < count; ++i) {
-            const bool is_near = race.logits[first + i] >= near;
-            const uint64_t needed = is_near ? leader.needed_near : leader.needed_far;
-            if (bits[i] >= needed) leader.take(first + i, score(first + i, bits[i]));
+            if (maxima[i / kMaxBlock] < certain) {
+                i += kMaxBlock - 1;  // blocks start at multiples of their size
+                continue;
+            }
+            if (race.logits[first + i] < certain) continue;
+            hash(first + i, 1);
+            leader.take(race.first_column + first + i, score(first + i, bits[0]));
         }
     }
-    return std::max<int64_t>(leader.column, 0);
+    for (int64_t first = 0; first < race.count; first += kBlock) {
+        const int64_t count = std::min(kBlock, race.count - first);
+        hash(first, count);
+        for (int64_t i = 0; i < count; ++i) {
+            const float* logits = race.logits + first;
+            if (i % kMaxBlock == 0 && i + kMaxBlock <= count && !kernels.any_reaches(logits + i, bits + i, leader.needed)) {
+                i += kMaxBlock - 1;
+                continue;
+            }
+            const bool is_near = logits[i] >= leader.needed.near;
+            const uint64_t needed = is_near ? leader.needed.bits_near : leader.needed.bits_far;
+            if (bits[i] >= needed) leader.take(race.first_column + first + i, score(first + i, bits[i]));
+        }
+    }
+    return leader.winner;
+}
+
+double sum_of_chunk(
+    const float* logits, int64_t count, double best, double temperature, const Kernels& kernels) {
+    if (temperature < kCold) return kernels.sum_relative_exactly(logits, count, best, temperature);
+    return kernels.sum_relative(logits, count, static_cast<float>(best), static_cast<float>(temperature));
+}
+
+double sum_relative(
+    const float* logits, int64_t count, double best, double temperature, const Kernels& kernels) {
+    double sum = 0.0;
+    for (int64_t first = 0; first < count; first += kSumChunk) {
+        sum += sum_of_chunk(logits + first, std::min(kSumChunk, count - first), best, temperature, kernels);
+    }
+    return sum;
 }
 
 }  // namespace headlong

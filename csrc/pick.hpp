@@ -1,7 +1,10 @@
-// Picking a token: argmax(scaled logit + noise) without adding up what cannot win.
+// Picking a token: filters, and argmax(scaled logit + noise) without adding up what cannot win.
+//
+// decode/filters.py, decode/race.py and decode/noise.py define the results; here is only less work.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels.hpp"
 
@@ -11,12 +14,49 @@ struct Race {
     const float* logits;
     const int64_t* token_ids;  // null when a column is its own token id
     int64_t count;
-    double best;               // the largest of the logits, finite
+    double best;               // the largest of the logits, or of a longer row they are part of; finite
     double temperature;        // above 0
     uint64_t key;              // of the position's noise; see decode/noise.py for the recipe
+    int64_t first_column = 0;  // where these logits stand in that row
+};
+
+struct Winner {
+    int64_t column = -1;  // of the whole row
+    double score = 0.0;
+
+    // Whether this one wins against another: the larger score, the lower column among equals.
+    bool beats(const Winner& other) const {
+        return other.column < 0 || score > other.score || (score == other.score && column < other.column);
+    }
 };
 
 // The column with the largest (logit - best) / temperature + gumbel, the lowest among equals.
-int64_t run_race(const Race& race, const Kernels& kernels);
+Winner run_race(const Race& race, const Kernels& kernels);
+
+// What the noise of all tokens at one position has in common.
+uint64_t noise_key(uint64_t seed, int64_t position);
+
+// How a request samples; as in SamplingParams.
+struct PickRule {
+    double temperature = 0.0;
+    int64_t top_k = 0;  // 0 keeps all
+    double top_p = 1.0;
+    double min_p = 0.0;
+    uint64_t seed = 0;
+
+    bool has_filters(int64_t count) const {
+        return temperature > 0 && ((top_k > 0 && top_k < count) || top_p < 1 || min_p > 0);
+    }
+};
+
+// The columns that top-k, top-p and min-p leave of a row whose largest logit is `best`, ascending.
+std::vector<int64_t> surviving_columns(
+    const float* logits, int64_t count, double best, const PickRule& rule, const Kernels& kernels);
+
+// Σ e^((logit - best) / temperature) to six digits: how sure a guess is. Chunk by chunk, so that threads
+// may share the chunks out without changing a bit.
+constexpr int64_t kSumChunk = 256;
+double sum_of_chunk(const float* logits, int64_t count, double best, double temperature, const Kernels& kernels);
+double sum_relative(const float* logits, int64_t count, double best, double temperature, const Kernels& kernels);
 
 }  // namespace headlong

@@ -13,3 +13,6 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 ByteArray: TypeAlias = NDArray[np.uint8]
 """Weights as they lie in a file."""
+
+BoolArray: TypeAlias = NDArray[np.bool_]
+"""Yes or no per token or column."""

@@ -26,6 +26,9 @@ QuantName: TypeAlias = Literal["q4", "q8", "f16", "bf16", "f32"]
 DEFAULT_HEAD_QUANT: QuantName = "q8"
 """A head is read anew for every draft token, so half its bytes are nearly half its time."""
 
+AS_STORED = "stored"
+"""How settings say that a head keeps the format of its file."""
+
 DrafterName: TypeAlias = Literal["auto", "head", "ngram", "draft-model", "none"]
 """How drafts are made; "auto" chains n-grams with the head, or takes n-grams alone."""
 

@@ -10,6 +10,10 @@
     ├── HeadError               a head does not fit its backbone
     ├── TextError               tokenizer or chat template cannot do what was asked
     ├── RequestError            a request asks for something impossible
+    ├── BusyError               the engine has all the requests it can hold; come back later
+    ├── EngineError             a pass broke off inside the engine; only its request is lost
+    ├── StoppingError           the server is shutting down and takes nothing in any more
+    ├── AddressError            the server cannot listen where it was told to
     └── BackendError            a compute backend cannot be used on this machine
 
 Every error says what is wrong, with the value, and what to do about it. Front doors print these two
@@ -60,6 +64,26 @@ class TextError(HeadlongError):
 
 class RequestError(HeadlongError):
     """A request asks for something impossible; nothing has been run."""
+
+
+class BusyError(HeadlongError):
+    """The engine's queue is full; `retry_after_s` is when there should be room."""
+
+    def __init__(self, problem: str, remedy: str = "", retry_after_s: float = 1.0) -> None:
+        super().__init__(problem, remedy)
+        self.retry_after_s = retry_after_s
+
+
+class EngineError(HeadlongError):
+    """A pass broke off for a reason that is a bug of ours; the cause is chained to it."""
+
+
+class StoppingError(HeadlongError):
+    """The server is shutting down: it takes no new requests, and cuts those that take too long."""
+
+
+class AddressError(HeadlongError):
+    """The server cannot listen at the address it was given."""
 
 
 class BackendError(HeadlongError):

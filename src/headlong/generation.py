@@ -2,7 +2,8 @@
 
 In:  a running request of the engine, token by token.
 Out: text, cut at stop strings, safe at every UTF-8 border. The engine below knows ids only; the
-front doors above never see the engine.
+front doors above never see the engine. `Generation` drives the engine itself; the server, which has
+a thread for that, uses the `AnswerReader` alone.
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from headlong.engine.request import BACKBONE, Emitted, FinishReason, Running
 from headlong.text.detokenizer import Detokenizer
 from headlong.text.stop import StopScanner
 from headlong.text.tokenizer import Tokenizer
+from headlong.text.tool_calls import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Chunk:
     from_draft: bool
     """Whether a drafter had proposed the token and the backbone agreed."""
     source: str
-    """Who proposed it: "backbone", "head", "ngram" or "draft-model"."""
+    """Who proposed it: "backbone", "head", "ngram", "grammar" or "draft-model"."""
     depth: int
     """Its place in the draft, from 1; 0 when no drafter proposed it."""
     logprob: TokenLogprob | None = None
@@ -51,6 +53,55 @@ class Completion:
     """Why there were no drafts in the end, if there were none; None when drafting went on."""
     stats: DecodeStats
     timings: Timings
+    tool_calls: tuple[ToolCall, ...] = ()
+    """The tools the model wants called, when it was given some."""
+
+
+class AnswerReader:
+    """Turns the tokens of one answer into chunks of text, and notices where it ends."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), *, continues_text: bool
+    ) -> None:
+        """Begin an answer.
+
+        Args:
+            tokenizer: Whose ids will come.
+            stop: Strings to end before.
+            continues_text: The answer goes on from the prompt's own text instead of beginning one.
+        """
+        self._detokenizer = Detokenizer(tokenizer, is_continuation=continues_text)
+        self._scanner = StopScanner(stop)
+
+    def read(self, emitted: Emitted, ending: FinishReason | None = None) -> Chunk:
+        """Take one token; `ending` says why it is the last one, None that more may come.
+
+        The chunk's own finish reason may come earlier: a stop string ends the answer for the
+        reader, who then has to end the request.
+        """
+        pick = emitted.pick
+        found = self._scanner.push(self._detokenizer.push(pick.token_id))
+        text, finish_reason = found.text, None if found.hit is None else FinishReason.STOP
+        if ending is not None and finish_reason is None:
+            last, was_stop = self._release()
+            text += last
+            finish_reason = FinishReason.STOP if was_stop else ending
+        return Chunk(
+            text,
+            (pick.token_id,),
+            emitted.source != BACKBONE,
+            emitted.source,
+            emitted.depth,
+            pick.logprob,
+            finish_reason,
+        )
+
+    def _release(self) -> tuple[str, bool]:
+        """Give out what was held back, up to a stop string that only now is complete."""
+        last = self._scanner.push(self._detokenizer.flush())
+        if last.hit is not None:
+            return last.text, True
+        return last.text + self._scanner.flush(), False
 
 
 class Generation(Iterator[Chunk]):
@@ -64,8 +115,8 @@ class Generation(Iterator[Chunk]):
     ) -> None:
         self._engine = engine
         self._running = running
-        self._detokenizer = Detokenizer(tokenizer, is_continuation=continues_text)
-        self._scanner = StopScanner(running.request.stopping.stop)
+        stop = running.request.stopping.stop
+        self._reader = AnswerReader(tokenizer, stop, continues_text=continues_text)
         self._token_ids: list[int] = []
         self._texts: list[str] = []
         self._logprobs: list[TokenLogprob] = []
@@ -87,20 +138,16 @@ class Generation(Iterator[Chunk]):
         while not self._running.outbox:
             if self._running.finish_reason is not None:  # ended from elsewhere
                 self.finish_reason = self._running.finish_reason
-                raise StopIteration
+                raise self._running.error or StopIteration
             self._engine.step()
         emitted = self._running.outbox.popleft()
-        text = self._read(emitted)
-        self._texts.append(text)
-        return Chunk(
-            text,
-            (emitted.pick.token_id,),
-            emitted.source != BACKBONE,
-            emitted.source,
-            emitted.depth,
-            emitted.pick.logprob,
-            self.finish_reason,
-        )
+        is_last = not self._running.outbox and self._running.error is None
+        ending = self._running.finish_reason if is_last else None
+        chunk = self._reader.read(emitted, ending)
+        self._keep(chunk)
+        if chunk.finish_reason is not None:  # maybe before the engine's own end
+            self._engine.cancel(self._running, chunk.finish_reason)
+        return chunk
 
     def complete(self) -> Completion:
         """Run to the end and return the whole answer."""
@@ -130,26 +177,9 @@ class Generation(Iterator[Chunk]):
         if hasattr(self, "finish_reason"):
             self.close()
 
-    def _read(self, emitted: Emitted) -> str:
-        """Turn one token into the text it releases, and notice the end."""
-        pick = emitted.pick
-        self._token_ids.append(pick.token_id)
-        if pick.logprob is not None:
-            self._logprobs.append(pick.logprob)
-        found = self._scanner.push(self._detokenizer.push(pick.token_id))
-        if found.hit is not None:
-            self._engine.cancel(self._running, FinishReason.STOP)
-            self.finish_reason = FinishReason.STOP
-            return found.text
-        if self._running.outbox or self._running.finish_reason is None:
-            return found.text
-        self.finish_reason = self._running.finish_reason
-        return found.text + self._finish_text()
-
-    def _finish_text(self) -> str:
-        """Release what was held back for characters or stop strings that never completed."""
-        last = self._scanner.push(self._detokenizer.flush())
-        if last.hit is not None:
-            self.finish_reason = FinishReason.STOP
-            return last.text
-        return last.text + self._scanner.flush()
+    def _keep(self, chunk: Chunk) -> None:
+        self._texts.append(chunk.text)
+        self._token_ids += chunk.token_ids
+        if chunk.logprob is not None:
+            self._logprobs.append(chunk.logprob)
+        self.finish_reason = chunk.finish_reason

@@ -37,7 +37,10 @@ from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
 from headlong.ops.op_set import Ops
+from headlong.text.answer_form import read_form
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
+from headlong.text.tool_calls import read_answer
+from headlong.text.tools import ToolChoice
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from headlong.weights.ledger import LoadReport
 from headlong.weights.progress import Progress
@@ -66,15 +69,23 @@ class GenerateOptions(TypedDict, total=False):
     seed: int | None
     logprobs: int | None
     tools: Sequence[Mapping[str, Any]]
+    tool_choice: ToolChoice
+    parallel_tool_calls: bool
+    response_format: Mapping[str, Any]
 
 
-class LoadOptions(TypedDict, total=False):
-    """How a model is set up."""
+class DraftOptions(TypedDict, total=False):
+    """Who drafts for a model."""
 
     head: str | Path | None
-    quant: QuantName | None
     head_quant: QuantName | None
     drafter: DrafterName
+
+
+class LoadOptions(DraftOptions, total=False):
+    """How a model is set up."""
+
+    quant: QuantName | None
     draft_model: str | Path | None
     backend: str
     progress: Progress | None
@@ -124,6 +135,8 @@ class LLM:
         draft_model = options.get("draft_model")
         second = None if draft_model is None else _load_second(str(draft_model), tokenizer, options)
         drafter = make_drafter(drafter_name, loaded.backbone, found.head, second)
+        del checkpoint  # its tables are large, and nobody reads them any more
+        ops.settle()
         return cls(
             model_path=path,
             tokenizer=tokenizer,
@@ -134,15 +147,38 @@ class LLM:
             engine=Engine(loaded.backbone, drafter),
         )
 
+    def with_drafter(self, **options: Unpack[DraftOptions]) -> "LLM":
+        """Return the same model drafted for otherwise, in an engine of its own; weights are shared.
+
+        Args:
+            options: `head`, `head_quant` and `drafter`, as `load` takes them.
+        """
+        _refuse_unknown(options, DraftOptions)
+        wanted = cast(LoadOptions, options)
+        name = _resolve_drafter(wanted)
+        found = _find_head(open_checkpoint(self.model_path), self.backbone, name, wanted)
+        drafter = make_drafter(name, self.backbone, found.head, None)
+        return replace(
+            self, head=found.head, notes=found.notes, engine=Engine(self.backbone, drafter)
+        )
+
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Completion:
-        """Generate an answer and return it whole."""
-        return self.stream(prompt, **options).complete()
+        """Generate an answer and return it whole, tool calls taken out of its text."""
+        completion = self.stream(prompt, **options).complete()
+        if read_form(options).tools is None:
+            return completion
+        stem = f"{completion.seed:x}_{completion.num_prompt_tokens}"
+        parts = read_answer(completion.text, stem, self.tokenizer.tool_style)
+        return replace(completion, text=parts.text, tool_calls=parts.tool_calls)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generation:
         """Start an answer; iterate over the result for its chunks."""
         _refuse_unknown(options, GenerateOptions)
-        prompt_ids = self.encode(prompt, options.get("tools"))
-        running = self.engine.submit(make_request(prompt_ids, self.tokenizer.eos_ids, options))
+        form = read_form(options)
+        prompt_ids = self.encode(prompt, form.tools)
+        request = make_request(prompt_ids, self.tokenizer.eos_ids, options)
+        grammar = form.make_grammar(self.tokenizer)
+        running = self.engine.submit(replace(request, grammar=grammar))
         continues_text = not is_chat(prompt)  # an answer to messages begins a text of its own
         return Generation(self.engine, running, self.tokenizer, continues_text=continues_text)
 

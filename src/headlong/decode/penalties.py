@@ -52,6 +52,11 @@ class Penalties:
             for token_id in prompt_ids:
                 self._slot(int(token_id))
 
+    @property
+    def are_neutral(self) -> bool:
+        """Whether `apply` changes nothing, whatever the history."""
+        return not self._has_penalties and not self._bias_ids.size
+
     def push(self, token_id: int) -> None:
         """Count one more token of the answer."""
         if self._has_penalties:
@@ -68,7 +73,7 @@ class Penalties:
 
         `vocabulary` gives the token id of each column; None means column = token id.
         """
-        if not self._has_penalties and not self._bias_ids.size:
+        if self.are_neutral:
             return logits
         adjusted = logits.copy()
         if self._has_penalties:

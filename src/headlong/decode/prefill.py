@@ -1,46 +1,101 @@
-"""Prefill: run the prompt through the backbone once, chunk by chunk, and pick the first token.
+"""Prefill: run prompts through the backbone once, chunk by chunk, and pick their first tokens.
 
+In:  sequences with tokens that are not in their caches, and how many rows each may run now.
+Out: the first token of every prompt that is through.
 The drafter sees every chunk's hidden rows right after the pass that made them, so a head never
-makes the prompt run a second time. How the prompt is cut changes no bit of the result.
+makes the prompt run a second time. How prompts are cut and put together changes no bit. A sequence
+that had begun and lost its caches runs the same way, only nothing is picked at its end.
 """
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from headlong.arrays import IntArray
+from headlong.decode.observing import settle
 from headlong.decode.sampling import Pick
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Drafter, Settled
+from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 
-DEFAULT_CHUNK = 256
-"""Prompt tokens per pass: bounds the memory that hidden rows take."""
+
+@dataclass(frozen=True, slots=True)
+class PromptChunk:
+    """The next rows of one sequence's prompt."""
+
+    sequence: DecodingSequence
+    num_rows: int
 
 
 def prefill(
-    sequence: DecodingSequence,
-    backbone: Backbone,
-    drafter: Drafter | None,
-    chunk_size: int = DEFAULT_CHUNK,
-) -> Pick:
-    """Process the prompt and return the first token, already part of the sequence."""
-    prompt = np.array(sequence.token_ids)
-    taps = drafter.tap_layers if drafter is not None and sequence.draft_state is not None else ()
-    for start in range(0, len(prompt), chunk_size):
-        began_s = time.perf_counter()
-        chunk = prompt[start : start + chunk_size]
-        hidden = backbone.forward([chunk], [sequence.cache], taps)
-        sequence.cache.commit(len(chunk))
-        next_ids = prompt[start + 1 : start + 1 + len(chunk)]
-        is_last = start + chunk_size >= len(prompt)
-        if is_last:
-            pick = sequence.sampler.pick(backbone.logits(hidden.normed[-1:])[0])
-            sequence.sampler.push(pick.token_id)
-            sequence.token_ids.append(pick.token_id)
-            next_ids = np.append(next_ids, pick.token_id)
-        passed_s = time.perf_counter()
-        sequence.timings.prefill_s += passed_s - began_s
-        if drafter is not None and sequence.draft_state is not None:
-            drafter.observe([Settled(sequence.draft_state, chunk, hidden, next_ids)])
-            sequence.timings.prefill_head_s += time.perf_counter() - passed_s
-    return pick
+    chunks: Sequence[PromptChunk], backbone: Backbone, drafter: Drafter | None
+) -> list[Pick | None]:
+    """Run one pass over chunks of prompts; return the first token where a prompt ended."""
+    began_s = time.perf_counter()
+    ids = [_next_ids(chunk) for chunk in chunks]
+    listening = drafter is not None and any(one.sequence.draft_state is not None for one in chunks)
+    taps = drafter.tap_layers if drafter is not None and listening else ()
+    hidden = backbone.forward(ids, [chunk.sequence.cache for chunk in chunks], taps)
+    for chunk in chunks:
+        chunk.sequence.cache.commit(chunk.num_rows)
+    picks = _pick_first_tokens(chunks, hidden, backbone)
+    passed_s = time.perf_counter()
+    if drafter is not None and listening:
+        settle(drafter, _settled(chunks, ids, hidden))
+    observed_s = time.perf_counter()
+    num_rows = sum(chunk.num_rows for chunk in chunks)
+    for chunk in chunks:
+        share, timings = chunk.num_rows / num_rows, chunk.sequence.timings
+        timings.prefill_s += share * (passed_s - began_s)
+        if chunk.sequence.draft_state is not None:
+            timings.prefill_head_s += share * (observed_s - passed_s)
+    return picks
+
+
+def _next_ids(chunk: PromptChunk) -> IntArray:
+    first = chunk.sequence.cache.length
+    return np.array(chunk.sequence.token_ids[first : first + chunk.num_rows])
+
+
+def _pick_first_tokens(
+    chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: Backbone
+) -> list[Pick | None]:
+    """Pick a token for every prompt whose last row has run, and make it part of the sequence."""
+    picks: list[Pick | None] = [None] * len(chunks)
+    last_rows = np.cumsum([chunk.num_rows for chunk in chunks]) - 1
+    ended = [
+        i
+        for i, chunk in enumerate(chunks)
+        if not chunk.sequence.has_begun and not chunk.sequence.num_rows_left
+    ]
+    if not ended:
+        return picks
+    logits = backbone.logits(hidden.normed[last_rows[ended]])  # (N, V)
+    for i, row in zip(ended, logits, strict=True):
+        sequence = chunks[i].sequence
+        pick = sequence.sampler.pick(row)
+        sequence.sampler.push(pick.token_id)
+        sequence.token_ids.append(pick.token_id)
+        sequence.has_begun = True
+        picks[i] = pick
+    return picks
+
+
+def _settled(
+    chunks: Sequence[PromptChunk], ids: Sequence[IntArray], hidden: HiddenRows
+) -> list[tuple[DecodingSequence, Settled]]:
+    """Return the rows of the sequences that draft, each with the token that follows it."""
+    settled: list[tuple[DecodingSequence, Settled]] = []
+    stop = 0
+    for chunk, own_ids in zip(chunks, ids, strict=True):
+        first, stop = stop, stop + chunk.num_rows
+        sequence, length = chunk.sequence, chunk.sequence.cache.length
+        if sequence.draft_state is None:
+            continue
+        next_ids = np.array(sequence.token_ids[length - chunk.num_rows + 1 : length + 1])
+        rows = Settled(sequence.draft_state, own_ids, hidden.rows(first, stop), next_ids)
+        settled.append((sequence, rows))
+    return settled

@@ -2,22 +2,28 @@
 
 In:  sequences with a prompt behind them, and how many draft tokens each is worth now.
 Out: what each of them gained. Whatever the drafter says, the tokens are the backbone's own picks.
+Where a grammar leaves no choice, the whole forced span is drafted for free, and a drafter's own
+guesses are cut to what the grammar allows. One sequence's failure leaves the others alone.
 """
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headlong.arrays import FloatArray
 from headlong.decode.accept import accept
+from headlong.decode.observing import catch_up, settle
 from headlong.decode.outcome import Verdict
 from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import Draft, DraftAsk, Drafter, Settled
-from headlong.errors import HeadError
+from headlong.drafters.drafter import Draft, DraftAsk, Drafter, Settled, forced_draft
+from headlong.errors import HeadError, HeadlongError
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
+
+MAX_FORCED = 16
+"""Draft tokens of one forced span: nearly certain to stand, but every row still costs a little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +39,11 @@ class RoundResult:
     """What one round did for one sequence."""
 
     draft: Draft
-    verdict: Verdict
+    verdict: Verdict | None
+    """None when the sequence failed and cannot go on; `error` then says why."""
     draft_s: float
     verify_s: float
+    error: HeadlongError | None = None
 
 
 def run_round(
@@ -46,41 +54,100 @@ def run_round(
 ) -> list[RoundResult]:
     """Move every sequence of the batch on with a single backbone pass."""
     began_s = time.perf_counter()
-    drafts = _draft(batch, num_draft_tokens, drafter)
+    drafts = _draft(batch, num_draft_tokens, backbone, drafter)
     drafted_s = time.perf_counter()
     verified = _verify(batch, drafts, backbone, drafter)
     verdicts = [
-        accept(draft.token_ids, seen.logits, sequence.sampler)
+        _judge(sequence, draft, seen)
         for sequence, draft, seen in zip(batch, drafts, verified, strict=True)
     ]
     verified_s = time.perf_counter()
     _commit(batch, verified, verdicts, drafter)
     draft_s = drafted_s - began_s + time.perf_counter() - verified_s
+    verify_s = verified_s - drafted_s
     return [
-        RoundResult(draft, verdict, draft_s, verified_s - drafted_s)
+        RoundResult(draft, None, draft_s, verify_s, verdict)
+        if isinstance(verdict, HeadlongError)
+        else RoundResult(draft, verdict, draft_s, verify_s)
         for draft, verdict in zip(drafts, verdicts, strict=True)
     ]
 
 
 def _draft(
-    batch: Sequence[DecodingSequence], num_draft_tokens: Sequence[int], drafter: Drafter | None
+    batch: Sequence[DecodingSequence],
+    num_draft_tokens: Sequence[int],
+    backbone: Backbone,
+    drafter: Drafter | None,
 ) -> list[Draft]:
-    """Ask the drafter for every sequence that drafts now."""
-    drafts = [Draft() for _ in batch]
-    asking = [i for i, k in enumerate(num_draft_tokens) if k and batch[i].draft_state is not None]
+    """Draft what grammars force, and ask the drafter where it is to go on behind that."""
+    drafts = [
+        forced_draft(_forced(sequence, k, backbone.config.context_length))
+        for sequence, k in zip(batch, num_draft_tokens, strict=True)
+    ]
+    asking = [
+        i
+        for i, k in enumerate(num_draft_tokens)
+        if k > len(drafts[i].token_ids) and batch[i].draft_state is not None
+    ]
     if drafter is None or not asking:
         return drafts
+    catch_up(drafter, [batch[i] for i in asking])
     asks = [
-        DraftAsk(batch[i].draft_state, batch[i].token_ids, num_draft_tokens[i], batch[i].sampler)
+        DraftAsk(
+            batch[i].draft_state,
+            batch[i].token_ids,
+            num_draft_tokens[i],
+            batch[i].sampler,
+            drafts[i].token_ids,
+            batch[i].bars,
+        )
         for i in asking
     ]
-    try:
-        for i, draft in zip(asking, drafter.draft(asks), strict=True):
-            drafts[i] = draft
-    except HeadError as error:  # a broken drafter costs speed, never the answer
-        for i in asking:
-            batch[i].draft_state, batch[i].off_reason = None, str(error)
+    for i, draft in zip(asking, _ask(drafter, asks), strict=True):
+        if isinstance(draft, HeadError):  # a broken drafter costs speed, never the answer
+            batch[i].draft_state, batch[i].off_reason = None, str(draft)
+        else:
+            drafts[i] = _go_on(drafts[i], draft, batch[i])
     return drafts
+
+
+def _ask(drafter: Drafter, asks: Sequence[DraftAsk]) -> list[Draft | HeadError]:
+    """Draft for all at once; where that fails, for each alone, so that only one is without."""
+    try:
+        return list(drafter.draft(asks))
+    except HeadError as error:
+        if len(asks) == 1:
+            return [error]
+    return [found for ask in asks for found in _ask(drafter, [ask])]
+
+
+def _forced(sequence: DecodingSequence, num_draft_tokens: int, context: int) -> Sequence[int]:
+    """Return the tokens a grammar forces now; more than K of them, as they are nearly certain."""
+    constraint = sequence.sampler.constraint
+    is_off = num_draft_tokens == 0 and sequence.draft_state is None
+    if constraint is None or is_off:
+        return ()
+    room = context - len(sequence.token_ids) - 1
+    return constraint.forced()[: max(0, min(room, MAX_FORCED))]
+
+
+def _go_on(forced: Draft, draft: Draft, sequence: DecodingSequence) -> Draft:
+    """Return what the grammar allows of a draft, which is to begin with the forced tokens."""
+    constraint = sequence.sampler.constraint
+    if constraint is None:
+        return draft
+    num_forced = len(forced.token_ids)
+    if draft.token_ids[:num_forced] != forced.token_ids:
+        return replace(forced, num_steps=draft.num_steps)
+    return forced + draft.part(num_forced, constraint.num_allowed(draft.token_ids))
+
+
+def _judge(sequence: DecodingSequence, draft: Draft, seen: Verified) -> Verdict | HeadlongError:
+    """Accept what stands of one draft; a sequence that fails must not take the others along."""
+    try:
+        return accept(draft.token_ids, seen.logits, sequence.sampler)
+    except HeadlongError as error:
+        return error
 
 
 def _verify(
@@ -108,12 +175,15 @@ def _verify(
 def _commit(
     batch: Sequence[DecodingSequence],
     verified: Sequence[Verified],
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[Verdict | HeadlongError],
     drafter: Drafter | None,
 ) -> None:
     """Keep the rows that stand, drop the others, and tell the drafter what was settled."""
-    settled: list[Settled] = []
+    settled: list[tuple[DecodingSequence, Settled]] = []
     for sequence, seen, verdict in zip(batch, verified, verdicts, strict=True):
+        if isinstance(verdict, HeadlongError):
+            sequence.cache.commit(0)
+            continue
         num_rows = len(verdict.picks)
         sequence.cache.commit(num_rows)
         new_ids = [pick.token_id for pick in verdict.picks]
@@ -121,6 +191,7 @@ def _commit(
         if sequence.draft_state is not None:
             hidden = seen.hidden.rows(0, num_rows)
             row_ids = np.array(sequence.token_ids[-1 - num_rows : -1])
-            settled.append(Settled(sequence.draft_state, row_ids, hidden, np.array(new_ids)))
+            rows = Settled(sequence.draft_state, row_ids, hidden, np.array(new_ids))
+            settled.append((sequence, rows))
     if drafter is not None and settled:
-        drafter.observe(settled)
+        settle(drafter, settled)

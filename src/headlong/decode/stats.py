@@ -34,6 +34,8 @@ class DecodeStats:
     """Rounds in which the draft token at each depth stood."""
     k_histogram: dict[int, int] = field(default_factory=dict)
     """Number of rounds for each draft length."""
+    outcomes: dict[int, list[int]] = field(default_factory=dict)
+    """For each draft length: rounds in which 0, 1, … of its tokens stood."""
 
     def observe_round(self, sources: Sequence[str], num_accepted: int) -> None:
         """Count one round; `sources` names the drafter of each draft token, maybe none."""
@@ -43,6 +45,7 @@ class DecodeStats:
         self.num_drafted += num_drafted
         self.num_accepted += num_accepted
         self.k_histogram[num_drafted] = self.k_histogram.get(num_drafted, 0) + 1
+        self.outcomes.setdefault(num_drafted, [0] * (num_drafted + 1))[num_accepted] += 1
         deeper = [0] * (num_drafted - len(self.drafted_at_depth))
         for counts in (self.drafted_at_depth, self.reached_at_depth, self.accepted_at_depth):
             counts.extend(deeper)
@@ -90,6 +93,8 @@ class DecodeStats:
         self.accepted_at_depth = _added(self.accepted_at_depth, other.accepted_at_depth)
         for length, num_rounds in other.k_histogram.items():
             self.k_histogram[length] = self.k_histogram.get(length, 0) + num_rounds
+        for length, counts in other.outcomes.items():
+            self.outcomes[length] = _added(self.outcomes.get(length, []), counts)
         for name, theirs in other.by_drafter.items():
             count = self.by_drafter.setdefault(name, DrafterCount())
             count.num_drafted += theirs.num_drafted
@@ -130,15 +135,39 @@ class Timings:
     """Of that, spent in backbone passes."""
     num_tokens: int = 0
     """New tokens produced in the decode phase: all but the first."""
+    plain_s: float = 0.0
+    """What plain decoding would have taken, where its price was known at that moment."""
+    compared_s: float = 0.0
+    """Seconds of the rounds that `plain_s` stands against."""
+
+    def observe_round(
+        self, draft_s: float, verify_s: float, num_tokens: int, plain_s: float | None
+    ) -> None:
+        """Book one round; `plain_s` is what a round without drafts costs now, if known."""
+        self.draft_s += draft_s
+        self.verify_s += verify_s
+        self.decode_s += draft_s + verify_s
+        if plain_s is not None:
+            self.plain_s += num_tokens * plain_s
+            self.compared_s += draft_s + verify_s
+
+    @property
+    def measured_speedup(self) -> float | None:
+        """Speed of the rounds against plain decoding at the same moments; None when unknown."""
+        return self.plain_s / self.compared_s if self.compared_s > 0 else None
 
     @property
     def tokens_per_second(self) -> float:
         """Decode-phase tokens per second of decode phase; 0 before there are any."""
         return self.num_tokens / self.decode_s if self.decode_s > 0 else 0.0
 
-    def to_dict(self) -> dict[str, float]:
-        """Return seconds, count and speed for JSON."""
-        return {**asdict(self), "tokens_per_second": self.tokens_per_second}
+    def to_dict(self) -> dict[str, float | None]:
+        """Return seconds, count and speeds for JSON."""
+        speeds = {
+            "tokens_per_second": self.tokens_per_second,
+            "measured_speedup": self.measured_speedup,
+        }
+        return {**asdict(self), **speeds}
 
 
 def _share(part: int, whole: int) -> float:

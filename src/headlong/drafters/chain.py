@@ -41,6 +41,15 @@ class ChainDrafter:
         """Let the head take in what was settled."""
         self.head.observe([replace(one, state=one.state.head) for one in settled])
 
+    def share(self, state: ChainMemory, num_rows: int) -> ChainMemory:
+        """Return a memory of the first rows of both links."""
+        index = self._ngram.share(state.index, num_rows)
+        return ChainMemory(index, self.head.share(state.head, num_rows))
+
+    def num_bytes(self, state: ChainMemory, num_rows: int = 0) -> int:
+        """Return the bytes of the head's caches."""
+        return self.head.num_bytes(state.head, num_rows)
+
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Draft for every ask with the first link that has something to say, then extend."""
         drafts = self._ngram.draft([replace(ask, state=ask.state.index) for ask in asks])
@@ -52,10 +61,10 @@ class ChainDrafter:
 
     def _extend(self, draft: Draft, ask: DraftAsk) -> Draft:
         """Carry a short draft on with what followed the same tokens before."""
-        missing = ask.num_tokens - len(draft.token_ids)
-        if missing <= 0:
+        num_tokens = len(draft.token_ids)
+        if num_tokens >= ask.num_tokens or draft.in_doubt:
             return draft
         assumed = [*ask.history, *draft.token_ids]
         index: NgramIndex = ask.state.index
         match = index.find(assumed)
-        return draft if match is None else draft + propose(assumed, match, missing)
+        return draft if match is None else draft + propose(assumed, match, ask, num_tokens)

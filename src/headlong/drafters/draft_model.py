@@ -12,7 +12,7 @@ import numpy as np
 
 from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
-from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled, as_draft
+from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled, as_draft, goes_on
 from headlong.errors import HeadError
 from headlong.models.transformer import Backbone
 
@@ -57,6 +57,21 @@ class DraftModelDrafter:
             if len(memory.settled_ids) - len(memory.fed_ids) > READ_AT:
                 self._read(memory, memory.settled_ids)
 
+    def share(self, state: ModelMemory, num_rows: int) -> ModelMemory:
+        """Return a memory of the first rows, as far as the model has read them."""
+        settled = state.settled_ids[:num_rows]
+        # A pass that failed may have left less in the cache than is booked as fed.
+        fed = state.fed_ids[: min(state.cache.length, len(settled))]
+        kept = 0
+        while kept < len(fed) and fed[kept] == settled[kept]:
+            kept += 1
+        cache = state.cache.copy(kept, self.model.make_cache)
+        return ModelMemory(cache, settled[:kept], settled)
+
+    def num_bytes(self, state: ModelMemory, num_rows: int = 0) -> int:
+        """Return the bytes of the model's cache of this sequence."""
+        return state.cache.bytes_for(num_rows)
+
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Draft token by token for every ask."""
         return [self._draft_one(ask) for ask in asks]
@@ -71,7 +86,9 @@ class DraftModelDrafter:
             new = self._feed(memory, drafted[-1:]) if drafted else self._read(memory, ask.history)
             logits = self.model.logits(new[-1:])[0]  # (V,)
             guesses.append(ask.guesser.guess(logits, None, drafted))
-        return as_draft(guesses, self.name)
+            if not goes_on((guess.prob for guess in guesses), ask.bar(self.name)):
+                break
+        return as_draft(guesses, self.name, ask.bar(self.name))
 
     def _read(self, memory: ModelMemory, token_ids: Sequence[int]) -> FloatArray:
         """Bring the cache to hold exactly `token_ids`; return the hidden rows of the new ones."""

@@ -5,12 +5,19 @@ The round tells a drafter what the backbone has settled (`observe`) and asks it 
 the backbone's own picks decide, so a drafter can change speed but never text.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, takewhile
+from operator import mul
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.models.hidden import HiddenRows
+from headlong.ops.picking import PickRule
+
+GRAMMAR = "grammar"
+"""Source of a draft token that a grammar left no choice about."""
 
 DraftState: TypeAlias = Any
 """What a drafter remembers of one sequence; opaque to everyone else."""
@@ -32,6 +39,12 @@ class Guesser(Protocol):
     ) -> Guess:
         """Return the most promising token after history + `drafted`; `logits` is (V_draft,)."""
 
+    def rule(self) -> PickRule | None:
+        """Return how `guess` follows from bare logits, for drafters that can pick by themselves.
+
+        None when more than logits, position and noise decides: penalties, bias, a grammar.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class Settled:
@@ -44,6 +57,18 @@ class Settled:
     """(n,) the token that follows each row."""
 
 
+class Bar(NamedTuple):
+    """Products of a draft's probabilities, from its first token on, under which it ends."""
+
+    keep: float
+    """A token that takes the product below this is not worth its row in the pass."""
+    go_on: float
+    """Below this, guessing one more is not worth the drafter's time."""
+
+
+NO_BAR = Bar(0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class DraftAsk:
     """A wish for at most `num_tokens` draft tokens of one sequence."""
@@ -53,6 +78,14 @@ class DraftAsk:
     """Every token so far, prompt and answer; the last one is not yet in the backbone's cache."""
     num_tokens: int
     guesser: Guesser
+    forced: tuple[int, ...] = ()
+    """Tokens a grammar leaves no choice about: what comes next, so a draft begins with them."""
+    bars: Mapping[str, Bar] = field(default_factory=dict)
+    """By drafter: how sure it must be for more tokens to pay; one not named drafts all."""
+
+    def bar(self, name: str) -> Bar:
+        """Return the bar for the drafter of this name."""
+        return self.bars.get(name, NO_BAR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +95,55 @@ class Draft:
     token_ids: tuple[int, ...] = ()
     probs: tuple[float, ...] = ()
     sources: tuple[str, ...] = ()
+    in_doubt: bool = False
+    """Whether it ends because its drafter was not sure enough to go on."""
+    num_steps: int = 0
+    """How often a model ran for it."""
 
     def __add__(self, other: "Draft") -> "Draft":
         return Draft(
             self.token_ids + other.token_ids,
             self.probs + other.probs,
             self.sources + other.sources,
+            other.in_doubt,
+            self.num_steps + other.num_steps,
         )
 
+    def part(self, start: int, stop: int | None = None) -> "Draft":
+        """Return the tokens from `start` up to `stop`, or to the end."""
+        cut = slice(start, stop)
+        in_doubt = self.in_doubt and (stop is None or stop >= len(self.token_ids))
+        ids, probs, sources = self.token_ids[cut], self.probs[cut], self.sources[cut]
+        return Draft(ids, probs, sources, in_doubt, self.num_steps)
 
-def as_draft(guesses: Sequence[Guess], source: str) -> Draft:
-    """Turn one drafter's guesses, in order, into a draft."""
+
+def as_draft(guesses: Sequence[Guess], source: str, bar: Bar = NO_BAR) -> Draft:
+    """Turn one drafter's guesses, in order, into a draft of those that are worth their rows."""
+    probs = tuple(guess.prob for guess in guesses)
+    num_kept = num_worth(probs, bar)
     return Draft(
-        tuple(guess.token_id for guess in guesses),
-        tuple(guess.prob for guess in guesses),
-        (source,) * len(guesses),
+        tuple(guess.token_id for guess in guesses[:num_kept]),
+        probs[:num_kept],
+        (source,) * num_kept,
+        in_doubt=num_kept < len(guesses) or not goes_on(probs, bar),
+        num_steps=len(guesses),
     )
+
+
+def forced_draft(token_ids: Sequence[int]) -> Draft:
+    """Turn what a grammar forces into a draft."""
+    num_tokens = len(token_ids)
+    return Draft(tuple(token_ids), (1.0,) * num_tokens, (GRAMMAR,) * num_tokens)
+
+
+def num_worth(probs: Iterable[float], bar: Bar) -> int:
+    """Return how many leading guesses are worth a row in the pass."""
+    return sum(1 for _ in takewhile(bar.keep.__le__, accumulate(probs, mul)))
+
+
+def goes_on(probs: Iterable[float], bar: Bar) -> bool:
+    """Tell whether the guesses so far are sure enough for one more."""
+    return math.prod(probs) >= bar.go_on
 
 
 class Drafter(Protocol):
@@ -91,7 +157,17 @@ class Drafter(Protocol):
         """Return the memory for a new sequence."""
 
     def observe(self, settled: Sequence[Settled]) -> None:
-        """Take in what the backbone settled; called after every pass, prompt chunks included."""
+        """Take in what the backbone settled, every row once and in order, prompts included."""
 
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Draft for every ask, in order; never longer than asked."""
+
+    def share(self, state: DraftState, num_rows: int) -> DraftState:
+        """Return a memory of its own that has observed the first `num_rows` rows of `state` only.
+
+        `state` stays as it is, and may even have been left half-way by a draft that failed. The new
+        memory can draft once it has observed a further row.
+        """
+
+    def num_bytes(self, state: DraftState, num_rows: int = 0) -> int:
+        """Return the bytes a memory's caches take, or will when they hold `num_rows` rows."""

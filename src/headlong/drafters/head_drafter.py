@@ -12,9 +12,10 @@ import numpy as np
 
 from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
-from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled, as_draft
+from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled, as_draft, goes_on
 from headlong.heads.head import ParallelHeads, RecursiveHead
 from headlong.models.hidden import HiddenRows, join_rows
+from headlong.ops.op_set import DraftingOps, DraftRow
 
 
 @dataclass(slots=True)
@@ -34,6 +35,8 @@ class RecursiveDrafter:
     def __init__(self, head: RecursiveHead) -> None:
         self.head = head
         self.tap_layers = head.tap_layers
+        self._ops = head.ops if isinstance(head.ops, DraftingOps) else None
+        self._blocks = head.draft_blocks()
 
     def begin(self) -> HeadMemory:
         """Return the memory for a new sequence."""
@@ -48,26 +51,80 @@ class RecursiveDrafter:
             one.state.cache.commit(len(one.next_ids))
             one.state.state = carried[last]
 
+    def share(self, state: HeadMemory, num_rows: int) -> HeadMemory:
+        """Return a memory of the first rows; the next row observed says where a draft starts."""
+        return HeadMemory(state.cache.copy(num_rows, self.head.make_cache))
+
+    def num_bytes(self, state: HeadMemory, num_rows: int = 0) -> int:
+        """Return the bytes of the head's cache of this sequence."""
+        return state.cache.bytes_for(num_rows)
+
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
-        """Draft depth by depth; a sequence drops out once it has what it asked for."""
+        """Draft for every ask; all depths in one call where the backend and the asks allow it."""
+        drafts = [Draft() for _ in asks]
+        ready = [i for i, ask in enumerate(asks) if ask.num_tokens and ask.state.state is not None]
+        if not ready:
+            return drafts
+        wishes = [asks[i] for i in ready]
+        lengths = [ask.state.cache.length for ask in wishes]
+        try:
+            found = self._guess_at_once(wishes) or self._guess_by_depth(wishes)
+        finally:  # also where one guess fails: the others' memories must stay as they were
+            for ask, length in zip(wishes, lengths, strict=True):
+                ask.state.cache.truncate(length)
+        for i, guesses in zip(ready, found, strict=True):
+            drafts[i] = as_draft(guesses, self.name, asks[i].bar(self.name))
+        return drafts
+
+    def _guess_by_depth(self, asks: Sequence[DraftAsk]) -> list[list[Guess]]:
+        """Guess depth by depth; a sequence drops out once it has what it asked for."""
         guesses: list[list[Guess]] = [[] for _ in asks]
-        active = [i for i, ask in enumerate(asks) if ask.num_tokens and ask.state.state is not None]
-        committed = {i: asks[i].state.cache.length for i in active}
+        active = list(range(len(asks)))
         states = {i: asks[i].state.state for i in active}
         while active:
             logits = self.head.logits(np.stack([states[i] for i in active]))  # (N, V_draft)
             for row, i in zip(logits, active, strict=True):
                 drafted = [guess.token_id for guess in guesses[i]]
                 guesses[i].append(asks[i].guesser.guess(row, self.head.vocabulary, drafted))
-            active = [i for i in active if len(guesses[i]) < asks[i].num_tokens]
+            active = [i for i in active if _goes_on(guesses[i], asks[i])]
             if active:
                 newest = [np.array([guesses[i][-1].token_id]) for i in active]
                 caches = [asks[i].state.cache for i in active]
                 carried = self.head.step(np.stack([states[i] for i in active]), newest, caches)
                 states.update(zip(active, carried, strict=True))
-        for i, length in committed.items():
-            asks[i].state.cache.truncate(length)
-        return [as_draft(found, self.name) for found in guesses]
+        return guesses
+
+    def _guess_at_once(self, asks: Sequence[DraftAsk]) -> list[list[Guess]] | None:
+        """Let the backend make the whole draft; None where it cannot, or logits are not finite.
+
+        It makes the very guesses of `_guess_by_depth`, only sooner. The logits that are not finite
+        are left to that one to complain about.
+        """
+        rules = [ask.guesser.rule() for ask in asks]
+        if self._ops is None or None in rules:
+            return None
+        rows = [
+            DraftRow(
+                state=ask.state.state,
+                layer=ask.state.cache.layers[0],
+                first_position=ask.state.cache.append(ask.num_tokens - 1),
+                num_tokens=ask.num_tokens,
+                go_on=ask.bar(self.name).go_on,
+                rule=rule,
+                token_position=len(ask.history),
+            )
+            for ask, rule in zip(asks, rules, strict=True)
+            if rule is not None
+        ]
+        drafted = self._ops.draft(self._blocks, rows)
+        if drafted is None:
+            for ask in asks:
+                ask.state.cache.truncate(ask.state.cache.length)
+            return None
+        return [
+            [Guess(token_id, prob) for token_id, prob in zip(token_ids, probs, strict=True)]
+            for token_ids, probs in drafted
+        ]
 
 
 class ParallelDrafter:
@@ -92,6 +149,14 @@ class ParallelDrafter:
             one.state.cache.commit(one.state.cache.num_pending)
             one.state.state = states[:, last]
 
+    def share(self, state: HeadMemory, num_rows: int) -> HeadMemory:
+        """Return a memory of the first rows; the next row observed says where a draft starts."""
+        return HeadMemory(state.cache.copy(num_rows, self.head.make_cache))
+
+    def num_bytes(self, state: HeadMemory, num_rows: int = 0) -> int:
+        """Return the bytes of the head's cache of this sequence."""
+        return state.cache.bytes_for(num_rows)
+
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Read one guess per depth off the state left by `observe`."""
         return [self._draft_one(ask) for ask in asks]
@@ -104,7 +169,15 @@ class ParallelDrafter:
             logits = self.head.logits(ask.state.state[depth - 1 : depth], depth)[0]  # (V_draft,)
             drafted = [guess.token_id for guess in guesses]
             guesses.append(ask.guesser.guess(logits, self.head.vocabulary, drafted))
-        return as_draft(guesses, self.name)
+            if not _goes_on(guesses, ask):
+                break
+        return as_draft(guesses, self.name, ask.bar(self.name))
+
+
+def _goes_on(guesses: Sequence[Guess], ask: DraftAsk) -> bool:
+    """Tell whether one more token is asked for, and the draft sure enough to be worth it."""
+    is_sure = goes_on((guess.prob for guess in guesses), ask.bar("head"))
+    return is_sure and len(guesses) < ask.num_tokens
 
 
 def _join(settled: Sequence[Settled]) -> HiddenRows:

@@ -8,7 +8,7 @@ ends the history now, and proposes the tokens that followed it then.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headlong.drafters.drafter import Draft, DraftAsk, Settled
+from headlong.drafters.drafter import Draft, DraftAsk, Settled, forced_draft, num_worth
 
 MIN_MATCH = 2
 """Shorter matches are chance."""
@@ -74,18 +74,31 @@ class NgramDrafter:
     def _draft_one(self, ask: DraftAsk) -> Draft:
         index: NgramIndex = ask.state
         index.extend(ask.history)
-        match = index.find(ask.history)
+        assumed = [*ask.history, *ask.forced] if ask.forced else ask.history
+        match = index.find(assumed)
         if match is None or match.length < self.min_match:
             return Draft()
-        return propose(ask.history, match, ask.num_tokens)
+        return forced_draft(ask.forced) + propose(assumed, match, ask, len(ask.forced))
+
+    def share(self, state: NgramIndex, num_rows: int) -> NgramIndex:
+        """Return an empty index: the history comes whole with the first ask."""
+        return NgramIndex()
+
+    def num_bytes(self, state: NgramIndex, num_rows: int = 0) -> int:
+        """Return 0: there are no caches."""
+        return 0
 
 
-def propose(history: Sequence[int], match: Match, num_tokens: int) -> Draft:
-    """Copy what followed a match; where it runs into the history's end, it repeats itself."""
-    period = len(history) - match.end
-    copied = tuple(history[match.end + offset % period] for offset in range(num_tokens))
+def propose(history: Sequence[int], match: Match, ask: DraftAsk, num_before: int = 0) -> Draft:
+    """Copy what followed a match; where it runs into the history's end, it repeats itself.
+
+    The first `num_before` tokens of the ask are served already.
+    """
     # The longer the match, the likelier it goes on: 2 tokens agree by habit, 8 by copying.
     prob = match.length / (match.length + 1.0)
+    num_tokens = num_worth([prob] * (ask.num_tokens - num_before), ask.bar(NgramDrafter.name))
+    period = len(history) - match.end
+    copied = tuple(history[match.end + offset % period] for offset in range(num_tokens))
     return Draft(copied, (prob,) * num_tokens, (NgramDrafter.name,) * num_tokens)
 
 

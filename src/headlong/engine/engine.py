@@ -2,23 +2,37 @@
 
 In:  requests of token ids.
 Out: tokens in each request's outbox, and why it ended.
-A step is schedule, run, settle. Knows nothing of text; not thread-safe: one thread owns an engine.
+A step lets waiting requests begin, reads a piece of their prompts, and makes one round for all that
+decode. A fault ends the request it belongs to; the others go on. Knows nothing of text; not
+thread-safe: one thread owns an engine.
 """
 
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from headlong.decode.prefill import DEFAULT_CHUNK, prefill
+from headlong.decode.observing import catch_up
+from headlong.decode.prefill import PromptChunk, prefill
 from headlong.decode.round import RoundResult, run_round
 from headlong.decode.sampling import Pick, Sampler
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Drafter
-from headlong.engine.policy import CostModel, Policy
+from headlong.engine.admission import check_request, max_sequence_tokens
+from headlong.engine.costs import DraftWork
+from headlong.engine.limits import EngineLimits, EngineSnapshot
+from headlong.engine.memory import SPARE_ROWS, CacheMemory, no_cache
+from headlong.engine.planner import Planner
+from headlong.engine.policy import Policy, Wish
+from headlong.engine.recovery import as_engine_error, go_back, mark
 from headlong.engine.request import BACKBONE, Emitted, FinishReason, Request, Running
-from headlong.errors import RequestError
+from headlong.engine.scheduler import Scheduler
 from headlong.models.transformer import Backbone
+
+_T = TypeVar("_T")
+
+_NEVER = Policy("off")
+"""What the planner sees of a sequence that has no drafter."""
 
 
 @dataclass(slots=True)
@@ -27,106 +41,271 @@ class Engine:
 
     backbone: Backbone
     drafter: Drafter | None = None
-    prefill_chunk: int = DEFAULT_CHUNK
-    costs: CostModel = field(default_factory=CostModel)
-    _waiting: deque[Running] = field(default_factory=deque)
-    _running: list[Running] = field(default_factory=list)
+    limits: EngineLimits = field(default_factory=EngineLimits)
+    planner: Planner = field(default_factory=Planner)
+    _scheduler: Scheduler = field(init=False)
+    _memory: CacheMemory = field(init=False)
+    _num_submitted: int = 0
+    _num_finished: int = 0
+    _num_failed: int = 0
+    _num_preemptions: int = 0
+    _last_rows: int = 0
+    _is_stepping: bool = False
+    _cancelled: list[tuple[Running, FinishReason]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._scheduler = Scheduler(self.limits)
+        self._memory = CacheMemory(self.backbone, self.drafter, self.limits)
 
     def submit(self, request: Request) -> Running:
-        """Take a request in; it runs as steps are made."""
-        self._check(request)
-        drafter = self.drafter if request.mtp != "off" else None
+        """Take a request in; it runs as steps are made.
+
+        Raises:
+            RequestError: It could never be run.
+            BusyError: Too many others wait; `retry_after_s` says when there should be room.
+        """
+        check_request(request, self.backbone.config, self._memory)
+        has_drafter = self.drafter is not None and request.mtp != "off"
         sequence = DecodingSequence(
             token_ids=list(request.prompt_ids),
-            cache=self.backbone.make_cache(),
-            sampler=Sampler(request.sampling, request.prompt_ids, self.backbone.config.vocab_size),
-            draft_state=None if drafter is None else drafter.begin(),
+            cache=no_cache(),
+            sampler=self._make_sampler(request),
+            draft_state=None,
         )
-        if drafter is None and request.mtp != "off":
+        if self.drafter is None and request.mtp != "off":
             sequence.off_reason = "The model was loaded without a drafter."
-        running = Running(request, sequence, Policy(request.mtp, self.costs))
-        self._waiting.append(running)
+        policy = self.planner.make_policy(request.mtp, request.sampling.temperature)
+        running = Running(request, sequence, policy, self._num_submitted, has_drafter)
+        self._scheduler.enqueue(running)
+        self._num_submitted += 1
         return running
 
     @property
     def num_running(self) -> int:
-        """Requests that have not ended."""
-        return len(self._waiting) + len(self._running)
+        """Requests that read their prompt or decode."""
+        return len(self._scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have not begun, or were set back to make room."""
+        return len(self._scheduler.waiting)
+
+    @property
+    def max_sequence_tokens(self) -> int:
+        """Tokens, prompt and answer, that one request can have: the context, or less memory."""
+        return max_sequence_tokens(self._memory, self.backbone.config.context_length)
+
+    def snapshot(self) -> EngineSnapshot:
+        """Return what the engine is doing now."""
+        memory, running = self._memory, self._scheduler.running
+        return EngineSnapshot(
+            num_running=len(running),
+            num_waiting=len(self._scheduler.waiting),
+            num_prefilling=len(self._scheduler.prefilling),
+            last_rows=self._last_rows,
+            kv_bytes=self._running_bytes() + memory.prefixes.num_bytes,
+            kv_limit_bytes=self.limits.kv_bytes,
+            prefix_bytes=memory.prefixes.num_bytes,
+            prefix_entries=len(memory.prefixes),
+            prefix_hit_tokens=memory.hit_tokens,
+            prefix_lookup_tokens=memory.lookup_tokens,
+            num_preemptions=self._num_preemptions,
+            num_finished=self._num_finished,
+            num_failed=self._num_failed,
+        )
+
+    def clear_prefixes(self) -> None:
+        """Forget what ended requests have left, so that the next prompt is read from its start."""
+        self._memory.prefixes.clear()
 
     def cancel(self, running: Running, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """End a request now; it takes part in no further step, and untaken tokens do not count."""
+        if self._is_stepping:  # a stream that is dropped while a pass holds its cache
+            self._cancelled.append((running, reason))
+            return
         timings = running.sequence.timings
         timings.num_tokens = max(0, timings.num_tokens - len(running.outbox))
         running.outbox.clear()
-        if running.finish_reason is None:
-            self._finish(running, reason)
+        self._finish(running, reason)
 
     def step(self) -> None:
-        """Move every request on: prompts first, then one round for all that decode."""
-        self._admit()
-        if self._running:
-            batch = list(self._running)
-            lengths = [self._draft_length(running) for running in batch]
-            sequences = [running.sequence for running in batch]
-            with self._ending_on_failure(batch):
-                results = run_round(sequences, lengths, self.backbone, self.drafter)
-            self._settle(batch, results)
+        """Move every request on: begin, read prompts, one round for all that decode."""
+        self._is_stepping = True
+        try:
+            self._admit()
+            self._read_prompts()
+            self._decode()
+        except BaseException:
+            for running in list(self._scheduler.running):  # their caches may be half-written
+                self._finish(running, FinishReason.ERROR, keeps=False)
+            raise
+        finally:
+            self._is_stepping = False
+            cancelled, self._cancelled = self._cancelled, []
+            for running, reason in cancelled:
+                self.cancel(running, reason)
 
-    def _check(self, request: Request) -> None:
-        length, context = len(request.prompt_ids), self.backbone.config.context_length
-        if not request.prompt_ids:
-            raise RequestError("The prompt is empty.", "Give at least one token.")
-        if length >= context:
-            raise RequestError(
-                f"The prompt has {length} tokens; the model's context holds {context}.",
-                f"Shorten it to at most {context - 1} tokens.",
-            )
+    def _make_sampler(self, request: Request) -> Sampler:
+        constraint = None if request.grammar is None else request.grammar.begin()
         vocab_size = self.backbone.config.vocab_size
-        unknown = [t for t in request.prompt_ids if not 0 <= t < vocab_size]
-        if unknown:
-            raise RequestError(
-                f"Token id {unknown[0]} is not in the vocabulary.",
-                f"Ids go from 0 to {vocab_size - 1}.",
-            )
+        return Sampler(request.sampling, request.prompt_ids, vocab_size, constraint)
+
+    def _running_bytes(self, num_more_rows: int = 0) -> int:
+        return sum(
+            self._memory.bytes_of(one.sequence, num_more_rows) for one in self._scheduler.running
+        )
 
     def _admit(self) -> None:
-        """Run the prompts of new requests and emit their first tokens."""
-        while self._waiting:
-            running = self._waiting.popleft()
-            self._running.append(running)
-            with self._ending_on_failure([running]):
-                pick = prefill(running.sequence, self.backbone, self.drafter, self.prefill_chunk)
-            self._emit(running, pick, BACKBONE, 0)
+        """Let waiting requests begin, in order, while there are places and memory."""
+        scheduler, memory = self._scheduler, self._memory
+        for running in list(scheduler.waiting):
+            if len(scheduler.running) >= self.limits.max_running:
+                return
+            prefix, num_rows = memory.find(running, scheduler.running)
+            if memory.awaits(running, scheduler.running, num_rows):
+                continue
+            needed = memory.bytes_to_begin(running, prefix, num_rows)
+            # Room for what runs already to go on for a while, or the new one is soon set back.
+            others = self._running_bytes(SPARE_ROWS)
+            if scheduler.running and not memory.has_room(others + needed, prefix):
+                return
+            if not scheduler.running and not memory.has_room(needed, prefix):
+                prefix, num_rows = None, 0  # alone it fits, once everything kept is gone
+                memory.prefixes.clear()
+            memory.begin(running, prefix, num_rows)
+            scheduler.begin(running)
 
-    @contextmanager
-    def _ending_on_failure(self, batch: list[Running]) -> Iterator[None]:
-        """End requests whose pass was broken off: their caches and histories no longer agree."""
+    def _read_prompts(self) -> None:
+        """Run the next chunks of prompts in one pass; hand out first tokens."""
+        chunks = self._scheduler.next_chunks()
+        if not chunks:
+            return
+        sizes = {id(one): num_rows for one, num_rows in chunks}
+
+        def run(batch: Sequence[Running]) -> list[Pick | None]:
+            parts = [PromptChunk(one.sequence, sizes[id(one)]) for one in batch]
+            return prefill(parts, self.backbone, self.drafter)
+
+        began_s = time.perf_counter()
+        for running, pick in self._run_together([one for one, _ in chunks], run):
+            if pick is not None:
+                self._emit(running, pick, BACKBONE, 0)
+        self._scheduler.observe_prefill(sum(sizes.values()), time.perf_counter() - began_s)
+
+    def _decode(self) -> None:
+        """Make one round for all requests whose prompt is through."""
+        batch = self._scheduler.decoding
+        wishes = self._plan(batch) if batch else {}
+        batch = self._make_room(batch, wishes)
+        if not batch:
+            return
+
+        def run(some: Sequence[Running]) -> list[RoundResult]:
+            lengths = [wishes[id(one)].num_tokens for one in some]
+            sequences = [one.sequence for one in some]
+            return run_round(sequences, lengths, self.backbone, self.drafter)
+
+        # A drafter that has to look at many rows first takes longer than drafting costs.
+        has_backlog = any(
+            one.sequence.unobserved.parts and wishes[id(one)].num_tokens for one in batch
+        )
+        began_s = time.perf_counter()
+        done = self._run_together(batch, run)
+        self._scheduler.observe_round(time.perf_counter() - began_s)
+        self._last_rows = sum(len(result.draft.token_ids) + 1 for _, result in done)
+        # Passes that failed and were repeated one by one have times of their own: no price.
+        if len(done) == len(batch) and len({result.verify_s for _, result in done}) == 1:
+            self._learn(done, wishes, is_draft_usual=not has_backlog)
+        for running, result in done:
+            self._settle(running, result, num_sequences=len(done))
+
+    def _plan(self, batch: Sequence[Running]) -> dict[int, Wish]:
+        """Ask the planner for every sequence; never more than its request can still use."""
+        policies = [one.policy if one.sequence.draft_state is not None else _NEVER for one in batch]
+        wishes = self.planner.plan(policies, self.limits.rows_per_step)
+        found: dict[int, Wish] = {}
+        for running, wish in zip(batch, wishes, strict=True):
+            most = max(0, _tokens_left(running, self.backbone) - 1)
+            found[id(running)] = wish.at_most(most)
+            running.sequence.bars = wish.bars
+            running.sequence.is_resting = wish.is_resting
+        return found
+
+    def _make_room(self, batch: list[Running], wishes: dict[int, Wish]) -> list[Running]:
+        """Set the newest requests back until the rows of the others fit into memory."""
+        running = self._scheduler.running
+        while running and not self._memory.has_room(self._bytes_after(wishes)):
+            resting = [one.sequence for one in running if one.sequence.unobserved.parts]
+            if resting and self.drafter is not None:
+                catch_up(self.drafter, resting)  # what waits for the drafter takes room, too
+            elif len(running) == 1:
+                break
+            else:
+                newest = max(running, key=lambda one: one.arrival)
+                self._memory.release(newest, keeps=False)
+                self._scheduler.set_back(newest)
+                self._num_preemptions += 1
+        return [one for one in batch if one in running]
+
+    def _bytes_after(self, wishes: dict[int, Wish]) -> int:
+        """Return the bytes of running sequences after a round of those in `wishes`."""
+        return sum(
+            self._memory.bytes_of(one.sequence, SPARE_ROWS if id(one) in wishes else 0)
+            for one in self._scheduler.running
+        )
+
+    def _run_together(
+        self, batch: Sequence[Running], run: Callable[[Sequence[Running]], list[_T]]
+    ) -> list[tuple[Running, _T]]:
+        """Run a pass over all; where it breaks off, over each alone, and end those that fail."""
+        marks = [mark(one.sequence) for one in batch]
         try:
-            yield
-        except BaseException:
-            for running in batch:
-                self.cancel(running, FinishReason.ERROR)
-            raise
+            return list(zip(batch, run(batch), strict=True))
+        except Exception as error:
+            if len(batch) == 1:
+                self._fail(batch[0], error)
+                return []
+        for running, before in zip(batch, marks, strict=True):
+            sampler = self._make_sampler(running.request)
+            go_back(running.sequence, before, self.drafter, sampler)
+        return [done for one in batch for done in self._run_together([one], run)]
 
-    def _draft_length(self, running: Running) -> int:
-        """Return the policy's wish, but never more than the request can still use."""
-        wanted = running.policy.choose()
-        return max(0, min(wanted, _tokens_left(running, self.backbone) - 1))
+    def _learn(
+        self,
+        done: Sequence[tuple[Running, RoundResult]],
+        wishes: dict[int, Wish],
+        *,
+        is_draft_usual: bool,
+    ) -> None:
+        """Learn what the round cost and how far drafts carried."""
+        asked = [(one, result) for one, result in done if wishes[id(one)].num_tokens]
+        steps = [result.draft.num_steps for _, result in asked]
+        work = DraftWork(len(asked), max(steps, default=0), sum(steps))
+        first = done[0][1]
+        self.planner.costs.observe_pass(self._last_rows, first.verify_s)
+        if is_draft_usual:
+            self.planner.costs.observe_draft(work, first.draft_s)
+        for running, result in asked:
+            if result.verdict is not None:
+                self.planner.learn(
+                    running.policy, wishes[id(running)], result.draft, result.verdict.num_accepted
+                )
 
-    def _settle(self, batch: list[Running], results: list[RoundResult]) -> None:
-        """Book what the round did and hand its tokens out."""
-        num_rows = sum(len(result.draft.token_ids) + 1 for result in results)
-        num_drafted = sum(len(result.draft.token_ids) for result in results)
-        self.costs.observe(num_rows, results[0].verify_s, num_drafted, results[0].draft_s)
-        for running, result in zip(batch, results, strict=True):
-            _book(running.sequence, result)
-            num_accepted = result.verdict.num_accepted
-            running.policy.observe(len(result.draft.token_ids), num_accepted)
-            sources = [*result.draft.sources[:num_accepted], BACKBONE]
-            for depth, (pick, source) in enumerate(
-                zip(result.verdict.picks, sources, strict=True), start=1
-            ):
-                self._emit(running, pick, source, 0 if source == BACKBONE else depth)
+    def _settle(self, running: Running, result: RoundResult, num_sequences: int) -> None:
+        """Book what the round did for one request and hand its tokens out."""
+        if result.verdict is None:
+            assert result.error is not None
+            self._fail(running, result.error)
+            return
+        num_accepted, timings = result.verdict.num_accepted, running.sequence.timings
+        running.sequence.stats.observe_round(result.draft.sources, num_accepted)
+        plain_s = self.planner.plain_s(num_sequences, self._last_rows, result.verify_s)
+        timings.observe_round(result.draft_s, result.verify_s, num_accepted + 1, plain_s)
+        sources = [*result.draft.sources[:num_accepted], BACKBONE]
+        for depth, (pick, source) in enumerate(
+            zip(result.verdict.picks, sources, strict=True), start=1
+        ):
+            self._emit(running, pick, source, 0 if source == BACKBONE else depth)
 
     def _emit(self, running: Running, pick: Pick, source: str, depth: int) -> None:
         """Hand one token out unless the request has ended; end it where it must."""
@@ -141,11 +320,20 @@ class Engine:
         elif _tokens_left(running, self.backbone) <= 0:
             self._finish(running, FinishReason.LENGTH)
 
-    def _finish(self, running: Running, reason: FinishReason) -> None:
+    def _fail(self, running: Running, error: Exception) -> None:
+        running.error = as_engine_error(error)
+        self._finish(running, FinishReason.ERROR, keeps=False)
+
+    def _finish(self, running: Running, reason: FinishReason, *, keeps: bool = True) -> None:
+        """End a request; its caches go to those that begin like it, or to nobody."""
+        if running.finish_reason is not None:
+            return
         running.finish_reason = reason
-        for queue in (self._waiting, self._running):
-            if running in queue:
-                queue.remove(running)
+        running.policy.settle()
+        self._num_finished += 1
+        self._num_failed += reason is FinishReason.ERROR
+        self._memory.release(running, keeps=keeps)
+        self._scheduler.remove(running)
 
 
 def _tokens_left(running: Running, backbone: Backbone) -> int:
@@ -153,10 +341,3 @@ def _tokens_left(running: Running, backbone: Backbone) -> int:
     limit = running.request.stopping.max_tokens
     room = backbone.config.context_length - len(running.request.prompt_ids)
     return min(limit, room) - running.num_emitted
-
-
-def _book(sequence: DecodingSequence, result: RoundResult) -> None:
-    sequence.stats.observe_round(result.draft.sources, result.verdict.num_accepted)
-    sequence.timings.draft_s += result.draft_s
-    sequence.timings.verify_s += result.verify_s
-    sequence.timings.decode_s += result.draft_s + result.verify_s

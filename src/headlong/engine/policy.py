@@ -1,173 +1,205 @@
-"""How many draft tokens is a sequence worth now? Measured time and measured acceptance decide.
+"""How many draft tokens is this sequence worth? One request's side of the decision.
 
-A round with K draft tokens costs a draft of K and a pass over K+1 rows; it yields one token plus
-every depth's chance to stand. "auto" takes the K with the most tokens per second, 0 included. Costs
-are learned per backbone and shared; chances are learned per sequence. No choice can change text.
+Holds what a sequence has shown, what was decided for it, and the words to explain it. The decision
+itself is made for all running sequences together in `planner.py`, since they share the rows of a
+pass. No choice can change text.
 """
 
-import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from headlong.config import MtpMode
+from headlong.drafters.drafter import Bar
+from headlong.engine.chances import (
+    MAX_AUTO_TOKENS,
+    OWN_MEMORY,
+    SHARED_MEMORY,
+    Confidence,
+    Expected,
+    Ladders,
+    Look,
+    expect,
+    make_ladders,
+    priors_from,
+)
 
-MAX_AUTO_TOKENS = 8
-"""The deepest draft "auto" considers."""
+FIRST_PROBE = 8
+"""Rounds after which a sequence that does not draft tries it; doubles from there."""
 
-SMOOTHING = 0.15
-"""Weight of the newest cost measurement."""
+MAX_PROBE_INTERVAL = 128
 
-COLD_SAMPLES = 4
-"""So many first measurements are taken at their best."""
+HOPELESS_INTERVAL = 512
+"""The same where rows are so dear that not even a perfect draft would pay; prices may change."""
 
-MAX_SURPRISE = 0.25
-"""How far, relative to what is believed, one measurement may lie for what is learned from it."""
+PROBE_MEMORY = 0.8
+"""What such a try leaves of what was known of the sequence."""
 
-PRIOR_CHANCE = 0.7
-"""Assumed chance of a depth, given those before it, until it has been seen."""
+PROBE_TOKENS = 2
+"""Draft tokens of such a try."""
 
-PRIOR_WEIGHT = 2.0
-"""How many observations the prior counts for."""
-
-MEMORY = 0.98
-"""What a look at a depth keeps of older ones, so that a change of subject is noticed."""
-
-KEEP_MARGIN = 1.03
-"""A new K must promise this much more than the current one; stops hopping back and forth."""
-
-MAX_PROBE_INTERVAL = 256
-"""While off, rounds between looks at whether drafting pays again; doubles from 8 up to this."""
-
-
-@dataclass(slots=True)
-class Price:
-    """What something costs, learned from measurements."""
-
-    seconds: float
-    num_seen: int = 1
-
-    def observe(self, seconds: float) -> None:
-        """Learn from one more measurement."""
-        self.num_seen += 1
-        if self.num_seen <= COLD_SAMPLES:
-            self.seconds = min(self.seconds, seconds)  # cold caches only ever make it dearer
-            return
-        # A neighbour that takes the core for a moment must not look like a new price.
-        most = MAX_SURPRISE * self.seconds
-        self.seconds += SMOOTHING * min(max(seconds - self.seconds, -most), most)
+LOOK_INTERVAL = 32
+"""Rounds between looks at deeper and less sure drafts than those that pay."""
 
 
 @dataclass(slots=True)
-class CostModel:
-    """Seconds of a backbone pass by number of rows, and of drafting one token."""
+class Experience:
+    """What all requests of like temperature have shown."""
 
-    passes: dict[int, Price] = field(default_factory=dict)
-    draft_token: Price | None = None
+    ladders: Ladders = field(default_factory=lambda: make_ladders(SHARED_MEMORY))
+    confidences: dict[str, Confidence] = field(default_factory=dict)
 
-    def observe(self, num_rows: int, verify_s: float, num_drafted: int, draft_s: float) -> None:
-        """Learn from one measured round."""
-        self.passes[num_rows] = _learn(self.passes.get(num_rows), verify_s)
-        if num_drafted:
-            self.draft_token = _learn(self.draft_token, draft_s / num_drafted)
-
-    def round_s(self, num_draft_tokens: int) -> float:
-        """Predict the seconds of a round with this many draft tokens."""
-        draft_token_s = self.draft_token.seconds if self.draft_token is not None else 0.0
-        return self._pass_s(num_draft_tokens + 1) + num_draft_tokens * draft_token_s
-
-    def _pass_s(self, num_rows: int) -> float:
-        """Read the curve: straight between measured points, flat beyond the last, never falling.
-
-        Flat is hopeful on purpose: a hopeful guess is tried and corrected, a fearful one never. And
-        no pass is believed to cost more than one over more rows, so a price learned at a bad moment
-        does not stand for ever just because nobody asks again.
-        """
-        above = [(n, price.seconds) for n, price in self.passes.items() if n >= num_rows]
-        below = [(n, price.seconds) for n, price in self.passes.items() if n < num_rows]
-        ceiling = min((seconds for _, seconds in above), default=math.inf)
-        if not below or not above:
-            return ceiling if above else max(below)[1]
-        (low, low_s), (high, high_s) = max(below), min(above)
-        share = (num_rows - low) / (high - low)
-        return min(low_s + share * (high_s - low_s), ceiling)
+    def confidence(self, source: str) -> Confidence:
+        """Return what the confidence of a drafter is worth."""
+        return self.confidences.setdefault(source, Confidence())
 
 
-@dataclass(slots=True)
-class Chances:
-    """Per depth: how often it was reached with all before it standing, and how often it stood."""
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a sequence is to draft in the next round."""
 
-    tried: list[float] = field(default_factory=lambda: [0.0] * MAX_AUTO_TOKENS)
-    stood: list[float] = field(default_factory=lambda: [0.0] * MAX_AUTO_TOKENS)
+    num_tokens: int
+    bars: dict[str, Bar] = field(default_factory=dict)
+    is_resting: bool = False
+    """Whether the drafter may let rows of this sequence wait: it is not asked for now."""
 
-    def observe(self, num_drafted: int, num_accepted: int) -> None:
-        """Learn from one verdict."""
-        for depth in range(min(num_drafted, num_accepted + 1, MAX_AUTO_TOKENS)):
-            self.tried[depth] = MEMORY * self.tried[depth] + 1
-            self.stood[depth] = MEMORY * self.stood[depth] + (depth < num_accepted)
+    def at_most(self, num_tokens: int) -> "Wish":
+        """Return the same wish for no more than so many tokens."""
+        return self if self.num_tokens <= num_tokens else replace(self, num_tokens=num_tokens)
 
-    def expected_tokens(self, num_draft_tokens: int) -> float:
-        """Return the mean tokens of a round with this many draft tokens, next token included."""
-        survival, total = 1.0, 1.0
-        for depth in range(num_draft_tokens):
-            stood = self.stood[depth] + PRIOR_WEIGHT * PRIOR_CHANCE
-            survival *= stood / (self.tried[depth] + PRIOR_WEIGHT)
-            total += survival
-        return total
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a round promises for one sequence, beside what plain decoding does."""
+
+    num_tokens: int
+    """The longest draft that pays, or that would come nearest to it."""
+    expected_tokens: float
+    round_s: float
+    plain_s: float
+    """Seconds of the same round without this sequence's draft."""
+    gain: float
+    """Tokens per second of all sequences together, with and without this draft."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the planner decided for one sequence."""
+
+    num_tokens: int
+    bars: dict[str, Bar]
+    is_hopeless: bool
+    """Whether not even a draft that stands as a whole would pay."""
+    prospect: Callable[[], Prospect]
+    """Tells on demand what the decision promises."""
 
 
 @dataclass(slots=True)
 class Policy:
-    """Decides the draft length of one sequence, round after round."""
+    """What one sequence has shown, and what was decided for it."""
 
     mtp: MtpMode
-    costs: CostModel
-    chances: Chances = field(default_factory=Chances)
-    current: int = 3
-    _probe_interval: int = 8
+    experience: Experience = field(default_factory=Experience)
+    ladders: Ladders = field(default_factory=lambda: make_ladders(OWN_MEMORY))
+    current: int = 0
+    """The draft length decided for "auto" now; 0 while drafting does not pay."""
+    bars: dict[str, Bar] = field(default_factory=dict)
+    _ask: Callable[[], Prospect] | None = None
+    _is_hopeless: bool = False
+    _probe_interval: int = FIRST_PROBE
     _rounds_off: int = 0
+    _rounds_on: int = 0
 
-    def choose(self) -> int:
-        """Return how many tokens to draft in the next round."""
+    @property
+    def is_auto(self) -> bool:
+        """Whether measured gain decides."""
+        return self.mtp == "auto"
+
+    def expected(self) -> Expected:
+        """Return what drafting this sequence is expected to take and to give."""
+        return expect(self.ladders, priors_from(self.experience.ladders))
+
+    @property
+    def prospect(self) -> Prospect | None:
+        """What the last decision promises; None before the first one."""
+        return None if self._ask is None else self._ask()
+
+    def decide(self, decision: Decision) -> None:
+        """Take a decision over."""
+        if decision.num_tokens and not self.current:
+            self._probe_interval, self._rounds_off = FIRST_PROBE, 0
+        self.current, self.bars = decision.num_tokens, decision.bars
+        self._ask, self._is_hopeless = decision.prospect, decision.is_hopeless
+
+    def settle(self) -> None:
+        """Keep what the last decision promises now; other threads may ask after the end."""
+        seen = self.prospect
+        if seen is not None:
+            self._ask = lambda: seen
+
+    def wish(self, *, can_probe: bool = True) -> Wish:
+        """Return what to draft in the next round; a try that is due can be put off."""
         if self.mtp == "off":
-            return 0
-        if self.mtp != "auto":
-            return self.mtp
-        if not self.costs.passes:
-            return 0  # learn what a plain pass costs before anything is compared with it
-        best = max(range(MAX_AUTO_TOKENS + 1), key=self._tokens_per_second)
-        if self._tokens_per_second(best) > KEEP_MARGIN * self._tokens_per_second(self.current):
-            self.current = best
-        return self.current or self._probe()
+            return Wish(0, is_resting=True)
+        if not self.is_auto:
+            assert isinstance(self.mtp, int)
+            return Wish(self.mtp)
+        if not self.current:
+            return self._probe(can_probe)
+        self._rounds_on += 1
+        if self._rounds_on % LOOK_INTERVAL:
+            return Wish(self.current, self.bars)
+        half = {name: Bar(bar.keep / 2, bar.go_on / 2) for name, bar in self.bars.items()}
+        return Wish(min(self.current + 1, MAX_AUTO_TOKENS), half)
+
+    def plain_wish(self) -> Wish:
+        """Return a wish for no draft, where that is ours to say; whoever rests goes on resting."""
+        return Wish(0, is_resting=not self.current) if self.is_auto else self.wish()
+
+    def observe(self, look: Look) -> None:
+        """Learn from a round that was asked for drafts."""
+        if not self.current:
+            # While off there are few looks, and only the newest tell whether the subject changed.
+            self.ladders.fade(PROBE_MEMORY)
+            if look.num_accepted == look.num_asked:
+                self._probe_interval = FIRST_PROBE
+        self.ladders.observe(look)
+        self.experience.ladders.observe(look)
 
     @property
     def off_reason(self) -> str | None:
         """Why "auto" does not draft now; None when it does, or when it was not asked."""
-        if self.mtp != "auto" or self.current:
+        if not self.is_auto or self.current or self._ask is None:
             return None
-        best = max(range(1, MAX_AUTO_TOKENS + 1), key=self._tokens_per_second)
-        gain = self._tokens_per_second(best) / self._tokens_per_second(0)
-        return f"Drafting does not pay here: the best draft, K={best}, would run at {gain:.2f} ×."
+        seen = self._ask()
+        return (
+            f"Drafting does not pay here: the best draft, K={seen.num_tokens}, would run "
+            f"at {seen.gain:.2f} ×."
+        )
 
-    def observe(self, num_drafted: int, num_accepted: int) -> None:
-        """Learn from a finished round."""
-        self.chances.observe(num_drafted, num_accepted)
-        if self.current or num_accepted:
-            self._probe_interval = 8
+    def explain(self) -> str:
+        """Say in plain words what was decided and why."""
+        if self.mtp == "off":
+            return "No drafts: the request asked for none."
+        if not self.is_auto:
+            return f"Always {self.mtp} draft tokens: the request asked for that."
+        if self._ask is None:
+            return "Not decided yet: a plain pass is measured first."
+        seen = self._ask()
+        numbers = (
+            f"a round with up to {seen.num_tokens} draft tokens is expected to give "
+            f"{seen.expected_tokens:.2f} tokens in {1000 * seen.round_s:.1f} ms, without them one "
+            f"in {1000 * seen.plain_s:.1f} ms; all streams together run at {seen.gain:.2f} ×"
+        )
+        if self.current:
+            return f"Drafts up to {self.current} tokens: {numbers}."
+        return f"Does not draft: {numbers}. Tries again every {self._probe_interval} rounds."
 
-    def _tokens_per_second(self, num_draft_tokens: int) -> float:
-        return self.chances.expected_tokens(num_draft_tokens) / self.costs.round_s(num_draft_tokens)
-
-    def _probe(self) -> int:
-        """While off, draft two tokens now and then, ever more rarely: it may pay again."""
+    def _probe(self, can_probe: bool) -> Wish:
+        """While off, draft a little now and then, ever more rarely: it may pay again."""
         self._rounds_off += 1
-        if self._rounds_off < self._probe_interval:
-            return 0
+        interval = HOPELESS_INTERVAL if self._is_hopeless else self._probe_interval
+        if self._rounds_off < interval or self._ask is None or not can_probe:
+            return Wish(0, is_resting=True)
         self._rounds_off = 0
         self._probe_interval = min(2 * self._probe_interval, MAX_PROBE_INTERVAL)
-        return 2
-
-
-def _learn(price: Price | None, seconds: float) -> Price:
-    if price is None:
-        return Price(seconds)
-    price.observe(seconds)
-    return price
+        return Wish(PROBE_TOKENS)

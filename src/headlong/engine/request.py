@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headlong.config import MtpMode, SamplingParams, StopParams
+from headlong.decode.constraint import Grammar
 from headlong.decode.sampling import Pick
 from headlong.decode.sequence import DecodingSequence
 from headlong.engine.policy import Policy
+from headlong.errors import HeadlongError
 
 BACKBONE = "backbone"
 """Source of a token that no drafter had proposed."""
@@ -23,7 +25,7 @@ class FinishReason(StrEnum):
     CANCELLED = "cancelled"
     """The caller lost interest."""
     ERROR = "error"
-    """A pass broke off; whoever was reading got the exception."""
+    """A pass broke off; `Running.error` says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Request:
     stopping: StopParams = field(default_factory=StopParams)
     mtp: MtpMode = "auto"
     eos_ids: frozenset[int] = frozenset()
+    grammar: Grammar | None = None
+    """What the answer must look like; None leaves it free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,19 @@ class Running:
     request: Request
     sequence: DecodingSequence
     policy: Policy
+    arrival: int = 0
+    """Its place among all requests ever submitted."""
+    has_drafter: bool = False
+    """Whether it asked for drafts and there is somebody to make them."""
     outbox: deque[Emitted] = field(default_factory=deque)
     num_emitted: int = 0
     finish_reason: FinishReason | None = None
+    error: HeadlongError | None = None
+    """Why it ended with `FinishReason.ERROR`; other requests go on."""
+    num_cached_tokens: int = 0
+    """Prompt tokens that another request had already run, so that this one need not."""
+
+    @property
+    def drafts(self) -> bool:
+        """Whether it has, or gets, a drafter's memory."""
+        return self.has_drafter and self.sequence.off_reason is None

@@ -31,7 +31,7 @@ from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import Linear, Matrix, Norm
+from headlong.ops.op_set import DraftBlocks, Linear, Matrix, Norm, Ops
 
 NUM_TAPS = 3
 LAYER = "midlayer."
@@ -56,6 +56,11 @@ class Eagle3Head:
     num_bytes: int
     report: HeadReport
     kind: str = "eagle3"
+
+    @property
+    def ops(self) -> Ops:
+        """The backend it runs on."""
+        return self.backbone.ops
 
     def make_cache(self) -> KVCache:
         """Return an empty cache for one sequence."""
@@ -87,6 +92,21 @@ class Eagle3Head:
         """Score the draft vocabulary: (N, H_head) → (N, V_draft)."""
         ops = self.backbone.ops
         return ops.project(ops.norm(state, self.norm), self.lm_head)
+
+    def draft_blocks(self) -> DraftBlocks:
+        """Return what `step` and `logits` compute as one record."""
+        own = self.embedding
+        return DraftBlocks(
+            embedding=self.backbone.embedding if own is None else own,
+            embedding_scale=self.backbone.embedding_scale if own is None else 1.0,
+            attention=self.layer.attention,
+            mlp=self.layer.mlp,
+            fusion=None,
+            norm=self.norm,
+            lm_head=self.lm_head,
+            carries_normed=False,
+            vocabulary=self.vocabulary,
+        )
 
 
 def build_eagle3(weights: HeadWeights, backbone: Backbone) -> Eagle3Head:

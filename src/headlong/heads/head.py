@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from headlong.arrays import FloatArray, IntArray
 from headlong.cache.kv_cache import KVCache
 from headlong.models.hidden import HiddenRows
+from headlong.ops.op_set import DraftBlocks, Ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,10 @@ class RecursiveHead(Protocol):
     @property
     def kind(self) -> str:
         """ "eagle3" or "nextn"."""
+
+    @property
+    def ops(self) -> Ops:
+        """The backend it runs on."""
 
     @property
     def tap_layers(self) -> tuple[int, ...]:
@@ -69,6 +74,9 @@ class RecursiveHead(Protocol):
 
     def logits(self, state: FloatArray) -> FloatArray:
         """Score the draft vocabulary from carried states: (N, H) → (N, V_draft)."""
+
+    def draft_blocks(self) -> DraftBlocks:
+        """Return what `step` and `logits` compute, for backends that make whole drafts."""
 
 
 @runtime_checkable

@@ -39,7 +39,7 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
 from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import Linear, Matrix, Norm, Rows
+from headlong.ops.op_set import DraftBlocks, Fusion, Linear, Matrix, Norm, Ops, Rows
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.tensors import StoredTensor
 
@@ -62,6 +62,11 @@ class NextnHead:
     report: HeadReport
     tap_layers: tuple[int, ...] = ()
     kind: str = "nextn"
+
+    @property
+    def ops(self) -> Ops:
+        """The backend it runs on."""
+        return self.backbone.ops
 
     def make_cache(self) -> KVCache:
         """Return an empty cache for one sequence."""
@@ -94,6 +99,24 @@ class NextnHead:
         ops = self.backbone.ops
         normed = state if self.switches.carried == "normed" else ops.norm(state, self.norm)
         return ops.project(normed, self.lm_head)
+
+    def draft_blocks(self) -> DraftBlocks:
+        """Return what `step` and `logits` compute as one record.
+
+        A draft never begins at position 0, so what families do to the first embedding is no part.
+        """
+        is_state_first = self.switches.concat == "hidden_first"
+        return DraftBlocks(
+            embedding=self.embedding,
+            embedding_scale=self.backbone.embedding_scale,
+            attention=self.layer.attention,
+            mlp=self.layer.mlp,
+            fusion=Fusion(self.embedding_norm, self.hidden_norm, self.fc, is_state_first),
+            norm=self.norm,
+            lm_head=self.lm_head,
+            carries_normed=self.switches.carried == "normed",
+            vocabulary=self.vocabulary,
+        )
 
     def _embed(self, rows: Rows) -> FloatArray:
         ops, scale = self.backbone.ops, self.backbone.embedding_scale

@@ -18,7 +18,19 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
 from headlong.ops import _native
 from headlong.ops.native_weights import pack, packed_bytes, packed_format
-from headlong.ops.op_set import Attention, GatedMlp, KVLayer, LayerBlocks, Linear, Norm, Rope, Rows
+from headlong.ops.op_set import (
+    Attention,
+    DraftBlocks,
+    DraftRow,
+    Fusion,
+    GatedMlp,
+    KVLayer,
+    LayerBlocks,
+    Linear,
+    Norm,
+    Rope,
+    Rows,
+)
 from headlong.weights.tensors import StoredTensor
 
 INSTRUCTION_SET_VARIABLE = "HEADLONG_ISA"
@@ -28,6 +40,9 @@ THREADS_VARIABLE = "HEADLONG_THREADS"
 
 _MAX_DEFAULT_THREADS = 8
 """Reading memory is the limit long before this many cores are busy."""
+
+_MANY_NUMBERS = 2**14
+"""From so many on, a result comes out of recycled memory: fresh pages are dear."""
 
 _T = TypeVar("_T")
 
@@ -63,6 +78,10 @@ class NativeOps:
         """Return the name of the format `matrix` packs a tensor in."""
         return packed_format(tensor, quant)
 
+    def settle(self) -> None:
+        """Put weights in huge pages that were short before, and spare memory back to the system."""
+        self.engine.settle()
+
     def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
         """Return an empty cache layer in 16-bit floats."""
         return self.engine.make_kv_layer(num_kv_heads, head_dim)
@@ -81,7 +100,7 @@ class NativeOps:
 
     def project(self, x: FloatArray, linear: Linear) -> FloatArray:
         """Apply a projection to every row."""
-        y: FloatArray = np.empty((len(x), linear.weight.shape[0]), dtype=np.float32)
+        y = self._rows(len(x), linear.weight.shape[0])
         self.engine.project(x, self._linear(linear), y)
         return y
 
@@ -131,9 +150,32 @@ class NativeOps:
         self.engine.residual_silu(x, self._linear(linear), y)
         return y
 
-    def argmax(self, logits: FloatArray) -> list[int]:
-        """Return every row's column of the largest logit, the lowest among equals."""
-        return self.engine.argmax(logits)
+    def draft(
+        self, blocks: DraftBlocks, rows: Sequence[DraftRow]
+    ) -> list[tuple[list[int], list[float]]] | None:
+        """Draft for all rows in one call, depth after depth."""
+        head = self._translate(blocks, lambda: self._draft_head(blocks))
+        wishes: Any = [
+            (
+                row.layer,
+                row.first_position,
+                row.num_tokens,
+                row.go_on,
+                row.rule.to_native(),
+                row.token_position,
+            )
+            for row in rows
+        ]
+        drafted = self.engine.draft(head, np.stack([row.state for row in rows]), wishes)
+        if any(is_broken for _, _, is_broken in drafted):
+            return None
+        return [(token_ids, probs) for token_ids, probs, _ in drafted]
+
+    def _rows(self, num_rows: int, num_columns: int) -> FloatArray:
+        """Return room for rows; large ones out of memory that was used before."""
+        if num_rows * num_columns < _MANY_NUMBERS:
+            return np.empty((num_rows, num_columns), dtype=np.float32)
+        return self.engine.make_rows(num_rows, num_columns)
 
     def _translate(self, spec: object, make: Callable[[], _T]) -> _T:
         found = self._translated.get(id(spec))
@@ -178,6 +220,28 @@ class NativeOps:
         block.is_gelu = spec.activation == "gelu_tanh"
         block.output_norm = self._optional_norm(spec.output_norm)
         return block
+
+    def _draft_head(self, blocks: DraftBlocks) -> _native.DraftHead:
+        fusion = blocks.fusion
+        return _native.DraftHead(
+            blocks.embedding,
+            blocks.embedding_scale,
+            self._attention(blocks.attention),
+            self._mlp(blocks.mlp),
+            None if fusion is None else self._fusion(fusion),
+            self._norm(blocks.norm),
+            self._linear(blocks.lm_head),
+            blocks.carries_normed,
+            blocks.vocabulary,
+        )
+
+    def _fusion(self, fusion: Fusion) -> _native.Fusion:
+        return _native.Fusion(
+            self._norm(fusion.embedding_norm),
+            self._norm(fusion.state_norm),
+            self._linear(fusion.fc),
+            fusion.is_state_first,
+        )
 
     def _stack(self, layers: Sequence[LayerBlocks]) -> _native.Stack:
         return _native.Stack(

@@ -8,6 +8,7 @@ through it one by one. Attention is computed row by row, so its shapes depend on
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -62,6 +63,12 @@ class NumpyKVLayer:
         self.values = np.empty_like(self.keys)
 
     @property
+    def bytes_per_position(self) -> int:
+        """Bytes that room for one more position takes."""
+        num_kv_heads, _, head_dim = self.keys.shape
+        return 2 * num_kv_heads * head_dim * self.keys.itemsize
+
+    @property
     def num_bytes(self) -> int:
         """Bytes taken by the room made so far."""
         return int(self.keys.nbytes + self.values.nbytes)
@@ -73,6 +80,13 @@ class NumpyKVLayer:
             grown = np.empty((num_kv_heads, capacity, head_dim), dtype=np.float32)
             grown[:, :held] = getattr(self, name)
             setattr(self, name, grown)
+
+    def copy_from(self, other: Self, num_positions: int) -> None:
+        """Hold the first `num_positions` of `other`, making room for them."""
+        if num_positions > self.keys.shape[1]:
+            self.reserve(num_positions)
+        self.keys[:, :num_positions] = other.keys[:, :num_positions]
+        self.values[:, :num_positions] = other.values[:, :num_positions]
 
     def write(self, position: int, keys: FloatArray, values: FloatArray) -> None:
         """Store (n, G, D) keys and values from `position` on."""
@@ -101,6 +115,9 @@ class NumpyOps:
     def matrix_format(self, tensor: StoredTensor, quant: str | None = None) -> str:
         """Return the name of the format everything is unpacked to."""
         return "f32"
+
+    def settle(self) -> None:
+        """Do nothing: numpy's arrays are as large as they must be."""
 
     def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
         """Return an empty float32 cache layer."""

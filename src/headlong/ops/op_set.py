@@ -10,9 +10,10 @@ on their order, or on how a prompt was cut into chunks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from headlong.arrays import FloatArray, IntArray
+from headlong.ops.picking import PickRule
 from headlong.weights.tensors import StoredTensor
 
 Matrix: TypeAlias = Any
@@ -81,6 +82,33 @@ class GatedMlp:
     output_norm: Norm | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """fc([embedding_norm(embedding), state_norm(state)]), what a nextn head's layer reads."""
+
+    embedding_norm: Norm
+    state_norm: Norm
+    fc: Linear  # (H, 2 * H)
+    is_state_first: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftBlocks:
+    """All that a recursive head computes between one draft token and the next."""
+
+    embedding: Matrix  # (V, H)
+    embedding_scale: float
+    attention: Attention
+    mlp: GatedMlp
+    fusion: Fusion | None
+    """None where the attention reads the embedding beside the state."""
+    norm: Norm
+    lm_head: Linear  # (V_draft, H)
+    carries_normed: bool
+    """Whether the state is carried on after `norm`, which then is not applied again to score."""
+    vocabulary: IntArray | None  # (V_draft,)
+
+
 class LayerBlocks(Protocol):
     """One layer of a stack, as `run_layers` takes it."""
 
@@ -117,6 +145,13 @@ class KVLayer(Protocol):
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` positions, keeping what is there."""
 
+    def copy_from(self, other: Self, num_positions: int) -> None:
+        """Hold the first `num_positions` of `other`, making room for them."""
+
+    @property
+    def bytes_per_position(self) -> int:
+        """Bytes that room for one more position takes."""
+
     @property
     def num_bytes(self) -> int:
         """Bytes taken by the room made so far."""
@@ -140,6 +175,9 @@ class Ops(Protocol):
 
     def matrix_format(self, tensor: StoredTensor, quant: str | None = None) -> str:
         """Return the name of the format `matrix` would pack a tensor in."""
+
+    def settle(self) -> None:
+        """Note that loading is over: give back what only loading needed."""
 
     def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
         """Return an empty cache layer."""
@@ -185,3 +223,29 @@ class Ops(Protocol):
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
         """x + silu(linear(x)), the block of Medusa-style heads: (N, H) → (N, H)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRow:
+    """What one sequence wants of a draft."""
+
+    state: FloatArray  # (H,)
+    layer: KVLayer
+    first_position: int
+    """Where the row of the first guess goes in `layer`, which has room for `num_tokens` - 1."""
+    num_tokens: int
+    go_on: float
+    """The product of probabilities below which the draft ends."""
+    rule: PickRule
+    token_position: int
+    """Absolute position of the first guess."""
+
+
+@runtime_checkable
+class DraftingOps(Protocol):
+    """A backend that can also make whole drafts, many times sooner than block by block."""
+
+    def draft(
+        self, blocks: DraftBlocks, rows: Sequence[DraftRow]
+    ) -> list[tuple[list[int], list[float]]] | None:
+        """Return every row's guesses and their probabilities; None when logits are not finite."""

@@ -1,9 +1,12 @@
-"""The two steps of picking a token that are worth compiling, where the kernels are built.
+"""The steps of picking a token that are worth compiling, where the kernels are built.
 
-In:  a row of logits. Out: the winner of a race with noise; how much probability a row holds.
-`HAS_KERNELS` says whether they can be called; `decode` keeps the numpy versions, which define the
-results. A race has the same winner either way, up to the last bit of a logarithm.
+In:  a row of logits. Out: the columns that filters leave; the winner of a race with noise; how much
+probability a row holds. `HAS_KERNELS` says whether they can be called; `decode` keeps the numpy
+versions, which define the results. Choices are the same either way, up to the last bit of a
+logarithm or a sum.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,12 +19,36 @@ except ImportError:
 else:
     HAS_KERNELS = True
 
+_WORD = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PickRule:
+    """How a token is picked from logits that need no other adjustment; see `SamplingParams`."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+
+    def to_native(self) -> "_native.PickRule":
+        """Return the rule as the kernels take it."""
+        return _native.PickRule(
+            self.temperature, self.top_k, self.top_p, self.min_p, self.seed & _WORD
+        )
+
 
 def race(
     logits: FloatArray, token_ids: IntArray | None, best: float, temperature: float, key: int
 ) -> int:
     """Return the column with the largest scaled logit plus noise, the lowest one among equals."""
     return _native.race(np.ascontiguousarray(logits), token_ids, best, temperature, key)
+
+
+def surviving_columns(logits: FloatArray, best: float, rule: PickRule) -> IntArray:
+    """Return the columns that the rule's filters leave, ascending."""
+    return _native.surviving_columns(np.ascontiguousarray(logits), best, rule.to_native())
 
 
 def sum_relative(logits: FloatArray, best: float, temperature: float) -> float:

@@ -3,17 +3,29 @@
 In:  messages and tools shaped as in OpenAI's API.
 Out: the prompt text, written by the template that came with the model.
 Checks messages before the template sees them, since templates print what they are given: a
-misspelled role or a missing content would reach the model without a word.
+misspelled role or a missing content would reach the model without a word. What a template has no
+place for (tools, calls, results) is put into words it can print.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headlong.errors import TextError
 from headlong.text.template_sandbox import BoundedTemplate
+from headlong.text.tools import (
+    HERMES,
+    ToolStyle,
+    describe_tools,
+    spell_calls,
+    spell_results,
+    style_of,
+)
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+
+_TOOL_ROLE = re.compile(r"""['"]tool['"]""")
 
 
 class ChatTemplate:
@@ -36,16 +48,16 @@ class ChatTemplate:
         """Write the messages the way the model expects them."""
         name = self._choose(has_tools=bool(tools))
         template = self._compile(name)
-        if tools and "tools" not in template.variables:
-            raise TextError(
-                f"{len(tools)} tools were given, but this model's chat template has no place for"
-                " them.",
-                "Describe the tools in the system message, or use a model made for tools.",
-            )
-        knows_developer = "developer" in self._sources[name]
-        checked = [_check_message(i, m, knows_developer) for i, m in enumerate(messages)]
+        source = self._sources[name]
+        checked = [_check_message(i, m, "developer" in source) for i, m in enumerate(messages)]
         if not checked:
             raise TextError("There are no messages.", "Give at least one, with role 'user'.")
+        if tools and "tools" not in template.variables:
+            checked = describe_tools(checked, tools)
+        if "tool_calls" not in source:
+            checked = spell_calls(checked)
+        if not _TOOL_ROLE.search(source):
+            checked = spell_results(checked)
         variables = {
             "messages": checked,
             "tools": list(tools) if tools else None,
@@ -53,6 +65,13 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         return template.render({**self._named_tokens, **variables})
+
+    @property
+    def tool_style(self) -> ToolStyle:
+        """How the model writes tool calls: its template's own way, else the one we describe."""
+        name = self._choose(has_tools=True)
+        knows_tools = "tools" in self._compile(name).variables
+        return style_of(self._sources[name]) if knows_tools else HERMES
 
     def _choose(self, *, has_tools: bool) -> str:
         if has_tools and "tool_use" in self._sources:

@@ -13,7 +13,8 @@ from headlong.errors import TextError
 from headlong.text.chat_template import ChatTemplate
 from headlong.text.folder_vocabulary import read_folder_vocabulary
 from headlong.text.gguf_vocabulary import read_gguf_vocabulary
-from headlong.text.vocabulary import Vocabulary, spelled_bytes
+from headlong.text.tools import HERMES, ToolStyle
+from headlong.text.vocabulary import TOOL_TAGS, Vocabulary, spelled_bytes
 from headlong.weights.checkpoint import Checkpoint
 
 
@@ -35,6 +36,11 @@ class Tokenizer:
         self.eos_ids = vocabulary.eos_ids
         self.bos_id = vocabulary.bos_id
         self.strips_first_space = vocabulary.strips_first_space
+        self._silent_ids = frozenset(
+            token_id
+            for token_id in vocabulary.special_ids
+            if vocabulary.pieces[token_id] not in TOOL_TAGS
+        )
         self.chat_template = None
         if vocabulary.templates:
             self.chat_template = ChatTemplate(vocabulary.templates, vocabulary.named_tokens)
@@ -43,6 +49,11 @@ class Tokenizer:
     def kind(self) -> str:
         """How text is cut and spelled, for people: "BPE, byte-level"."""
         return f"{type(self._vocabulary.splitter.model).__name__}, {self._vocabulary.spelling}"
+
+    @property
+    def tool_style(self) -> ToolStyle:
+        """How the model writes tool calls."""
+        return HERMES if self.chat_template is None else self.chat_template.tool_style
 
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = True
@@ -97,7 +108,7 @@ class Tokenizer:
 
     def is_special(self, token_id: int) -> bool:
         """Tell whether a token steers the model instead of being text."""
-        return token_id in self._vocabulary.special_ids
+        return token_id in self._silent_ids
 
     def apply_chat_template(
         self,

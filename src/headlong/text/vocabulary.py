@@ -17,6 +17,10 @@ Spelling: TypeAlias = Literal["byte-level", "sentencepiece"]
 
 SENTENCEPIECE_SPACE = "▁"
 
+TOOL_TAGS = ("<tool_call>", "</tool_call>")
+"""What many models put around a tool call. Some have a token for each, some of these call it a
+special one; it is part of the answer all the same, since whoever reads the call has to see it."""
+
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 _END_OF_TURN = frozenset(

@@ -1,0 +1,303 @@
+#include "draft.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "pack.hpp"
+#include "pass.hpp"
+
+namespace headlong {
+
+namespace {
+
+// What one member found in its part of one row of logits.
+struct alignas(64) Found {
+    float best;
+    bool is_broken;  // a NaN somewhere
+    int64_t best_column;
+    Winner winner;
+};
+
+class Draft {
+public:
+    Draft(Engine& engine, const DraftHead& head, std::vector<DraftWish> wishes, float* states)
+        : engine_(engine), k_(engine.kernels), head_(head), wishes_(std::move(wishes)),
+          drafted_(wishes_.size()), products_(wishes_.size(), 1.0), pass_(engine, widest(states), head.layers, others()) {
+        const size_t num_rows = wishes_.size(), size = head.hidden_size();
+        num_chunks_ = (head.num_drafted() + kSumChunk - 1) / kSumChunk;
+        Workspace& work = engine.workspace;
+        logits_ = work.logits.room<float>(num_rows * head.num_drafted());
+        embedded_ = work.embedded.room<float>(num_rows * size);
+        fused_ = work.fused.room<float>(num_rows * size);
+        sums_ = work.sums.room<double>(num_rows * num_chunks_);
+        found_ = work.found.room<Found>(num_rows * engine.pool.num_threads());
+        state_ = states;
+        for (size_t i = 0; i < num_rows; ++i) active_.push_back(i);
+        place_rows();
+    }
+
+    void walk(Member& me) {
+        while (true) {
+            score(me);
+            weigh(me);
+            me.barrier();
+            if (me.index == 0) retire(me.count);
+            me.barrier();
+            if (active_.empty()) return;
+            step(me);
+        }
+    }
+
+    std::vector<Drafted> take() { return std::move(drafted_); }
+
+private:
+    struct Columns { int64_t first, stop; };
+
+    const DraftWish& wish(size_t row) const { return wishes_[active_[row]]; }
+    size_t depth(size_t row) const { return drafted_[active_[row]].token_ids.size(); }
+    float* logits(size_t row) const { return logits_ + row * head_.num_drafted(); }
+    Found& found(size_t row, int member) const { return found_[row * engine_.pool.num_threads() + member]; }
+    double temperature(size_t row) const { return wish(row).rule.temperature; }
+
+    // Spans at their furthest, for the room a pass needs.
+    const PassInput& widest(float* states) {
+        input_ = PassInput{states, static_cast<int64_t>(wishes_.size()), {}, nullptr};
+        for (size_t i = 0; i < wishes_.size(); ++i) {
+            input_.spans.push_back({static_cast<int64_t>(i), 1, wishes_[i].first_position + wishes_[i].num_tokens - 1});
+        }
+        return input_;
+    }
+    std::vector<const Linear*> others() const {
+        return head_.fusion ? std::vector{&head_.lm_head, &head_.fusion->fc} : std::vector{&head_.lm_head};
+    }
+
+    // Lay out the rows of those that go on: where they stand in their caches.
+    void place_rows() {
+        input_.num_rows = static_cast<int64_t>(active_.size());
+        input_.spans.clear();
+        caches_.clear();
+        for (size_t row = 0; row < active_.size(); ++row) {
+            const int64_t position = wish(row).first_position + static_cast<int64_t>(depth(row)) - 1;
+            input_.spans.push_back({static_cast<int64_t>(row), 1, position});
+            caches_.push_back(wish(row).cache);
+        }
+    }
+
+    Columns own_columns(const Member& me) const {
+        const Member::Range chunks = me.share(num_chunks_);
+        return {chunks.first * kSumChunk, std::min(chunks.stop * kSumChunk, head_.num_drafted())};
+    }
+
+    // Logits of this member's columns, and the largest of them.
+    void score(Member& me) {
+        const int width = head_.lm_head.weight->width;
+        const Columns own = own_columns(me);
+        const Member::Range tiles{own.first / width, (own.stop + width - 1) / width};
+        pass_.project_tiles(me, state_, head_.carries_normed ? nullptr : &head_.norm, head_.lm_head, tiles, logits_);
+        for (size_t row = 0; row < active_.size(); ++row) {
+            Found& mine = found(row, me.index);
+            mine.is_broken = false;
+            mine.best = -std::numeric_limits<float>::infinity();
+            mine.best_column = own.first;
+            if (own.first >= own.stop) continue;
+            mine.best_column = own.first + k_.argmax(logits(row) + own.first, own.stop - own.first);
+            mine.best = logits(row)[mine.best_column];
+            mine.is_broken = std::isnan(mine.best);
+        }
+        me.barrier();
+    }
+
+    // The member that found the best logit of a row, the lowest column among equals; -1 when the row is broken.
+    int best_member(size_t row, int num_members) const {
+        int best = 0;
+        for (int m = 0; m < num_members; ++m) {
+            if (found(row, m).is_broken) return -1;
+            if (found(row, m).best > found(row, best).best) best = m;
+        }
+        return std::isfinite(found(row, best).best) ? best : -1;
+    }
+
+    // Probabilities of this member's columns, and the winner among them where noise decides.
+    void weigh(Member& me) {
+        const Columns own = own_columns(me);
+        for (size_t row = 0; row < active_.size(); ++row) {
+            const int member = best_member(row, me.count);
+            if (member < 0 || wish(row).rule.has_filters(head_.num_drafted())) continue;
+            const double best = found(row, member).best, heat = temperature(row);
+            for (int64_t first = own.first; first < own.stop; first += kSumChunk) {
+                const int64_t count = std::min(kSumChunk, own.stop - first);
+                sums_[row * num_chunks_ + first / kSumChunk] =
+                    sum_of_chunk(logits(row) + first, count, best, heat > 0 ? heat : 1.0, k_);
+            }
+            found(row, me.index).winner = {};
+            if (heat > 0 && own.first < own.stop) {
+                found(row, me.index).winner = run_race(race(row, own, best), k_);
+            }
+        }
+    }
+
+    Race race(size_t row, Columns columns, double best) const {
+        const int64_t* ids = head_.vocabulary.empty() ? nullptr : head_.vocabulary.data() + columns.first;
+        const int64_t position = wish(row).token_position + static_cast<int64_t>(depth(row));
+        return {logits(row) + columns.first, ids, columns.stop - columns.first, best, temperature(row),
+                noise_key(wish(row).rule.seed, position), columns.first};
+    }
+
+    // Put a row's guess behind its draft.
+    void settle(size_t row, int num_members) {
+        Drafted& draft = drafted_[active_[row]];
+        const int member = best_member(row, num_members);
+        if (member < 0) {
+            draft.is_broken = true;
+            return;
+        }
+        const double best = found(row, member).best, heat = temperature(row) > 0 ? temperature(row) : 1.0;
+        int64_t column = found(row, member).best_column;
+        double total = 0.0;
+        if (wish(row).rule.has_filters(head_.num_drafted())) {
+            column = race_among_survivors(row, best, total);
+        } else {
+            for (int64_t chunk = 0; chunk < num_chunks_; ++chunk) total += sums_[row * num_chunks_ + chunk];
+            Winner winner;
+            for (int m = 0; m < num_members && temperature(row) > 0; ++m) {
+                const Winner& other = found(row, m).winner;
+                if (other.column >= 0 && other.beats(winner)) winner = other;
+            }
+            if (winner.column >= 0) column = winner.column;
+        }
+        const double prob = std::exp((static_cast<double>(logits(row)[column]) - best) / heat) / total;
+        draft.token_ids.push_back(head_.vocabulary.empty() ? column : head_.vocabulary[column]);
+        draft.probs.push_back(prob);
+        products_[active_[row]] *= prob;
+    }
+
+    int64_t race_among_survivors(size_t row, double best, double& total) const {
+        const std::vector<int64_t> columns =
+            surviving_columns(logits(row), head_.num_drafted(), best, wish(row).rule, k_);
+        std::vector<float> numbers;
+        std::vector<int64_t> ids;
+        for (const int64_t column : columns) {
+            numbers.push_back(logits(row)[column]);
+            ids.push_back(head_.vocabulary.empty() ? column : head_.vocabulary[column]);
+        }
+        const auto count = static_cast<int64_t>(columns.size());
+        total = sum_relative(numbers.data(), count, best, temperature(row), k_);
+        const int64_t position = wish(row).token_position + static_cast<int64_t>(depth(row));
+        const Race race{numbers.data(), ids.data(), count, best, temperature(row), noise_key(wish(row).rule.seed, position)};
+        return columns[std::max<int64_t>(run_race(race, k_).column, 0)];
+    }
+
+    // Settle all rows, and close up those that go on.
+    void retire(int num_members) {
+        const size_t size = head_.hidden_size();
+        std::vector<size_t> going_on;
+        for (size_t row = 0; row < active_.size(); ++row) {
+            settle(row, num_members);
+            const size_t index = active_[row];
+            const Drafted& draft = drafted_[index];
+            const bool is_done = draft.is_broken || products_[index] < wishes_[index].go_on ||
+                                 static_cast<int64_t>(draft.token_ids.size()) >= wishes_[index].num_tokens;
+            if (is_done) continue;
+            if (going_on.size() < row) {
+                std::memcpy(state_ + going_on.size() * size, state_ + row * size, size * sizeof(float));
+            }
+            going_on.push_back(index);
+        }
+        active_ = std::move(going_on);
+        place_rows();
+        for (size_t row = 0; row < active_.size(); ++row) {
+            float* numbers = embedded_ + row * size;
+            unpack_row(*head_.embedding, k_, drafted_[active_[row]].token_ids.back(), numbers);
+            if (head_.embedding_scale == 1.0f) continue;
+            for (size_t i = 0; i < size; ++i) numbers[i] *= head_.embedding_scale;
+        }
+        input_.beside = head_.fusion ? nullptr : embedded_;
+        input_.x = head_.fusion ? fused_ : state_;
+    }
+
+    // The head's layer over the rows that go on; leaves their states.
+    void step(Member& me) {
+        if (head_.fusion) {
+            pass_.fuse(me, state_, embedded_, *head_.fusion, fused_);
+            me.barrier();
+        }
+        pass_.attention(me, *head_.layers.front().attention, caches_);
+        pass_.gated_mlp(me, *head_.layers.front().mlp);
+        if (!head_.fusion) return;
+        const int64_t size = head_.hidden_size();
+        const Member::Range own = me.share(input_.num_rows);
+        for (int64_t row = own.first; row < own.stop; ++row) {
+            float* to = state_ + row * size;
+            const float* from = fused_ + row * size;
+            if (head_.carries_normed) {
+                k_.rms_norm(from, head_.norm.weight.data(), head_.norm.eps, size, to);
+            } else {
+                std::memcpy(to, from, size * sizeof(float));
+            }
+        }
+        me.barrier();
+    }
+
+    Engine& engine_;
+    const Kernels& k_;
+    const DraftHead& head_;
+    std::vector<DraftWish> wishes_;
+    std::vector<Drafted> drafted_;
+    std::vector<double> products_;
+    PassInput input_;
+    Pass pass_;
+    std::vector<size_t> active_;      // wishes that go on, in the order of rows
+    std::vector<KVLayer*> caches_;
+    int64_t num_chunks_ = 0;
+    float* state_ = nullptr;          // (rows, hidden)
+    float* logits_ = nullptr;         // (rows, columns)
+    float* embedded_ = nullptr;       // (rows, hidden)
+    float* fused_ = nullptr;          // (rows, hidden)
+    double* sums_ = nullptr;          // (rows, chunks)
+    Found* found_ = nullptr;          // (rows, members)
+};
+
+void require(bool is_fine, const char* what) {
+    if (!is_fine) throw std::invalid_argument(what);
+}
+
+}  // namespace
+
+void DraftHead::check() const {
+    const int64_t size = hidden_size();
+    require(layers.size() == 1 && layers[0].attention != nullptr && layers[0].mlp != nullptr,
+            "a drafting head has one whole layer");
+    layers[0].attention->check();
+    layers[0].mlp->check();
+    require(embedding != nullptr && lm_head.weight != nullptr, "a drafting head lacks weights");
+    require(layers[0].attention->hidden_size() == size && layers[0].mlp->hidden_size() == size &&
+                embedding->inputs == size && lm_head.inputs() == size,
+            "parts of a drafting head differ in size");
+    require(layers[0].attention->beside_norm.has_value() != fusion.has_value(),
+            "a drafting head reads embeddings either beside the state or fused with it");
+    if (fusion) {
+        require(fusion->fc.weight != nullptr && fusion->fc.inputs() == 2 * size && fusion->fc.outputs() == size &&
+                    static_cast<int64_t>(fusion->embedding_norm.weight.size()) == size &&
+                    static_cast<int64_t>(fusion->state_norm.weight.size()) == size,
+                "the fusion of a drafting head has another size");
+    }
+    require(vocabulary.empty() || static_cast<int64_t>(vocabulary.size()) == num_drafted(),
+            "the draft vocabulary does not fit the LM head");
+    for (const int64_t id : vocabulary) require(id >= 0 && id < embedding->outputs, "a draft token does not exist");
+    require(!vocabulary.empty() || num_drafted() <= embedding->outputs, "draft tokens lack embeddings");
+}
+
+std::vector<Drafted> run_draft(
+    Engine& engine, const DraftHead& head, std::vector<DraftWish> wishes, float* states) {
+    int64_t num_positions = 0;
+    for (const DraftWish& wish : wishes) num_positions = std::max(num_positions, wish.first_position + wish.num_tokens);
+    head.layers[0].attention->rope->reach(num_positions);
+    Draft draft(engine, head, std::move(wishes), states);
+    engine.pool.run([&](Member& me) { draft.walk(me); });
+    return draft.take();
+}
+
+}  // namespace headlong

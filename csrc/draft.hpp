@@ -1,0 +1,59 @@
+// A whole draft in one run of the team: score, pick, embed, layer, and again for every depth.
+//
+// What it yields is what the head's steps yield one by one with the picking of decode/sampling.py; the
+// team just does not go home in between. Sequences drop out as they have what they asked for.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine.hpp"
+#include "pick.hpp"
+
+namespace headlong {
+
+// How a nextn head makes the layer's input: fc([norm(embedding), norm(state)]) or the other way round.
+struct Fusion {
+    Norm embedding_norm, state_norm;
+    Linear fc;
+    bool is_state_first = false;
+};
+
+// A recursive head, checked when it is made.
+struct DraftHead {
+    std::shared_ptr<Matrix> embedding;
+    float embedding_scale = 1.0f;
+    std::vector<Layer> layers;             // one
+    std::optional<Fusion> fusion;          // absent where the layer reads the embedding beside the state
+    Norm norm;
+    Linear lm_head;
+    bool carries_normed = false;           // whether the state is carried on after `norm`
+    std::vector<int64_t> vocabulary;       // token id of every column; empty when they are the same
+
+    int64_t hidden_size() const { return static_cast<int64_t>(norm.weight.size()); }
+    int64_t num_drafted() const { return lm_head.outputs(); }
+    void check() const;  // throws std::invalid_argument when sizes do not fit together
+};
+
+// What one sequence wants.
+struct DraftWish {
+    KVLayer* cache;
+    int64_t first_position;  // in the head's cache, of the row its first guess makes
+    int64_t num_tokens;      // at most; at least 1
+    double go_on;            // the product of probabilities below which it ends
+    PickRule rule;
+    int64_t token_position;  // of the first guess, in the sequence
+};
+
+struct Drafted {
+    std::vector<int64_t> token_ids;
+    std::vector<double> probs;
+    bool is_broken = false;  // logits without a finite maximum: nothing can be picked
+};
+
+// Draft for all wishes; `states` is (wishes, hidden) and is used as scratch.
+std::vector<Drafted> run_draft(
+    Engine& engine, const DraftHead& head, std::vector<DraftWish> wishes, float* states);
+
+}  // namespace headlong

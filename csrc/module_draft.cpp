@@ -1,0 +1,72 @@
+// Binding of whole drafts.
+#include <cmath>
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+#include "draft.hpp"
+
+namespace headlong {
+
+namespace {
+
+using Wish = std::tuple<KVLayer*, int64_t, int64_t, double, const PickRule*, int64_t>;
+using Result = std::tuple<std::vector<int64_t>, std::vector<double>, bool>;
+
+std::vector<DraftWish> read_wishes(const DraftHead& head, const std::vector<Wish>& given) {
+    const Attention& block = *head.layers[0].attention;
+    std::vector<DraftWish> wishes;
+    for (const auto& [cache, position, num_tokens, go_on, rule, token_position] : given) {
+        require(cache != nullptr && rule != nullptr, "a wish lacks its cache or its rule");
+        require(num_tokens >= 1 && position >= 0 && position <= kMaxPositions - num_tokens && token_position >= 0,
+                "a draft needs at least one token, at a position from 0 to 2**24");
+        require(cache->num_kv_heads == block.num_kv_heads && cache->head_dim == block.head_dim,
+                "a cache layer has other heads than its block");
+        require(cache->capacity() >= position + num_tokens - 1, "a cache layer has no room for these positions");
+        for (const DraftWish& other : wishes) require(other.cache != cache, "two drafts write to the same cache");
+        wishes.push_back({cache, position, num_tokens, go_on, *rule, token_position});
+    }
+    return wishes;
+}
+
+}  // namespace
+
+void bind_draft(nb::module_& module, nb::class_<Engine>& engine) {
+    nb::class_<Fusion>(module, "Fusion")
+        .def("__init__", [](Fusion* fusion, const Norm& embedding_norm, const Norm& state_norm, const Linear& fc, bool is_state_first) {
+            new (fusion) Fusion{embedding_norm, state_norm, fc, is_state_first};
+        }, nb::arg("embedding_norm"), nb::arg("state_norm"), nb::arg("fc"), nb::arg("is_state_first"));
+    nb::class_<DraftHead>(module, "DraftHead")
+        .def("__init__", [](DraftHead* made, std::shared_ptr<Matrix> embedding, float embedding_scale,
+                            std::shared_ptr<Attention> attention, std::shared_ptr<GatedMlp> mlp,
+                            std::optional<Fusion> fusion, const Norm& norm, const Linear& lm_head,
+                            bool carries_normed, std::optional<Ids> vocabulary) {
+            DraftHead head{std::move(embedding), embedding_scale, {{std::move(attention), std::move(mlp)}},
+                           std::move(fusion), norm, lm_head, carries_normed, {}};
+            if (vocabulary) head.vocabulary.assign(vocabulary->data(), vocabulary->data() + vocabulary->shape(0));
+            head.check();
+            new (made) DraftHead(std::move(head));
+        }, nb::arg("embedding"), nb::arg("embedding_scale"), nb::arg("attention"), nb::arg("mlp"),
+           nb::arg("fusion").none(), nb::arg("norm"), nb::arg("lm_head"), nb::arg("carries_normed"),
+           nb::arg("vocabulary").none());
+    engine.def("draft", [](Engine& self, const DraftHead& head, Rows states, const std::vector<Wish>& given) {
+        require(states.shape(0) == given.size() && int64_t(states.shape(1)) == head.hidden_size() && !given.empty(),
+                "states do not fit the head or the wishes");
+        std::vector<DraftWish> wishes = read_wishes(head, given);
+        std::vector<Drafted> drafted;
+        {
+            const Turn turn(self);
+            drafted = run_draft(self, head, std::move(wishes), states.data());
+        }
+        std::vector<Result> results;
+        for (Drafted& draft : drafted) {
+            results.emplace_back(std::move(draft.token_ids), std::move(draft.probs), draft.is_broken);
+        }
+        return results;
+    }, nb::arg("head"), nb::arg("states").noconvert(), nb::arg("wishes"));
+}
+
+}  // namespace headlong

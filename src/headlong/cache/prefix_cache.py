@@ -1,0 +1,113 @@
+"""Kept prefixes: caches of requests that have ended, for requests that begin the same way.
+
+In:  the tokens of a sequence with its cache and its drafter's memory. Out: for a new prompt, the
+kept ones with the longest common beginning. Bounded by bytes; the one not used for longest goes
+first. What a drafter's memory holds is opaque here; only its number of rows matters.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headlong.cache.kv_cache import KVCache
+
+
+@dataclass(slots=True, eq=False)
+class Prefix:
+    """Tokens that somebody has run, and what running them left behind."""
+
+    token_ids: list[int]
+    cache: KVCache
+    draft_state: Any = None
+    """The drafter's memory; None when the sequence had none."""
+    num_draft_rows: int = 0
+    """Rows the drafter has observed."""
+    num_bytes: int = 0
+
+    def num_shared(self, prompt_ids: Sequence[int], has_drafter: bool) -> int:
+        """Return how many rows a prompt need not run if it begins with these.
+
+        At least one row of a prompt must run, for the first token is picked from it. A drafter's
+        row pairs a position with the token behind it, so of m common tokens only m - 1 rows of its
+        memory fit; and a sequence that drafts cannot use a prefix without such a memory, since a
+        head has nothing to look at before the first row it observed.
+        """
+        num_common = common_length(self.token_ids, prompt_ids)
+        num_rows = min(num_common, self.cache.length, len(prompt_ids) - 1)
+        if not has_drafter:
+            return num_rows
+        has_memory = self.draft_state is not None
+        return max(0, min(num_rows, num_common - 1, self.num_draft_rows)) if has_memory else 0
+
+
+class PrefixCache:
+    """Prefixes of ended requests, at most `limit_bytes` of them."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.num_bytes = 0
+        self._kept: list[Prefix] = []
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[Prefix]:
+        return iter(self._kept)
+
+    def keep(self, prefix: Prefix) -> None:
+        """Keep a prefix as the one used last; those it makes superfluous go."""
+        if prefix.num_bytes > self.limit_bytes or not prefix.cache.length:
+            return
+        for other in list(self._kept):
+            if _covers(prefix, other):
+                self.take(other)
+        self._kept.append(prefix)
+        self.num_bytes += prefix.num_bytes
+        while self.num_bytes > self.limit_bytes:
+            self.drop_oldest()
+
+    def take(self, prefix: Prefix) -> None:
+        """Give a kept prefix away."""
+        self._kept.remove(prefix)
+        self.num_bytes -= prefix.num_bytes
+
+    def touch(self, prefix: Prefix) -> None:
+        """Note that a prefix was of use."""
+        if prefix in self._kept:
+            self._kept.remove(prefix)
+            self._kept.append(prefix)
+
+    def drop_oldest(self) -> None:
+        """Let go of the prefix that was not used for longest."""
+        self.take(self._kept[0])
+
+    def clear(self) -> None:
+        """Let go of all of them."""
+        self._kept.clear()
+        self.num_bytes = 0
+
+
+def common_length(ours: Sequence[int], theirs: Sequence[int]) -> int:
+    """Return how many leading tokens are equal."""
+    limit = min(len(ours), len(theirs))
+    step = 16
+    done = 0
+    # Slices are compared at the speed of C; where two differ, a smaller slice is looked at.
+    while done < limit:
+        stop = min(done + step, limit)
+        if list(ours[done:stop]) == list(theirs[done:stop]):
+            done, step = stop, 2 * step
+        elif stop - done == 1:
+            break
+        else:
+            limit, step = stop, max(1, (stop - done) // 2)
+    return done
+
+
+def _covers(prefix: Prefix, other: Prefix) -> bool:
+    """Tell whether all that `other` is good for can be had from `prefix`."""
+    if other.draft_state is not None and prefix.num_draft_rows < other.num_draft_rows:
+        return False
+    is_longer = prefix.cache.length >= other.cache.length
+    num_needed = len(other.token_ids)
+    return is_longer and common_length(prefix.token_ids, other.token_ids) == num_needed

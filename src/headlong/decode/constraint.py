@@ -1,0 +1,43 @@
+"""Constraint: what a grammar lets a sequence say next.
+
+The round and the sampler see a grammar only through these two protocols: token ids go in, a mask
+and a few token ids come out. What the grammar describes (JSON, a tool call) and which library reads
+it is known to `text/grammar.py` alone; nothing here knows text.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from headlong.arrays import BoolArray
+
+__all__ = ["Constraint", "Grammar"]
+
+
+class Constraint(Protocol):
+    """Where one sequence stands in its grammar."""
+
+    def mask(self) -> BoolArray:
+        """Return which tokens (V,) may come next; never all False, and not to be written to.
+
+        The end-of-text tokens are among them where the text may end; they are the only ones where
+        it must.
+        """
+
+    def mask_after(self, token_ids: Sequence[int]) -> BoolArray | None:
+        """Return what `mask` would be after `token_ids`; None if the grammar forbids these."""
+
+    def push(self, token_id: int) -> None:
+        """Move on by one token that the mask allowed."""
+
+    def forced(self) -> Sequence[int]:
+        """Return the tokens the grammar leaves no choice about; only ever a draft."""
+
+    def num_allowed(self, token_ids: Sequence[int]) -> int:
+        """Return how many leading tokens of `token_ids` the grammar allows."""
+
+
+class Grammar(Protocol):
+    """What an answer must look like; shared by any number of sequences."""
+
+    def begin(self) -> Constraint:
+        """Return the state of a sequence that has said nothing yet."""

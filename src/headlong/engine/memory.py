@@ -1,0 +1,163 @@
+"""Who holds which cache: prefixes shared between requests, and a bound on all bytes together.
+
+In:  requests that begin or end, and how many rows they are about to run. Out: caches, filled with
+what another request has already run where prompts begin alike; and the answer to "does it fit?".
+Running sequences lend their rows, too: they are copied while their owner goes on.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headlong.cache.kv_cache import GROWTH, KVCache
+from headlong.cache.prefix_cache import Prefix, PrefixCache, common_length
+from headlong.decode.sequence import Backlog, DecodingSequence
+from headlong.drafters.drafter import Drafter
+from headlong.engine.limits import EngineLimits
+from headlong.engine.request import Running
+from headlong.models.transformer import Backbone
+
+SPARE_ROWS = 32
+"""Rows behind the last token that drafts and forced spans may need for a moment."""
+
+TAKE_OVER = 0.9
+"""A kept prefix of which a prompt uses this share is handed over instead of copied."""
+
+WORTH_WAITING = 16
+"""A prompt waits for another one that is about to run this many of its rows."""
+
+
+def no_cache() -> KVCache:
+    """Return what a sequence has instead of a cache before it begins and after it ended."""
+    return KVCache(())
+
+
+@dataclass(slots=True)
+class CacheMemory:
+    """The caches of an engine."""
+
+    backbone: Backbone
+    drafter: Drafter | None
+    limits: EngineLimits
+    prefixes: PrefixCache = field(init=False)
+    hit_tokens: int = 0
+    lookup_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self.prefixes = PrefixCache(self.limits.prefix_bytes)
+
+    def bytes_for(self, num_tokens: int, drafts: bool) -> int:
+        """Return the bytes a sequence takes once it has so many tokens."""
+        cache = self.backbone.make_cache()
+        num_bytes = cache.bytes_for(num_tokens + SPARE_ROWS)
+        if drafts and self.drafter is not None:
+            # A head's cache grows by quarters, and does not know where that will end.
+            num_rows = (num_tokens + SPARE_ROWS) * 5 // 4
+            num_bytes += self.drafter.num_bytes(self.drafter.begin(), num_rows)
+        return num_bytes
+
+    def bytes_of(self, sequence: DecodingSequence, num_more_rows: int = 0) -> int:
+        """Return the bytes a sequence takes once it has run so many more rows."""
+        num_rows = sequence.cache.length + num_more_rows
+        num_bytes = sequence.cache.bytes_for(num_rows)
+        if self.drafter is not None and sequence.draft_state is not None:
+            num_bytes += self.drafter.num_bytes(sequence.draft_state, num_rows)
+            num_bytes += sequence.unobserved.bytes_for(num_more_rows)
+        return num_bytes
+
+    def has_room(self, num_bytes: int, spared: Prefix | None = None) -> bool:
+        """Tell whether running sequences may take `num_bytes`; let go of prefixes for that.
+
+        A `spared` prefix stays: somebody is about to use it.
+        """
+        limit = self.limits.kv_bytes
+        if limit is None:
+            return True
+        dropped = [one for one in self.prefixes if one is not spared]
+        while dropped and num_bytes + self.prefixes.num_bytes > limit:
+            self.prefixes.take(dropped.pop(0))
+        return num_bytes + self.prefixes.num_bytes <= limit
+
+    def find(self, running: Running, others: Iterable[Running]) -> tuple[Prefix | None, int]:
+        """Return the prefix that spares a request most rows, and how many."""
+        best: Prefix | None = None
+        most = 0
+        for prefix in [*self.prefixes, *map(_lent, others)]:
+            num_rows = prefix.num_shared(running.sequence.token_ids, running.drafts)
+            if num_rows > most:
+                best, most = prefix, num_rows
+        return best, most
+
+    def awaits(self, running: Running, others: Iterable[Running], num_rows: int) -> bool:
+        """Tell whether somebody is reading a prompt now that will spare this one more rows."""
+        for other in others:
+            is_reading = other.sequence.num_rows_left > 0
+            if is_reading and (other.drafts or not running.drafts):
+                num_common = common_length(other.sequence.token_ids, running.sequence.token_ids)
+                if num_common - 1 - num_rows >= WORTH_WAITING:
+                    return True
+        return False
+
+    def bytes_to_begin(self, running: Running, prefix: Prefix | None, num_rows: int) -> int:
+        """Return how many more bytes running sequences take once this one has begun."""
+        num_bytes = self.bytes_for(len(running.sequence.token_ids) + GROWTH, running.drafts)
+        # What is handed over was counted as kept so far, and is given up there.
+        if prefix is None or not self._is_handed_over(running, prefix, num_rows):
+            return num_bytes
+        return num_bytes - prefix.num_bytes
+
+    def begin(self, running: Running, prefix: Prefix | None, num_rows: int) -> None:
+        """Give a sequence its caches, with the first `num_rows` of a prefix in them."""
+        sequence, drafter = running.sequence, self.drafter if running.drafts else None
+        if prefix is None:
+            sequence.cache = self.backbone.make_cache()
+            sequence.draft_state = None if drafter is None else drafter.begin()
+        else:
+            self._use(running, prefix, num_rows, drafter)
+        sequence.unobserved = Backlog()
+        request = running.request
+        most = min(request.stopping.max_tokens, self.backbone.config.context_length)
+        sequence.cache.max_length = len(request.prompt_ids) + most + SPARE_ROWS
+        sequence.cache.reserve(len(sequence.token_ids) + 1)
+        if not sequence.has_begun:
+            running.num_cached_tokens = num_rows
+            self.hit_tokens += num_rows
+            self.lookup_tokens += len(request.prompt_ids)
+
+    def release(self, running: Running, *, keeps: bool) -> None:
+        """Take a sequence's caches back, and keep them for others if they are worth it."""
+        sequence = running.sequence
+        if keeps and sequence.cache.length:
+            prefix = _lent(running)
+            prefix.num_bytes = self.bytes_of(sequence)
+            self.prefixes.keep(prefix)
+        sequence.cache, sequence.draft_state = no_cache(), None
+        sequence.unobserved = Backlog()
+
+    def _use(
+        self, running: Running, prefix: Prefix, num_rows: int, drafter: Drafter | None
+    ) -> None:
+        sequence = running.sequence
+        if self._is_handed_over(running, prefix, num_rows):
+            self.prefixes.take(prefix)
+            sequence.cache = prefix.cache
+            sequence.cache.truncate(num_rows)
+        else:
+            self.prefixes.touch(prefix)
+            sequence.cache = prefix.cache.copy(num_rows, self.backbone.make_cache)
+        sequence.draft_state = (
+            None if drafter is None else drafter.share(prefix.draft_state, num_rows)
+        )
+
+    def _is_handed_over(self, running: Running, prefix: Prefix, num_rows: int) -> bool:
+        """Tell whether a request gets a prefix for itself; else it gets a copy."""
+        is_kept = any(prefix is one for one in self.prefixes)
+        # One that does not draft would come back without the drafter's memory.
+        uses_all = running.drafts or prefix.draft_state is None
+        return is_kept and uses_all and num_rows >= TAKE_OVER * prefix.cache.length
+
+
+def _lent(running: Running) -> Prefix:
+    """Return the rows of a sequence as a prefix for others."""
+    sequence = running.sequence
+    num_draft_rows = 0 if sequence.draft_state is None else sequence.num_observed
+    return Prefix(sequence.token_ids, sequence.cache, sequence.draft_state, num_draft_rows)

@@ -1,0 +1,317 @@
+"""The plan of a step: how many draft tokens every running sequence is worth, chosen together.
+
+In:  the policies of the sequences in the next round. Out: a wish for each of them.
+Rows are added in order of what they give for what they cost, while tokens per second rise; 0 is a
+valid answer. What a row and a draft step cost comes from `costs.py`, what they give from
+`chances.py`. The same prices say how sure a drafter must be for one more token to pay.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from headlong.config import MtpMode
+from headlong.drafters.drafter import GRAMMAR, Bar, Draft
+from headlong.engine.chances import MAX_AUTO_TOKENS, Expected, Look, expect, priors_from
+from headlong.engine.costs import CostModel, DraftWork
+from headlong.engine.policy import PROBE_TOKENS, Decision, Experience, Policy, Prospect, Wish
+
+MAX_PLAN_ROUNDS = 8
+"""Rounds a plan is kept for while the same sequences run; doubles up to this from one."""
+
+KEEP_MARGIN = 1.02
+"""A new plan must promise this much more than the old one; stops hopping back and forth."""
+
+PAYS = 1.03
+"""What a plan must promise against plain decoding to be begun: promises err by as much."""
+
+PLAIN_SAMPLES = 4
+"""Plain rounds that are measured before a comparison with them is trusted."""
+
+PLAIN_INTERVAL = 128
+"""Rounds between looks at what a plain pass costs while everybody drafts."""
+
+MAX_LEAP = 1.4
+"""How far, against the largest measured pass, a plan may reach: what lies there is only guessed."""
+
+HOPELESS = 0.8
+"""Where tokens per second have fallen to this share of the best, more rows are not looked at."""
+
+PROBE_SPACING = 8
+"""Rounds between tries of any two sequences that do not draft."""
+
+BAR_SPEED = 0.25
+"""How far the chance that one more token must have moves with every plan."""
+
+MAX_BAR = 0.9
+"""Where drafting pays at all, a token as sure as this is always worth its row."""
+
+PERFECT = Expected(*([(1.0,) * MAX_AUTO_TOKENS] * 3))
+"""What a sequence promises whose drafts always stand."""
+
+SHARE_SURE = 0.7
+"""Share of a draft's chance that its next token keeps, on the whole."""
+
+
+@dataclass(slots=True)
+class Load:
+    """What a round holds under some plan; amounts are expected ones."""
+
+    num_sequences: int
+    rows: float = 0.0
+    tokens: float = 0.0
+    num_asks: int = 0
+    active: list[float] = field(default_factory=lambda: [0.0] * MAX_AUTO_TOKENS)
+    """Sequences for which the drafter's model runs at each depth."""
+
+    def seconds(self, costs: CostModel) -> float:
+        """Predict how long the round takes."""
+        return costs.pass_s(self.rows) + costs.draft_s(self.work)
+
+    @property
+    def work(self) -> DraftWork:
+        """The drafting of the round."""
+        num_depths = sum(min(1.0, num) for num in self.active)
+        return DraftWork(self.num_asks, num_depths, sum(self.active))
+
+    def copy(self) -> "Load":
+        """Return a load of its own with the same amounts."""
+        return replace(self, active=list(self.active))
+
+    def remove(self, expected: Expected, num_tokens: int) -> None:
+        """Take a sequence's draft out again."""
+        self.num_asks -= num_tokens > 0
+        for depth in range(num_tokens):
+            self.rows -= expected.rows[depth]
+            self.tokens -= expected.tokens[depth]
+            self.active[depth] -= expected.steps[depth]
+
+    def add(self, expected: Expected, first: int, stop: int) -> None:
+        """Let one sequence draft depths `first` (from 0) up to, not including, `stop`."""
+        self.num_asks += first == 0 and stop > 0
+        for depth in range(first, stop):
+            self.rows += expected.rows[depth]
+            self.tokens += expected.tokens[depth]
+            self.active[depth] += expected.steps[depth]
+
+
+@dataclass(slots=True)
+class Planner:
+    """Plans the drafts of an engine and learns from its rounds."""
+
+    costs: CostModel = field(default_factory=CostModel)
+    experiences: dict[int, Experience] = field(default_factory=dict)
+    _planned_for: list[Policy] = field(default_factory=list)
+    _rounds: int = 0
+    _plan_rounds: int = 1
+    _plan_rounds_left: int = 0
+    _next_probe: int = 0
+    _keep: float = 0.0
+    _go_on: float = 0.0
+
+    def make_policy(self, mtp: MtpMode, temperature: float) -> Policy:
+        """Return the policy of a new sequence, with what like requests have shown."""
+        level = 0 if temperature == 0 else 1 + (temperature > 0.5) + (temperature > 0.9)
+        return Policy(mtp, self.experiences.setdefault(level, Experience()))
+
+    def plan(self, policies: Sequence[Policy], max_rows: int) -> list[Wish]:
+        """Return what each sequence of the next round is to draft."""
+        self._rounds += 1
+        autos = [policy for policy in policies if policy.is_auto]
+        if autos and self._measures_plain(policies):
+            wishes = [policy.plain_wish() for policy in policies]
+            return _within(wishes, max_rows)
+        is_new = len(autos) != len(self._planned_for) or any(
+            one is not other for one, other in zip(autos, self._planned_for, strict=True)
+        )
+        self._plan_rounds_left -= 1
+        if autos and (is_new or self._plan_rounds_left <= 0):
+            self._decide(policies, autos, is_new)
+            self._planned_for = autos
+            self._plan_rounds = 1 if is_new else min(2 * self._plan_rounds, MAX_PLAN_ROUNDS)
+            self._plan_rounds_left = self._plan_rounds
+        return _within(self._wishes(policies), max_rows)
+
+    def learn(self, policy: Policy, wish: Wish, draft: Draft, num_accepted: int) -> None:
+        """Learn how far a draft has carried one sequence."""
+        if not wish.num_tokens:
+            return
+        policy.observe(Look(wish.num_tokens, draft.num_steps, len(draft.token_ids), num_accepted))
+        if draft.sources and draft.sources[0] != GRAMMAR:
+            policy.experience.confidence(draft.sources[0]).observe(draft.probs, num_accepted)
+
+    def plain_s(self, num_sequences: int, num_rows: int, verify_s: float) -> float | None:
+        """Return what a round without drafts would have cost instead of this one.
+
+        What slowed this round's pass down would have slowed that one down as well, so only the
+        ratio of their prices counts. None while nobody knows what a plain pass costs.
+        """
+        if num_rows == num_sequences:
+            return verify_s
+        if not self.costs.is_known(num_sequences):
+            return None
+        return verify_s * self.costs.pass_s(num_sequences) / self.costs.pass_s(num_rows)
+
+    def _measures_plain(self, policies: Sequence[Policy]) -> bool:
+        """Tell whether this round should show what plain decoding costs."""
+        num_rows = len(policies)
+        price = self.costs.passes.get(num_rows)
+        if price is None:
+            return not self.costs.is_known(num_rows)
+        is_young = price.num_seen < PLAIN_SAMPLES
+        return self._rounds % (4 if is_young else PLAIN_INTERVAL) == 0
+
+    def _decide(self, policies: Sequence[Policy], autos: Sequence[Policy], is_new: bool) -> None:
+        """Choose draft lengths and bars for all sequences that leave it to us."""
+        self.costs.refresh()
+        priors = {id(one.experience): priors_from(one.experience.ladders) for one in autos}
+        expected = [expect(one.ladders, priors[id(one.experience)]) for one in autos]
+        base = _fixed_load(policies)
+        lengths, rate = self._best_lengths(base, expected)
+        kept = [policy.current for policy in autos]
+        kept_rate = self._rate(base, expected, kept)
+        if not is_new and rate < KEEP_MARGIN * kept_rate:
+            lengths, rate = kept, kept_rate
+        plain = [0] * len(autos)
+        plain_rate = self._rate(base, expected, plain)
+        if rate < (PAYS if is_new or not any(kept) else 1.0) * plain_rate:
+            lengths, rate = plain, plain_rate
+        load = _load(base, expected, lengths)
+        is_hopeless = self._is_hopeless(load, rate)
+        self._move_bars(load, rate)
+        bars = {id(one.experience): self._bars(one.experience) for one in autos}
+        for policy, promise, length in zip(autos, expected, lengths, strict=True):
+            prospect = partial(self._prospect, load, promise, length)
+            own_bars = bars[id(policy.experience)]
+            policy.decide(Decision(length, own_bars, is_hopeless, prospect))
+
+    def _best_lengths(self, base: Load, expected: Sequence[Expected]) -> tuple[list[int], float]:
+        """Add rows in order of merit; return the lengths at which tokens per second are highest."""
+        load = _load(base, expected, [0] * len(expected))
+        row_s, step_s = self._row_s(load), self._step_s(load)
+        most_rows = MAX_LEAP * max(self.costs.passes) + 1
+
+        def merit(sequence: int, depth: int) -> float:
+            promise = expected[sequence]
+            cost = row_s * promise.rows[depth] + step_s * promise.steps[depth]
+            return promise.tokens[depth] / max(cost, 1e-9)
+
+        heap = [(-merit(sequence, 0), sequence, 0) for sequence in range(len(expected))]
+        heapq.heapify(heap)
+        added: list[int] = []
+        num_best, best_rate = 0, load.tokens / load.seconds(self.costs)
+        while heap:
+            _, sequence, depth = heapq.heappop(heap)
+            load.add(expected[sequence], depth, depth + 1)
+            if load.rows > most_rows:
+                break
+            added.append(sequence)
+            rate = load.tokens / load.seconds(self.costs)
+            if rate > best_rate:
+                num_best, best_rate = len(added), rate
+            if rate < HOPELESS * best_rate:
+                break
+            if depth + 1 < MAX_AUTO_TOKENS:
+                heapq.heappush(heap, (-merit(sequence, depth + 1), sequence, depth + 1))
+        chosen = added[:num_best]
+        return [chosen.count(sequence) for sequence in range(len(expected))], best_rate
+
+    def _rate(self, base: Load, expected: Sequence[Expected], lengths: Sequence[int]) -> float:
+        load = _load(base, expected, lengths)
+        return load.tokens / load.seconds(self.costs)
+
+    def _row_s(self, load: Load) -> float:
+        """Return what one more row costs, on the whole: single prices are noisy, and may jump."""
+        low, high = max(1.0, 0.75 * load.rows), 1.25 * load.rows + 1
+        return (self.costs.pass_s(high) - self.costs.pass_s(low)) / (high - low)
+
+    def _step_s(self, load: Load) -> float:
+        """Return what running the drafter's model for one more sequence costs, depths shared."""
+        num_sharing = max(1, load.num_sequences)
+        return self.costs.draft_s(DraftWork(0, 1 / num_sharing, 1))
+
+    def _move_bars(self, load: Load, rate: float) -> None:
+        """Work out which chance one more token must have to pay at these prices.
+
+        All sequences follow one bar; if it jumped, so would all their drafts, and it with them.
+        """
+        keep = rate * self._row_s(load)
+        go_on = (keep + rate * self._step_s(load)) / SHARE_SURE
+        self._keep += BAR_SPEED * (keep - self._keep)
+        self._go_on += BAR_SPEED * (go_on - self._go_on)
+
+    def _bars(self, experience: Experience) -> dict[str, Bar]:
+        """Return how sure each drafter must be, in its own words, to have these chances."""
+        return {
+            source: Bar(
+                min(MAX_BAR, confidence.product_for(self._keep)),
+                min(MAX_BAR, confidence.product_for(self._go_on)),
+            )
+            for source, confidence in experience.confidences.items()
+        }
+
+    def _wishes(self, policies: Sequence[Policy]) -> list[Wish]:
+        """Return everybody's wish, but let only one sequence at a time try what does not pay.
+
+        However many run, they share what such tries cost and show; and what rows cost just beyond
+        the usual is seen best this way.
+        """
+        wishes: list[Wish] = []
+        for policy in policies:
+            wish = policy.wish(can_probe=self._rounds >= self._next_probe)
+            if policy.is_auto and not policy.current and wish.num_tokens:
+                self._next_probe = self._rounds + PROBE_SPACING
+            wishes.append(wish)
+        return wishes
+
+    def _is_hopeless(self, load: Load, rate: float) -> bool:
+        """Tell whether rows are known to be so dear that not even a perfect draft would pay."""
+        stop = load.rows + PROBE_TOKENS
+        is_measured = any(load.rows < num_rows <= stop for num_rows in self.costs.passes)
+        return is_measured and self._rate(load, [PERFECT], [PROBE_TOKENS]) < rate
+
+    def _prospect(self, load: Load, expected: Expected, length: int) -> Prospect:
+        """Return what one sequence's own draft adds to a round that holds `load`."""
+        without = load.copy()
+        without.remove(expected, length)
+        found = [
+            self._compare(without, expected, num_tokens)
+            for num_tokens in ([length] if length else range(1, MAX_AUTO_TOKENS + 1))
+        ]
+        return max(found, key=lambda prospect: prospect.gain)
+
+    def _compare(self, without: Load, expected: Expected, num_tokens: int) -> Prospect:
+        drafting = without.copy()
+        drafting.add(expected, 0, num_tokens)
+        round_s, plain_s = drafting.seconds(self.costs), without.seconds(self.costs)
+        gain = (drafting.tokens / round_s) / (without.tokens / plain_s)
+        own_tokens = 1 + drafting.tokens - without.tokens
+        return Prospect(num_tokens, own_tokens, round_s, plain_s, gain)
+
+
+def _fixed_load(policies: Sequence[Policy]) -> Load:
+    """Return what a round holds before anything is decided: newest tokens and fixed drafts."""
+    load = Load(len(policies), rows=len(policies), tokens=len(policies))
+    for policy in policies:
+        if not policy.is_auto and policy.mtp != "off":
+            load.add(policy.expected(), 0, min(int(policy.mtp), MAX_AUTO_TOKENS))
+    return load
+
+
+def _load(base: Load, expected: Sequence[Expected], lengths: Sequence[int]) -> Load:
+    """Return what a round holds when sequences draft these lengths."""
+    load = base.copy()
+    for promise, length in zip(expected, lengths, strict=True):
+        load.add(promise, 0, length)
+    return load
+
+
+def _within(wishes: list[Wish], max_rows: int) -> list[Wish]:
+    """Shorten the longest drafts until the round's rows are within the budget."""
+    lengths = [wish.num_tokens for wish in wishes]
+    num_over = len(wishes) + sum(lengths) - max_rows
+    while num_over > 0 and max(lengths) > 0:
+        lengths[lengths.index(max(lengths))] -= 1
+        num_over -= 1
+    return [wish.at_most(length) for wish, length in zip(wishes, lengths, strict=True)]

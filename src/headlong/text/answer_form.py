@@ -1,0 +1,57 @@
+"""The form of an answer: what a request says about JSON and tools, checked, as one thing.
+
+In:  OpenAI's `tools`, `tool_choice`, `parallel_tool_calls` and `response_format`.
+Out: the tools the model gets to see, and the grammar its answer has to follow.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headlong.errors import RequestError
+from headlong.text.grammar import (
+    TokenGrammar,
+    json_schema_grammar,
+    response_schema,
+    tool_call_grammar,
+)
+from headlong.text.tokenizer import Tokenizer
+from headlong.text.tools import ToolChoice, check_choice, check_tools
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """What an answer may be: free text, JSON, tool calls."""
+
+    tools: Sequence[Mapping[str, Any]] | None
+    """What may be called; None when nothing may, even if there were tools."""
+    choice: ToolChoice
+    parallel: bool
+    schema: Mapping[str, Any] | None
+    """Of an answer that is no call; None leaves it free."""
+
+    def make_grammar(self, tokenizer: Tokenizer) -> TokenGrammar | None:
+        """Return the grammar that holds the answer to this form; None when it is free."""
+        if self.tools is not None:
+            return tool_call_grammar(
+                tokenizer,
+                self.tools,
+                self.choice,
+                parallel=self.parallel,
+                answer_schema=self.schema,
+            )
+        return None if self.schema is None else json_schema_grammar(tokenizer, self.schema)
+
+
+def read_form(options: Mapping[str, Any]) -> AnswerForm:
+    """Check what `options` say about tools and JSON; what is missing or None has its default."""
+    tools = options.get("tools") or None
+    choice = check_choice(options.get("tool_choice"), {} if tools is None else check_tools(tools))
+    if tools is None and choice == "required":
+        raise RequestError("tool_choice is 'required', but there are no tools.", "Give some.")
+    return AnswerForm(
+        tools=None if choice == "none" else tools,
+        choice=choice,
+        parallel=options.get("parallel_tool_calls") is not False,
+        schema=response_schema(options.get("response_format")),
+    )

@@ -1,0 +1,237 @@
+"""Grammars: what an answer must look like, compiled for one model's tokens.
+
+In:  "any JSON object", a JSON schema, or tools that may be called.
+Out: a `TokenGrammar`, which fits `decode.constraint.Grammar` without knowing it.
+llguidance does the parsing. JSON with a schema is written on one line, as Python's `json.dumps`
+writes it: no model can lose itself in white space, and commas, quotes and keys are forced, so they
+can be drafted for free. After the last bracket only the end of text is allowed.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from headlong.errors import RequestError
+from headlong.text.grammar_state import GrammarState
+from headlong.text.json_schemas import ANY_OBJECT, find_fault, written_schema
+from headlong.text.token_table import make_token_table
+from headlong.text.tokenizer import Tokenizer
+from headlong.text.tools import ToolChoice, ToolStyle, check_tools, named_tools
+
+MAX_KEPT = 64
+"""Compiled grammars kept per tokenizer: schemas come back with every request of an application."""
+
+MAX_CALLS = 16
+"""Tool calls in one answer; a model that never stops calling is stopped."""
+
+MAX_STATES = 50_000
+"""Of the lexer, some hundred megabytes at most: patterns can be written that never end."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenGrammar:
+    """A compiled grammar; any number of answers may follow it."""
+
+    _pristine: LLMatcher
+    _vocab_size: int
+    _eos_ids: frozenset[int]
+
+    def begin(self) -> GrammarState:
+        """Return the state of an answer that has said nothing yet."""
+        return GrammarState(self._pristine, self._vocab_size, self._eos_ids)
+
+
+def json_object_grammar(tokenizer: Tokenizer) -> TokenGrammar:
+    """Return the grammar of any JSON object."""
+    return json_schema_grammar(tokenizer, ANY_OBJECT)
+
+
+def json_schema_grammar(tokenizer: Tokenizer, schema: Mapping[str, Any]) -> TokenGrammar:
+    """Return the grammar of everything that `schema` describes, or say what it cannot follow."""
+    source = written_schema(schema, "The JSON schema")
+    return _compiler_of(tokenizer).compile(source, {"The JSON schema": source})
+
+
+def response_grammar(
+    tokenizer: Tokenizer, response_format: Mapping[str, Any] | None
+) -> TokenGrammar | None:
+    """Return the grammar that OpenAI's `response_format` asks for; None for free text."""
+    schema = response_schema(response_format)
+    return None if schema is None else json_schema_grammar(tokenizer, schema)
+
+
+def response_schema(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the JSON schema in OpenAI's `response_format`; None for free text."""
+    if response_format is None:
+        return None
+    kind = response_format.get("type") if isinstance(response_format, Mapping) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return ANY_OBJECT
+    named = response_format.get("json_schema") if kind == "json_schema" else None
+    schema = named.get("schema") if isinstance(named, Mapping) else None
+    if not isinstance(schema, Mapping):
+        raise RequestError(
+            f"response_format is {response_format!r}.",
+            "Use {'type': 'text'}, {'type': 'json_object'}, or {'type': 'json_schema', "
+            "'json_schema': {'name': …, 'schema': {…}}}.",
+        )
+    return schema
+
+
+def tool_call_grammar(
+    tokenizer: Tokenizer,
+    tools: Sequence[Mapping[str, Any]],
+    choice: ToolChoice = "auto",
+    *,
+    parallel: bool = True,
+    answer_schema: Mapping[str, Any] | None = None,
+) -> TokenGrammar:
+    """Return the grammar of calls to `tools`.
+
+    Args:
+        tokenizer: Whose tokens; its chat template says how the model writes calls.
+        tools: Shaped as in OpenAI's API.
+        choice: "auto" lets the model answer or call; what begins as a call must then be a valid
+            one. "required" and a named function leave it no answer.
+        parallel: Whether there may be several calls.
+        answer_schema: What an answer that is no call must look like; None leaves it free.
+    """
+    style = tokenizer.tool_style
+    schemas = {
+        name: written_schema(parameters, f"Tool {name!r}")
+        for name, parameters in named_tools(check_tools(tools), choice).items()
+    }
+    answer = None if answer_schema is None else written_schema(answer_schema, "The JSON schema")
+    rules = [
+        "%llguidance {}",
+        *_calls_rules(style, MAX_CALLS if parallel and isinstance(choice, str) else 1),
+        *_answer_rules(style, answer, choice),
+        "call: " + " | ".join(f"call_{place}" for place in range(len(schemas))),
+        *(
+            f'call_{place}: {_call_head(name, style)} %json {schema} "}}"'
+            for place, (name, schema) in enumerate(schemas.items())
+        ),
+    ]
+    parts = {f"Tool {name!r}": schema for name, schema in schemas.items()}
+    parts |= {} if answer is None else {"The JSON schema": answer}
+    return _compiler_of(tokenizer).compile("\n".join(rules), parts)
+
+
+def _calls_rules(style: ToolStyle, max_calls: int) -> Sequence[str]:
+    """Return the rules of one call or several: in tags line by line, or bare, then as a list."""
+    more = f"{{0,{max_calls - 1}}}"
+    if not style.opening:
+        listed = f' | "[" call (", " call){more} "]"' if max_calls > 1 else ""
+        return (f"calls: call{listed}",)
+    opening, closing = json.dumps(style.opening), json.dumps(f"\n{style.closing}")
+    tagged = f'"\\n" call {closing}'
+    again = f' ("\\n" {opening} {tagged}){more}' if max_calls > 1 else ""
+    return (f"calls: lead {tagged}{again}",)
+
+
+def _answer_rules(style: ToolStyle, schema: str | None, choice: ToolChoice) -> Sequence[str]:
+    """Return the rules of what may come instead of a call, and before the first one."""
+    lead = f"lead: {json.dumps(style.opening)}"
+    if choice != "auto":
+        return ("start: calls", lead)
+    if schema is not None:
+        return ("start: answer | calls", f"answer: %json {schema}", lead)
+    if not style.opening:
+        return ("start: answer | calls", "answer: TEXT", r"TEXT: /([^{\[](.|\n)*)?/")
+    # Lazy: the first opening tag ends the free text, and from there on the schema rules.
+    return (
+        "start: answer | calls",
+        "answer: TEXT",
+        f"lead[lazy]: TEXT {json.dumps(style.opening)}",
+        r"TEXT: /(.|\n)*/",
+    )
+
+
+def _call_head(name: str, style: ToolStyle) -> str:
+    return json.dumps(f'{{"name": {json.dumps(name)}, "{style.arguments_key}": ')
+
+
+def _refusal(parts: Mapping[str, str], problem: str) -> RequestError:
+    """Return why a grammar cannot be compiled, with the part and the place at fault."""
+    for whose, schema in parts.items():
+        grammar = LLMatcher.grammar_from_json_schema(schema)
+        is_error, found = LLMatcher.validate_grammar_with_warnings(grammar, limits=_limits())
+        if is_error:
+            where = find_fault(json.loads(schema), found[0])
+            place = f" at {where}" if where else ""
+            return RequestError(
+                f"{whose} cannot be followed{place}: {_short(found[0])}",
+                "Leave it out or write it another way; docs/structured-output.md lists what works.",
+            )
+    return RequestError(
+        f"The grammar cannot be compiled: {_short(problem)}", "Use simpler schemas."
+    )
+
+
+class _Compiler:
+    """Compiles grammars for one tokenizer and keeps the last ones."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._table: LLTokenizer = make_token_table(tokenizer)
+        self._eos_ids = tokenizer.eos_ids
+        self._kept: OrderedDict[str, TokenGrammar] = OrderedDict()
+        self._lock = Lock()
+
+    def compile(self, source: str, parts: Mapping[str, str]) -> TokenGrammar:
+        """Return the grammar written in `source`, a JSON schema or llguidance's Lark.
+
+        `parts` are the schemas in it by whom they belong to, to say who is at fault.
+        """
+        with self._lock:
+            if source in self._kept:
+                self._kept.move_to_end(source)
+                return self._kept[source]
+        compiled = self._build(source, parts)
+        with self._lock:
+            self._kept[source] = compiled
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return compiled
+
+    def _build(self, source: str, parts: Mapping[str, str]) -> TokenGrammar:
+        """Compile, and find out here if a grammar cannot even begin, not in the engine."""
+        is_schema = source.startswith("{")
+        grammar = LLMatcher.grammar_from_json_schema(source) if is_schema else source
+        matcher = LLMatcher(self._table, grammar, log_level=0, limits=_limits())
+        if matcher.is_error():
+            raise _refusal(parts, matcher.get_error())
+        compiled = TokenGrammar(matcher, self._table.vocab_size, self._eos_ids)
+        state = compiled.begin()
+        state.forced()
+        state.mask()
+        return compiled
+
+
+_compilers: WeakKeyDictionary[Tokenizer, _Compiler] = WeakKeyDictionary()
+_compilers_lock = Lock()
+
+
+def _compiler_of(tokenizer: Tokenizer) -> _Compiler:
+    """Return the tokenizer's compiler; its table of tokens takes a moment to build, once."""
+    with _compilers_lock:
+        if tokenizer not in _compilers:
+            _compilers[tokenizer] = _Compiler(tokenizer)
+        return _compilers[tokenizer]
+
+
+def _limits() -> LLParserLimits:
+    """Return bounds on time and memory; errors are not to quote the whole schema."""
+    return LLParserLimits(max_lexer_states=MAX_STATES, verbose_errors=False)
+
+
+def _short(problem: str) -> str:
+    line = " ".join(problem.replace("<non-verbose/>", "").split())
+    return line if len(line) <= 300 else line[:299] + "…"

@@ -1,0 +1,131 @@
+"""Where one answer stands in its grammar: which tokens may follow, and which must.
+
+In:  token ids, one by one as they are settled, or a few ahead on trial.
+Out: masks over the vocabulary, and spans that the grammar forces.
+Fits `decode.constraint.Constraint` without knowing it. The parser can take tokens back, so looking
+ahead costs a few microseconds, and what was computed ahead is kept for when it is settled: the
+masks a draft was made with are those it is verified with.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+import numpy as np
+from llguidance import LLMatcher
+
+from headlong.arrays import BoolArray
+from headlong.errors import RequestError
+
+
+class GrammarState:
+    """The parser of one answer."""
+
+    def __init__(self, pristine: LLMatcher, vocab_size: int, eos_ids: frozenset[int]) -> None:
+        self._pristine = pristine
+        self._matcher = pristine.deep_copy()
+        self._eos_ids = eos_ids
+        self._only_eos = np.zeros(vocab_size, dtype=np.bool_)
+        self._only_eos[list(eos_ids)] = True
+        self._words = np.zeros(-(-vocab_size // 32), dtype=np.int32)
+        self._settled: list[int] = []
+        self._has_ended = False
+        # Tokens the parser has read beyond the settled ones, and masks by what comes before them.
+        self._ahead: list[int] = []
+        self._masks: dict[tuple[int, ...], BoolArray] = {}
+
+    def mask(self) -> BoolArray:
+        """Return which tokens (V,) may come next."""
+        mask = self.mask_after(())
+        if mask is None:
+            raise self._lost()
+        return mask
+
+    def mask_after(self, token_ids: Sequence[int]) -> BoolArray | None:
+        """Return what `mask` would be after `token_ids`; None if the grammar forbids these."""
+        if self._has_ended:
+            return self._only_eos
+        text_ids = tuple(takewhile(lambda token_id: token_id not in self._eos_ids, token_ids))
+        if text_ids not in self._masks:
+            mask = self._compute_mask(text_ids)
+            if mask is None:
+                return None
+            self._masks[text_ids] = mask
+        mask = self._masks[text_ids]
+        if len(text_ids) == len(token_ids):
+            return mask
+        can_end = mask[token_ids[len(text_ids)]]
+        return self._only_eos if can_end else None
+
+    def push(self, token_id: int) -> None:
+        """Move on by one token that the mask allowed."""
+        if self._has_ended:
+            return  # only for those who go on past the end of text
+        if token_id in self._eos_ids:
+            self._has_ended = True
+            return
+        if self._ahead[:1] == [token_id]:
+            del self._ahead[0]
+        else:
+            self._move_to(())
+            if not self._matcher.consume_token(token_id):
+                raise self._lost()
+        self._settled.append(token_id)
+        self._masks = {
+            ahead[1:]: mask for ahead, mask in self._masks.items() if ahead[:1] == (token_id,)
+        }
+
+    def forced(self) -> Sequence[int]:
+        """Return the tokens the grammar leaves no choice about."""
+        if self._has_ended or not self._move_to(()):
+            return ()
+        return self._matcher.compute_ff_tokens()
+
+    def num_allowed(self, token_ids: Sequence[int]) -> int:
+        """Return how many leading tokens of `token_ids` the grammar allows."""
+        for place, token_id in enumerate(token_ids):
+            mask = self.mask_after(token_ids[:place])
+            if mask is None or not mask[token_id]:
+                return place
+        return len(token_ids)
+
+    def _compute_mask(self, token_ids: tuple[int, ...]) -> BoolArray | None:
+        if not self._move_to(token_ids):
+            return None
+        self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+        if self._matcher.is_error():
+            return None
+        bits = np.unpackbits(
+            self._words.view(np.uint8), count=len(self._only_eos), bitorder="little"
+        )
+        return bits.view(np.bool_)
+
+    def _move_to(self, token_ids: tuple[int, ...]) -> bool:
+        """Bring the parser to stand `token_ids` ahead of what is settled; tell whether it can."""
+        if self._matcher.is_error():
+            self._begin_again()
+        kept = 0
+        while kept < min(len(self._ahead), len(token_ids)) and (
+            self._ahead[kept] == token_ids[kept]
+        ):
+            kept += 1
+        self._matcher.rollback(len(self._ahead) - kept)
+        del self._ahead[kept:]
+        for token_id in token_ids[kept:]:
+            if self._matcher.try_consume_tokens([token_id]) != 1:
+                return False
+            self._ahead.append(token_id)
+        return not self._matcher.is_error()
+
+    def _begin_again(self) -> None:
+        """Read the settled tokens anew: a parser that gave up on a look ahead stays that way."""
+        self._matcher = self._pristine.deep_copy()
+        self._ahead = []
+        self._matcher.consume_tokens(self._settled)
+
+    def _lost(self) -> RequestError:
+        """Return why the answer cannot go on: bounds of the parser, or a schema nothing fits."""
+        reason = self._matcher.get_error().partition("\n")[0]
+        return RequestError(
+            f"The grammar cannot be followed beyond {len(self._settled)} tokens: {reason}.",
+            "Use a simpler schema: fewer optional parts, shorter patterns, smaller bounds.",
+        )

@@ -1,0 +1,101 @@
+"""JSON schemas on their way into a grammar: written out, bounded, and searched for faults.
+
+In:  a schema as a caller gave it.
+Out: its text for llguidance with the style answers are to be written in; the place of a keyword
+that an error names. What a schema means is llguidance's business.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headlong.errors import RequestError
+
+MAX_FIXED = 4000
+"""Characters that a constant, a choice, a name or a pattern prescribes: they are parsed at once."""
+
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+"""The schema of `json_object`."""
+
+_ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_SPREAD = {"whitespace_pattern": r"[ ]|\n[ ]{0,24}"}
+"""Where nothing is known of an object, a model does better in lines and indents of its own."""
+
+_PATTERN_PART = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\{(\d+)(?:,\d*)?\}|\(|\)|.", re.DOTALL)
+_NAMING = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""Keywords whose children are names, not keywords."""
+
+
+def written_schema(schema: Mapping[str, Any], whose: str) -> str:
+    """Return `schema` as JSON, with our way of writing answers in it."""
+    style = _SPREAD if schema == ANY_OBJECT else _ONE_LINE
+    try:
+        text = json.dumps({**schema, "x-guidance": style}, allow_nan=False)
+        keywords = list(_keywords(schema, ""))
+    except (TypeError, ValueError, RecursionError) as error:
+        problem = f"{whose} is not JSON: {error}."
+        raise RequestError(problem, "Use plain JSON values, nested less than 60 deep.") from error
+    for path, keyword, value in keywords:
+        length = max(_fixed_lengths(keyword, value), default=0)
+        if length > MAX_FIXED:
+            problem = f"{whose} prescribes {length} characters at {path}."
+            raise RequestError(problem, f"Use at most {MAX_FIXED}.")
+    return text
+
+
+def _fixed_lengths(keyword: str, value: object) -> Iterator[int]:
+    """Yield the lengths of the texts that a keyword prescribes letter by letter."""
+    if keyword == "const":
+        yield len(json.dumps(value))
+    elif keyword in ("enum", "required") and isinstance(value, list):
+        yield from (len(json.dumps(one)) for one in value)
+    elif keyword == "pattern" and isinstance(value, str):
+        yield _pattern_length(value)
+    elif keyword == "patternProperties" and isinstance(value, Mapping):
+        yield from map(_pattern_length, value)
+    elif keyword in _NAMING and isinstance(value, Mapping):
+        yield from map(len, value)
+
+
+def _pattern_length(pattern: str) -> int:
+    """Return how many letters a pattern asks for: `(a{1000}){1000}` keeps a parser busy."""
+    outer: list[int] = []
+    total = last = 0
+    for part in _PATTERN_PART.finditer(pattern):
+        if part[1]:
+            total += last * (int(part[1]) - 1)
+            last *= int(part[1])
+        elif part[0].startswith("("):
+            outer.append(total)
+            total = 0
+        elif part[0] == ")":
+            last, total = total, total + (outer.pop() if outer else 0)
+        else:
+            last, total = 1, total + 1
+    return total
+
+
+def find_fault(schema: Mapping[str, Any], problem: str) -> str | None:
+    """Return where in the schema a keyword stands that the problem names, as a JSON pointer."""
+    words = set(re.findall(r"[$\w]+", problem))
+    found = [(path, value) for path, keyword, value in _keywords(schema, "") if keyword in words]
+    # One whose value is named as well is surely meant: "Unknown format: colour".
+    named = [path for path, value in found if isinstance(value, str) and value in problem]
+    return next(iter([*named, *(path for path, _ in found)]), None)
+
+
+def _keywords(schema: object, path: str) -> Iterator[tuple[str, str, object]]:
+    """Walk through a schema and yield (path, keyword, value), parents first."""
+    if isinstance(schema, list):
+        for place, one in enumerate(schema):
+            yield from _keywords(one, f"{path}/{place}")
+    if not isinstance(schema, Mapping):
+        return
+    for keyword, value in schema.items():
+        yield f"{path}/{keyword}", keyword, value
+        if keyword in _NAMING and isinstance(value, Mapping):
+            for name, child in value.items():
+                yield from _keywords(child, f"{path}/{keyword}/{name}")
+        elif keyword not in ("const", "enum", "default", "examples"):
+            yield from _keywords(value, f"{path}/{keyword}")

@@ -1,175 +1,306 @@
-"""`headlong bench pass`: measure what passes cost on this machine.
+"""`headlong bench [PROMPTS…]`: what does MTP gain on these prompts, on this machine?
 
-In:  a model, row counts, a context length.
-Out: a table for people, and one JSON document as the last line.
+In:  prompts, by default the built-in task set; a model, or one or two servers.
+Out: a verdict and a table; with `--out` a report, CSV and JSON; with `--json` one JSON document as
+     the last line. Exit status 1 when something failed or texts differ; what was measured is kept.
 """
 
 import argparse
+import json
 import os
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
-from headlong.cli.model_arguments import add_backend_argument
-from headlong.cli.output import add_json_argument, format_bytes, make_console, write_json
-from headlong.cli.progress_bar import ProgressBar
+from headlong.cli.bench_bar import BenchBar
+from headlong.cli.bench_view import print_results
+from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
+from headlong.cli.output import add_json_argument, make_console, read_stdin, write_json
+from headlong.cli.sampling_arguments import check_options, parse_mtp
 from headlong.errors import RequestError
-from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:
-    from headlong.bench.pass_cost import PassCost
-    from headlong.models.model_config import ModelConfig
+    from headlong.bench.ab import Plan
+    from headlong.bench.measure import Side
+    from headlong.bench.prompt_sets import PromptSet
+    from headlong.bench.session import Scene
+
+SUB_VERBS = {
+    "pass": "measure what passes cost on this machine",
+    "compare": "compare two measurements of the same prompts",
+    "grid": "measure what decides the gain: task, temperature, precision, K, drafter",
+    "load": "measure a running server under a mixed load, with MTP and without",
+}
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
 
 _EXAMPLES = """\
 examples:
-  headlong bench pass                                   the default model
-  headlong bench pass --rows 1,2,4,8 --context 1024
-  headlong bench pass -m model.gguf --threads 1
-  headlong bench pass | tail -1 | jq '.rows'            the numbers alone
+  headlong bench                                        the built-in task set, default model
+  headlong bench prompts.jsonl --out results            with a report to open in a browser
+  headlong bench prompts.txt --temperature 0 --temperature 0.7 --runs 3
+  headlong bench --mtp auto --mtp 2 --mtp 4             several settings against plain decoding
+  headlong bench my-prompts/ --time-budget 5m
+  headlong bench --url http://127.0.0.1:8080 --out before       any OpenAI-compatible server …
+  headlong bench --url http://127.0.0.1:8080 --out after        … later again, same prompts
+  headlong bench compare before after
+  headlong bench --url http://127.0.0.1:8000 --body-a '{"mtp": "off"}' --body-b '{"mtp": "auto"}'
+  headlong bench --json | tail -1 | jq .verdict
 
-A pass over n rows is what checking n - 1 draft tokens costs. The draft step is measured with a
-random head of 16,384 tokens in 8 bits: its price does not depend on what it has learned.
+A .txt file has one prompt a line; a .jsonl file one object a line with "prompt" or "messages", and
+maybe "task", "max_tokens", "temperature", "tools"; any other file is one prompt. In a folder every
+.txt or .md file is one prompt and its folder's name is the task. - reads standard input.
+
+Every prompt is answered by all sides, one right after the other, in random order. Tokens/s count
+the whole answer, prompt included. The 95 % interval comes from a paired bootstrap over prompts: a
+gain is only called one when the whole interval is above 1.
 """
-
-_ROW_COUNTS = "1,2,3,4,5,6,8,12,16"
-_MAX_THREADS = 256
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
+    parser.usage = "headlong bench [options] [PROMPTS ...]\n       headlong bench VERB --help"
     parser.epilog = _EXAMPLES
     parser.add_argument(
-        "what", metavar="WHAT", choices=["pass"], help="`pass` measures what one pass costs"
-    )
-    parser.add_argument("--model", "-m", metavar="MODEL", help="which model (default: the default)")
-    parser.add_argument(
-        "--rows",
-        default=_ROW_COUNTS,
-        metavar="N,N,…",
-        help="row counts to measure (default: %(default)s)",
+        "prompts", nargs="*", metavar="PROMPTS", help="files or folders of prompts, - for stdin"
     )
     parser.add_argument(
-        "--context", type=int, default=256, metavar="N", help="positions before them (default: 256)"
+        "--mtp",
+        "-k",
+        type=parse_mtp,
+        action="append",
+        metavar="auto|K",
+        help="what is compared with plain decoding; may be given several times (default: auto)",
     )
     parser.add_argument(
-        "--prefill", type=int, default=512, metavar="N", help="rows of the prefill (default: 512)"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=30, metavar="N", help="repetitions (default: 30)"
-    )
-    parser.add_argument(
-        "--threads",
+        "--max-tokens",
         type=int,
         metavar="N",
-        help="threads of the native backend (default: all cores)",
+        help="tokens of each answer at most (default: as the prompt says, else 128)",
     )
-    add_backend_argument(parser)
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        action="append",
+        metavar="T",
+        help="may be given several times (default: as the prompt says, else 0)",
+    )
+    parser.add_argument(
+        "--runs", type=int, default=1, metavar="N", help="times every prompt is asked (default: 1)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of sampling and of the order (default: 0)"
+    )
+    parser.add_argument(
+        "--time-budget",
+        type=parse_duration,
+        metavar="TIME",
+        help="begin no new prompt after this long: 90, 90s, 5m, 1h",
+    )
+    parser.add_argument("--raw", action="store_true", help="use no chat template")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write report.html, runs.csv, results.json there"
+    )
+    parser.add_argument("--quiet", "-q", action="store_true", help="no progress, verdict only")
     add_json_argument(parser)
+    _add_server_arguments(parser)
+    add_model_arguments(parser)
+
+
+def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("servers instead of a model in this process")
+    group.add_argument(
+        "--url",
+        action="append",
+        metavar="URL",
+        help="an OpenAI-compatible server; give two to compare A with B; --model names its model",
+    )
+    for side in ("a", "b"):
+        group.add_argument(
+            f"--body-{side}",
+            type=parse_body,
+            metavar="JSON",
+            help=f"more fields for the requests to {side.upper()}; null takes one out",
+        )
+    group.add_argument("--api-key-env", metavar="NAME", help="variable that holds the API key")
+    group.add_argument(
+        "--timeout", type=float, default=300.0, metavar="S", help="longest silence (default: 300)"
+    )
+    group.add_argument(
+        "--tokenizer",
+        metavar="MODEL",
+        help="count tokens with this model's tokenizer, not by the servers' usage",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print."""
-    counts = _read_counts(args)
+    """Measure, then say what came out."""
+    _check(args)
     # Imported now: they bring numpy, which --help can do without.
-    from headlong.bench.pass_cost import PassPlan, measure_pass
-    from headlong.models.model_config import read_config
-    from headlong.models.registry import load_backbone
-    from headlong.ops.backends import make_ops
-    from headlong.weights.checkpoint import open_checkpoint
+    from headlong.bench.ab import make_questions
+    from headlong.bench.prompt_sets import read_prompt_set
+    from headlong.bench.session import measure
 
-    plan = PassPlan(counts, args.context, args.prefill, args.rounds)
-    ops = make_ops(args.backend, threads=args.threads)
-    with ProgressBar() as progress:
-        path = resolve_model(args.model, progress=progress)
-    start = time.perf_counter()
-    checkpoint = open_checkpoint(path)
-    _refuse_too_long(args, counts[-1], read_config(checkpoint))
-    backbone = load_backbone(checkpoint, ops).backbone
-    load_s = time.perf_counter() - start
-    cost = measure_pass(backbone, None, plan)
-    setting = {
-        "backend": ops.name,
-        "note": ops.note,
-        "model": path.name,
-        "context": plan.context,
-        "load_s": load_s,
-        "resident_bytes": _resident_bytes(),
-    }
-    _print(cost, setting, make_console(stderr=args.json))
-    write_json(cost.to_dict() | setting)
-    return 0
+    prompt_set = read_prompt_set(args.prompts, lambda: read_stdin(whole=True))
+    console = make_console(stderr=args.json)
+    if args.url:
+        sides, plan, scene = _prepare_servers(args, prompt_set)
+    else:
+        sides, plan, scene = _prepare_local(args, prompt_set)
+    if not args.quiet:
+        for line in (*prompt_set.notes, *(f"skipped: {line}" for line in scene.skipped)):
+            make_console(stderr=True).print(line, style="yellow", soft_wrap=True)
+    total = len(make_questions(plan)) * len(sides)
+    with BenchBar(total, plan.time_budget_s, is_quiet=args.quiet) as bar:
+        document = measure(sides, plan, scene, bar.advance)
+    print_results(document, console, is_quiet=args.quiet)
+    if args.out is not None and not args.quiet:
+        console.print(f"Report: {args.out / 'report.html'}", soft_wrap=True)
+    if args.json:
+        write_json(document)
+    return exit_status(document)
 
 
-def _read_counts(args: argparse.Namespace) -> tuple[int, ...]:
-    """Return the row counts; refuse numbers that cannot be measured on any model."""
-    if args.threads is not None and not 1 <= args.threads <= _MAX_THREADS:
-        raise RequestError(
-            f"--threads is {args.threads}.",
-            f"Give a number from 1 to {_MAX_THREADS}, or leave it out to use all cores.",
-        )
+def exit_status(document: dict[str, Any]) -> int:
+    """Return what a script should see."""
+    from headlong.bench.ab import STOPPED_BY_USER
+
+    if document["stopped"] == STOPPED_BY_USER:
+        return EXIT_INTERRUPTED
+    identical = document["identical"]
+    # Between servers texts may differ; in one process MTP must not change a letter.
+    is_broken = document["measures"] == "mtp" and identical is not None and not identical["all"]
+    is_failed = bool(document["failures"]) or document["overall"] is None
+    return EXIT_FAILED if is_failed or is_broken else 0
+
+
+def parse_duration(text: str) -> float:
+    """Read a time as typed: seconds, or with s, m or h."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
     try:
-        counts = tuple(sorted({int(count) for count in args.rows.split(",")}))
+        seconds = float(number) * unit
     except ValueError:
-        counts = ()
-    numbers = (args.context, args.prefill, args.rounds)
-    if not counts or counts[0] < 1 or min(numbers) < 1:
-        raise RequestError(
-            f"--rows {args.rows} --context {args.context} --prefill {args.prefill} --rounds "
-            f"{args.rounds} cannot be measured.",
-            "Give numbers of at least 1; --rows takes several, with commas between.",
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write 90, 90s, 5m or 1h")
+    return seconds
+
+
+def parse_body(text: str) -> dict[str, Any]:
+    """Read extra fields of a request as typed."""
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
+    return body
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse impossible numbers and options that do not go together, before anything is loaded."""
+    for temperature in args.temperature or [0.0]:
+        check_options(
+            {"temperature": temperature, "max_tokens": args.max_tokens or 1, "seed": args.seed}
         )
-    return counts
-
-
-def _refuse_too_long(args: argparse.Namespace, most_rows: int, config: "ModelConfig") -> None:
-    """Refuse positions the model has never seen; what they cost is nobody's price."""
-    limit = config.context_length
-    for option, num_positions in (
-        (f"--context {args.context} with {most_rows} rows", args.context + most_rows),
-        (f"--prefill {args.prefill}", args.prefill),
-    ):
-        if num_positions > limit:
+    if args.max_tokens is not None and args.max_tokens < 1:
+        raise RequestError(f"--max-tokens is {args.max_tokens}.", "Give 1 or more.")
+    if args.runs < 1:
+        raise RequestError(f"--runs is {args.runs}.", "Ask every prompt at least once.")
+    if "off" in (args.mtp or []):
+        raise RequestError("--mtp off is the baseline anyway.", "Name what to compare it with.")
+    if args.url:
+        if args.mtp:
             raise RequestError(
-                f"{option} takes {num_positions:,} positions, but the model's context has "
-                f"{limit:,}.",
-                "Give a smaller number, or measure a model with a longer context.",
+                "--mtp was given with --url, but what a server does is up to the server.",
+                """For a Headlong server: --body-a '{"mtp": "off"}' --body-b '{"mtp": "auto"}'.""",
             )
+        if len(args.url) > 2:
+            raise RequestError(f"--url was given {len(args.url)} times.", "Give one or two.")
+    elif args.body_a or args.body_b or args.tokenizer or args.api_key_env:
+        raise RequestError("Options for servers were given without --url.", "Name a server.")
 
 
-def _print(cost: "PassCost", setting: dict[str, Any], console: Console) -> None:
-    console.print(f"{setting['model']}, {setting['backend']} ({setting['note']})", soft_wrap=True)
-    base = cost.rows[min(cost.rows)]
-    table = Table(title=f"one pass at context {setting['context']}", title_justify="left")
-    for column in ("rows", "ms", "relative", "ms per row"):
-        table.add_column(column, justify="right")
-    for count, ms in cost.rows.items():
-        table.add_row(str(count), f"{ms:.2f}", f"{ms / base:.2f}", f"{ms / count:.2f}")
-    console.print(table)
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim")
-    for label, value in (
-        ("weights read per pass", format_bytes(cost.bytes_per_pass)),
-        ("memory bandwidth", f"{cost.bandwidth_gb_s:.1f} GB/s"),
-        ("share of it, one row", f"{cost.bandwidth_share:.0%}"),
-        ("draft step", f"{cost.draft_step_ms:.3f} ms ({cost.draft_step_ms / base:.3f} of a pass)"),
-        ("pick", f"{cost.pick_ms:.3f} ms sampled, {cost.pick_greedy_ms:.3f} ms greedy"),
-        ("prefill", f"{cost.prefill_tokens_per_s:.0f} tokens/s"),
-        ("head's share of the prefill", f"{cost.prefill_head_share:.1%}"),
-        ("Python's share of a pass", f"{cost.python_share:.1%}"),
-        ("load", f"{setting['load_s']:.2f} s"),
-        ("resident memory", format_bytes(setting["resident_bytes"])),
-    ):
-        facts.add_row(label, value)
-    console.print(facts)
+def _make_plan(args: argparse.Namespace, prompts: Any) -> "Plan":
+    from headlong.bench.ab import Plan
+
+    if not prompts:
+        raise RequestError(
+            "No prompt is left to ask: all are too long for the model.",
+            "Give shorter prompts, or a model with a longer context.",
+        )
+    temperatures = None if args.temperature is None else tuple(dict.fromkeys(args.temperature))
+    return Plan(prompts, temperatures, args.max_tokens, args.runs, args.seed, args.time_budget)
 
 
-def _resident_bytes() -> int:
-    """Return this process's resident memory; 0 where the system does not tell."""
-    if not sys.platform.startswith("linux"):
-        return 0
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+def _prepare_local(
+    args: argparse.Namespace, prompt_set: "PromptSet"
+) -> tuple[list["Side"], "Plan", "Scene"]:
+    """Load the model; its sides are plain decoding and every mode asked for."""
+    from headlong.bench.local_side import LocalSide, split_by_context
+    from headlong.bench.report_files import ResultFolder
+    from headlong.bench.session import Scene
+    from headlong.bench.verdict import Wording
+
+    folder = None if args.out is None else ResultFolder(args.out)
+    llm = load_llm(args)
+    if llm.engine.drafter is None:
+        raise RequestError(
+            "The model was loaded without a drafter, so there is nothing to compare.",
+            "Leave --drafter out, or name a head with --head.",
+        )
+    fitting, skipped = split_by_context(llm, prompt_set.prompts, is_raw=args.raw)
+    modes = dict.fromkeys(["off", *(args.mtp or ["auto"])])
+    sides: list[Side] = [LocalSide(llm, mode, args.raw) for mode in modes]
+    scene = Scene(Wording.MTP, describe_setup(llm), prompt_set, tuple(skipped), folder=folder)
+    return sides, _make_plan(args, fitting), scene
+
+
+def _prepare_servers(
+    args: argparse.Namespace, prompt_set: "PromptSet"
+) -> tuple[list["Side"], "Plan", "Scene"]:
+    """Find out about the servers; B is A with another body when there is one address only."""
+    from headlong.bench.http_side import HttpSide, clean_url, find_model
+    from headlong.bench.report_files import ResultFolder
+    from headlong.bench.session import Scene
+    from headlong.bench.verdict import Wording
+
+    folder = None if args.out is None else ResultFolder(args.out)
+    urls = [clean_url(url) for url in args.url]
+    if len(urls) == 1 and args.body_b is not None:
+        urls *= 2
+    bodies = [args.body_a or {}, args.body_b or {}]
+    key = read_key(args.api_key_env)
+    sides: list[Side] = []
+    models = []
+    for name, url, body in zip("AB", urls, bodies, strict=False):
+        model = str(body.get("model") or args.model or find_model(url, key))
+        models.append(model)
+        sides.append(HttpSide(name, url, model, body, key, args.raw, args.timeout))
+    count = None if args.tokenizer is None else _make_counter(args.tokenizer)
+    setup = {"model": ", ".join(dict.fromkeys(models))}
+    if args.tokenizer is not None:
+        setup["tokenizer"] = args.tokenizer
+    scene = Scene(Wording.SIDES, setup, prompt_set, count=count, folder=folder)
+    return sides, _make_plan(args, prompt_set.prompts), scene
+
+
+def read_key(variable: str | None) -> str | None:
+    """Return the API key that a variable holds."""
+    if variable is None:
+        return None
+    key = os.environ.get(variable)
+    if not key:
+        raise RequestError(f"The variable {variable} is not set.", f"export {variable}=…")
+    return key
+
+
+def _make_counter(model: str) -> Any:
+    """Return a function that counts the tokens of a text."""
+    from headlong.text.tokenizer import load_tokenizer
+    from headlong.weights.checkpoint import open_checkpoint
+    from headlong.weights.sources import resolve_model
+
+    tokenizer = load_tokenizer(open_checkpoint(resolve_model(model)))
+    return lambda text: len(tokenizer.encode(text, add_special=False))

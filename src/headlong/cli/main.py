@@ -4,7 +4,8 @@ In:  the command line.
 Out: the exit code: 0 done, 1 refused (what is wrong and what to do on standard error), 2 not
      understood, 70 a bug of ours, 130 stopped with Ctrl-C, 141 nobody reads our output any more.
 A verb is a module `headlong.cli.VERB` with `add_arguments(parser)`, which also sets the parser's
-epilog to examples, and `run(args)`. Nothing heavy is imported before a verb is chosen.
+epilog to examples, and `run(args)`; one with `SUB_VERBS` has a module VERB_SUBVERB for each of
+them. Nothing heavy is imported before a verb is chosen.
 """
 
 import argparse
@@ -17,19 +18,23 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from headlong.errors import HeadlongError
 
 VERBS = {
     "generate": "answer one prompt",
+    "serve": "answer OpenAI's API over HTTP, with a page to try it",
     "chat": "talk with a model; drafted tokens are coloured",
     "inspect": "show what is inside a model file",
     "pull": "bring a model to this machine",
     "models": "list known models and those that are here",
     "demo": "answer two prompts, plain and with MTP, and compare",
-    "bench": "measure what passes cost on this machine",
+    "bench": "measure what MTP gains on your own prompts",
     "train": "make a head for a model",
     "eval-head": "measure how much of a head's drafts stands",
+    "doctor": "check that the head is alive, exact and worth it",
+    "plan": "workers, cost and memory for an agent workload",
 }
 
 EXIT_REFUSED = 1
@@ -135,24 +140,40 @@ def _run_verb(arguments: list[str]) -> int:
         near = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"verbs are {', '.join(VERBS)}"
         parser.error(f"there is no verb {verb!r}; {hint}")
-    module = importlib.import_module(f"headlong.cli.{verb.replace('-', '_')}")
+    module, about = _import_verb(verb), VERBS[verb]
+    sub_verbs: dict[str, str] = getattr(module, "SUB_VERBS", {})
+    if rest and rest[0] in sub_verbs:
+        verb, about, rest = f"{verb} {rest[0]}", sub_verbs[rest[0]], rest[1:]
+        module, sub_verbs = _import_verb(verb), {}
     verb_parser = argparse.ArgumentParser(
         prog=f"headlong {verb}",
-        description=f"{VERBS[verb][0].upper()}{VERBS[verb][1:]}.",
+        description=f"{about[0].upper()}{about[1:]}.{_list_verbs(sub_verbs)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(verb_parser)
     return int(module.run(verb_parser.parse_args(rest)))
 
 
+def _import_verb(verb: str) -> ModuleType:
+    """Load the module of a verb, or of a verb with its sub-verb."""
+    return importlib.import_module(f"headlong.cli.{verb.replace('-', '_').replace(' ', '_')}")
+
+
+def _list_verbs(verbs: dict[str, str]) -> str:
+    """Return verbs and what they do, as a paragraph of a help text."""
+    if not verbs:
+        return ""
+    width = max(map(len, verbs))
+    lines = [f"  {verb:<{width}}  {about}" for verb, about in verbs.items()]
+    return "\n".join(["", "", "verbs:", *lines])
+
+
 def _make_parser() -> argparse.ArgumentParser:
-    width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
     parser = argparse.ArgumentParser(
         prog="headlong",
         usage="headlong VERB [options]",
         description="Exact multi-token prediction for local language models: the same text, "
-        f"sooner.\n\nverbs:\n{verbs}",
+        f"sooner.{_list_verbs(VERBS)}",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, get_args
 import headlong
 from headlong.cli.output import make_console
 from headlong.cli.progress_bar import ProgressBar
-from headlong.config import DEFAULT_HEAD_QUANT, DrafterName, QuantName
+from headlong.config import AS_STORED, DEFAULT_HEAD_QUANT, DrafterName, QuantName
 
 if TYPE_CHECKING:
     from headlong.llm import LLM
-
-AS_STORED = "stored"
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +43,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         "--head-quant",
         choices=(*get_args(QuantName), AS_STORED),
         default=DEFAULT_HEAD_QUANT,
-        help="pack the head's weights in this format (default: %(default)s)",
+        help=f"pack the head's weights in this format (default: {DEFAULT_HEAD_QUANT})",
     )
     group.add_argument(
         "--drafter",

@@ -64,6 +64,7 @@ class HeadDescription:
     tap_layers: tuple[int, ...] = ()
     stored_bytes: int = 0
     memory_bytes: int = 0
+    kv_bytes_per_token: int = 0
     unused_tensors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     problem: str = ""
@@ -228,6 +229,7 @@ def _describe_head(
         tap_layers=head.tap_layers,
         stored_bytes=head.num_bytes,
         memory_bytes=weighing.num_bytes - bytes_before,
+        kv_bytes_per_token=_kv_bytes_per_token(head),
         unused_tensors=head.report.unused_tensors,
         notes=head.report.notes,
     )
@@ -275,7 +277,7 @@ def _file_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def _kv_bytes_per_token(backbone: Backbone) -> int:
-    cache = backbone.make_cache()
+def _kv_bytes_per_token(model: Backbone | Head) -> int:
+    cache = model.make_cache()
     cache.append(_KV_SAMPLE)
     return cache.num_bytes // _KV_SAMPLE

@@ -1,0 +1,52 @@
+"""`headlong bench compare OLD NEW`: has it become faster?
+
+In:  two measurements of the same prompts, as files or folders of `headlong bench`.
+Out: the speed-up with its interval, per task and overall, in the forms of `headlong bench`.
+"""
+
+import argparse
+from pathlib import Path
+
+from headlong.cli.bench_view import print_results
+from headlong.cli.output import add_json_argument, make_console, write_json
+
+_EXAMPLES = """\
+examples:
+  headlong bench compare before after                   folders that headlong bench --out made
+  headlong bench compare old.json new.json --out diff
+  headlong bench compare before after --side off        plain decoding then and now
+
+Prompts are paired by their hashes. Measurements of different prompts, lengths, temperatures or
+token counters are refused. The two did not run in turn: whatever else changed between them is in
+the ratio, and what is known of it is named.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's options."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("old", type=Path, metavar="OLD", help="the baseline's results")
+    parser.add_argument("new", type=Path, metavar="NEW", help="the later results")
+    parser.add_argument(
+        "--side", metavar="NAME", help="which side of both (default: the only or the best one)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write report.html, runs.csv, results.json there"
+    )
+    parser.add_argument("--quiet", "-q", action="store_true", help="print the verdict only")
+    add_json_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare and print."""
+    # Imported now: they bring numpy, which --help can do without.
+    from headlong.bench.compare import compare, load_results
+    from headlong.bench.report_files import ResultFolder
+
+    document, rows = compare(load_results(args.old), load_results(args.new), args.side)
+    if args.out is not None:
+        ResultFolder(args.out).finish(document, rows)
+    print_results(document, make_console(stderr=args.json), is_quiet=args.quiet)
+    if args.json:
+        write_json(document)
+    return 0 if document["overall"] is not None else 1

@@ -1,0 +1,301 @@
+"""`headlong bench grid [PROMPTS…]`: what decides the gain on this machine?
+
+In:  a model, prompts with tasks, levels of temperature, precisions, K and drafters.
+Out: maps and the finding in words; with `--out` a folder that the same command goes on with, a
+     report, CSV and JSON; with `--json` one JSON document as the last line.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import headlong
+from headlong.cli.bench import EXIT_FAILED, EXIT_INTERRUPTED, parse_duration
+from headlong.cli.bench_bar import BenchBar
+from headlong.cli.bench_grid_view import print_grid
+from headlong.cli.model_arguments import add_backend_argument
+from headlong.cli.output import add_json_argument, make_console, read_stdin, write_json
+from headlong.cli.progress_bar import ProgressBar
+from headlong.cli.sampling_arguments import check_options, parse_mtp
+from headlong.config import QuantName
+from headlong.errors import RequestError
+
+if TYPE_CHECKING:
+    from headlong.bench.grid_cells import Axes, Cell
+    from headlong.bench.grid_models import GridModels
+    from headlong.bench.grid_run import GridPlan, Record
+    from headlong.bench.grid_summary import GridContext
+    from headlong.bench.prompt_sets import BenchPrompt, PromptSet
+
+_DRAFTERS = ("chain", "head", "ngram")
+
+_EXAMPLES = """\
+examples:
+  headlong bench grid --time-budget 20m --out grid      as much as fits into 20 minutes …
+  headlong bench grid --time-budget 20m --out grid      … and 20 minutes more
+  headlong bench grid prompts.jsonl --task code --task chat --quant q4 --out grid
+  headlong bench grid --mtp auto --mtp 4 --temperature 0 --drafter chain --json | tail -1
+
+Every cell compares one setting with plain decoding of the same model in the same precision, both
+answering the same prompts in turn. All cells are thousands; the order is such that the run may end
+anywhere: first plain decoding against itself (what noise does), then auto with the defaults for
+every task and temperature, then the rest, spread so that every level and every pair of levels has
+been measured about equally often. Precisions stay loaded side by side: f16, q8 and q4 together take
+some 3.5 bytes for each of the model's weights. `chain` is n-grams with the head, the default
+drafter.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's options."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "prompts", nargs="*", metavar="PROMPTS", help="files or folders of prompts, - for stdin"
+    )
+    levels = parser.add_argument_group("levels, each may be given several times")
+    levels.add_argument("--task", action="append", metavar="NAME", help="(default: all tasks)")
+    levels.add_argument(
+        "--temperature", type=float, action="append", metavar="T", help="(default: 0, 0.3, 0.7, 1)"
+    )
+    levels.add_argument(
+        "--quant", choices=get_args(QuantName), action="append", help="(default: q4, q8, f16)"
+    )
+    levels.add_argument(
+        "--head-quant", choices=get_args(QuantName), action="append", help="(default: q8, q4, f16)"
+    )
+    levels.add_argument(
+        "--mtp", "-k", type=parse_mtp, action="append", metavar="auto|off|K",
+        help="off is plain decoding against itself (default: auto, off, 1…6)",
+    )  # fmt: skip
+    levels.add_argument(
+        "--drafter", choices=_DRAFTERS, action="append", help="(default: chain, head, ngram)"
+    )
+    _add_size_arguments(parser)
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", "-m", metavar="MODEL", help="which model (default: the default)")
+    group.add_argument("--head", type=Path, metavar="DIR", help="folder of a trained head")
+    add_backend_argument(group)
+
+
+def _add_size_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--time-budget", type=parse_duration, metavar="TIME",
+        help="begin no new cell after this long: 90, 90s, 20m, 1h",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-cells", type=int, metavar="N", help="only the N most informative cells"
+    )
+    parser.add_argument(
+        "--prompts-per-task", type=int, default=3, metavar="N",
+        help="prompts every cell asks (default: 3)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-tokens", type=int, default=64, metavar="N", help="of each answer (default: 64)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of sampling and of the order (default: 0)"
+    )
+    parser.add_argument("--raw", action="store_true", help="use no chat template")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR",
+        help="keep every cell there, go on with those that are there already, and write "
+        "report.html, cells.csv, results.json",
+    )  # fmt: skip
+    parser.add_argument("--quiet", "-q", action="store_true", help="no progress, finding only")
+    add_json_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, then say what came out."""
+    _check(args)
+    # Imported now: they bring numpy, which --help can do without.
+    from headlong.bench.grid_cells import order_cells
+    from headlong.bench.grid_files import GridFolder
+    from headlong.bench.grid_run import run_grid
+    from headlong.bench.grid_summary import summarise_grid
+    from headlong.bench.prompt_sets import read_prompt_set
+
+    prompt_set = read_prompt_set(args.prompts, lambda: read_stdin(whole=True))
+    axes = _make_axes(args, prompt_set)
+    folder = None if args.out is None else GridFolder(args.out)
+    models = _make_models(args)
+    notes = [*prompt_set.notes]
+    axes = _drop_headless(args, axes, models, notes)
+    cells = order_cells(axes, args.seed)[: args.max_cells]
+    plan, context = _prepare(args, axes, cells, prompt_set, models, notes)
+    for note in context.notes if not args.quiet else ():
+        make_console(stderr=True).print(f"note: {note}", style="yellow", soft_wrap=True)
+    known = {} if folder is None else folder.known()
+    num_left = sum(plan.key(cell) not in known for cell in cells)
+    with BenchBar(num_left, args.time_budget, noun="cells", is_quiet=args.quiet) as bar:
+
+        def note_cell(cell: "Cell", record: "Record") -> None:
+            if folder is not None:
+                folder.add(record)
+            error = record["error"]
+            bar.tick(cell.task[:14], None if error is None else f"{cell.name}: {error}")
+
+        measured = run_grid(models, plan, known, note_cell)
+    document = summarise_grid(measured, context)
+    if folder is not None:
+        folder.finish(document)
+    console = make_console(stderr=args.json)
+    print_grid(document, console, is_quiet=args.quiet)
+    if args.out is not None and not args.quiet:
+        console.print(f"Report: {args.out / 'report.html'}", soft_wrap=True)
+    if args.json:
+        write_json(document)
+    return _exit_status(document)
+
+
+def _exit_status(document: dict[str, Any]) -> int:
+    """Return what a script should see."""
+    from headlong.bench.ab import STOPPED_BY_USER
+
+    if document["stopped"] == STOPPED_BY_USER:
+        return EXIT_INTERRUPTED
+    is_failed = bool(document["failures"]) or not document["num_measured"]
+    return EXIT_FAILED if is_failed or not document["identical"]["all"] else 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse impossible numbers before anything is loaded."""
+    for temperature in args.temperature or [0.0]:
+        check_options(
+            {"temperature": temperature, "max_tokens": args.max_tokens, "seed": args.seed}
+        )
+    for option in ("max_cells", "prompts_per_task"):
+        value = getattr(args, option)
+        if value is not None and value < 1:
+            flag = f"--{option.replace('_', '-')}"
+            raise RequestError(f"{flag} is {value}.", "Give 1 or more.")
+    if args.mtp is not None and set(args.mtp) == {"off"}:
+        raise RequestError(
+            "--mtp off alone compares plain decoding with itself.", "Name auto or a number too."
+        )
+
+
+def _make_axes(args: argparse.Namespace, prompt_set: "PromptSet") -> "Axes":
+    """Return the levels that were asked for."""
+    from headlong.bench.grid_cells import Axes
+
+    tasks = tuple(dict.fromkeys(prompt.task for prompt in prompt_set.prompts))
+    for task in args.task or ():
+        if task not in tasks:
+            raise RequestError(f"There is no task {task!r}.", f"Tasks are {', '.join(tasks)}.")
+    chosen = {
+        "temperatures": args.temperature,
+        "quants": args.quant,
+        "head_quants": args.head_quant,
+        "modes": args.mtp,
+        "drafters": args.drafter,
+    }
+    given = {name: _unique(levels) for name, levels in chosen.items() if levels is not None}
+    return Axes(tasks=_unique(args.task or tasks), **given)
+
+
+def _unique(levels: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(levels))
+
+
+def _make_models(args: argparse.Namespace) -> "GridModels":
+    """Return what loads the model in each precision."""
+    from headlong.bench.grid_models import GridModels
+    from headlong.llm import LLM
+
+    def load(quant: QuantName) -> LLM:
+        with ProgressBar() as progress:
+            return headlong.LLM.load(
+                args.model, quant=quant, drafter="none", backend=args.backend, progress=progress
+            )
+
+    return GridModels(load, args.head, args.raw)
+
+
+def _drop_headless(
+    args: argparse.Namespace, axes: "Axes", models: "GridModels", notes: list[str]
+) -> "Axes":
+    """Leave drafters out that need a head the model does not have, unless they were asked for."""
+    from dataclasses import replace
+
+    needs_head = [drafter for drafter in axes.drafters if drafter != "ngram"]
+    if args.drafter is not None or not needs_head:
+        return axes
+    if models.model(axes.quants[0]).with_drafter(head=args.head).head is not None:
+        return axes
+    notes.append("The model has no head, so only n-grams are measured; name one with --head DIR.")
+    return replace(axes, drafters=("ngram",))
+
+
+def _prepare(
+    args: argparse.Namespace,
+    axes: "Axes",
+    cells: "Sequence[Cell]",
+    prompt_set: "PromptSet",
+    models: "GridModels",
+    notes: list[str],
+) -> "tuple[GridPlan, GridContext]":
+    """Return the plan of the run, and what its document says besides the numbers."""
+    from headlong.bench.grid_run import GridPlan
+    from headlong.bench.grid_summary import GridContext
+    from headlong.bench.prompt_sets import hash_all
+    from headlong.provenance import read_provenance
+
+    llm = models.model(axes.quants[0])
+    prompts, skipped = _choose_prompts(args, axes, prompt_set, models)
+    conditions = read_provenance()
+    setup = {
+        "model": llm.model_path.name,
+        "head": "the one that comes with it" if args.head is None else args.head.name,
+        "backend": llm.backbone.ops.name,
+        "backend_note": llm.backbone.ops.note,
+    }
+    # What a cell's result depends on besides the cell; anything else measures the same again.
+    place = [*setup.values(), conditions.cpu, args.raw]
+    plan = GridPlan(
+        cells, prompts, args.max_tokens, args.seed, args.time_budget, repr(place), conditions.commit
+    )
+    asked = [prompt for own in prompts.values() for prompt in own]
+    context = GridContext(
+        setup=setup,
+        settings={
+            "temperatures": list(axes.temperatures),
+            "prompts_per_task": args.prompts_per_task,
+            "max_tokens": args.max_tokens,
+            "seed": args.seed,
+            "time_budget_s": args.time_budget,
+        },
+        prompts={
+            "source": prompt_set.source,
+            "num": len(asked),
+            "hash": hash_all(prompt.hash for prompt in asked),
+            "skipped": skipped,
+        },
+        conditions=conditions.to_dict(),
+        num_planned=len(cells),
+        notes=tuple(notes),
+    )
+    return plan, context
+
+
+def _choose_prompts(
+    args: argparse.Namespace, axes: "Axes", prompt_set: "PromptSet", models: "GridModels"
+) -> "tuple[dict[str, list[BenchPrompt]], list[str]]":
+    """Return the first prompts of every task that the model has room for."""
+    from headlong.bench.local_side import split_by_context
+
+    llm = models.model(axes.quants[0])
+    own = [prompt for prompt in prompt_set.prompts if prompt.task in axes.tasks]
+    fitting, skipped = split_by_context(llm, own, is_raw=args.raw)
+    prompts = {
+        task: [prompt for prompt in fitting if prompt.task == task][: args.prompts_per_task]
+        for task in axes.tasks
+    }
+    empty = [task for task, found in prompts.items() if not found]
+    if empty:
+        raise RequestError(
+            f"No prompt of task {empty[0]} fits into the model's context.",
+            "Name other tasks with --task, or give shorter prompts.",
+        )
+    return prompts, skipped

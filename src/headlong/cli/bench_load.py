@@ -1,0 +1,247 @@
+"""`headlong bench load URL [PROMPTS…]`: how does a server behave under load, and what does MTP add?
+
+In:  the address of an OpenAI-compatible server, levels of load, prompts with classes.
+Out: throughput, latencies and gains by level and class; with `--out` a report, CSV and JSON; with
+     `--json` one JSON document as the last line. What was measured is kept when it is cut short.
+"""
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headlong.cli.bench import EXIT_FAILED, EXIT_INTERRUPTED, parse_duration, read_key
+from headlong.cli.bench_bar import BenchBar
+from headlong.cli.bench_load_view import print_load
+from headlong.cli.output import add_json_argument, make_console, read_stdin, write_json
+from headlong.cli.sampling_arguments import parse_mtp
+from headlong.errors import RequestError
+
+if TYPE_CHECKING:
+    from headlong.bench.http_side import HttpSide
+    from headlong.bench.load_run import LoadLog, LoadPlan
+    from headlong.bench.prompt_sets import PromptSet
+
+_MAX_CONCURRENCY = 512
+
+_EXAMPLES = """\
+examples:
+  headlong bench load http://127.0.0.1:8000                     a Headlong server, 1 to 32 at a time
+  headlong bench load http://127.0.0.1:8000 --out load          with a report to open in a browser
+  headlong bench load http://127.0.0.1:8000 --concurrency 1,8 --duration 60
+  headlong bench load http://127.0.0.1:8000 --rate 0.5,1,2,4    arrivals that do not wait
+  headlong bench load http://127.0.0.1:8000 --mix agents=3,chat=1
+  headlong bench load http://127.0.0.1:8080 --plain             any server, without comparing modes
+
+The built-in load is agents with tool calls, chat and stories, a third each. A closed loop keeps so
+many requests open; an open loop sends them at random moments, so many per second on average,
+whether or not the earlier ones are answered. In every level requests with "mtp": "off" and with
+"mtp": "auto" in the body take turns in slices of time; both are asked the same questions.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's options."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("url", metavar="URL", help="an OpenAI-compatible server")
+    parser.add_argument(
+        "prompts", nargs="*", metavar="PROMPTS",
+        help="files or folders of prompts, - for stdin; their tasks are the classes "
+        "(default: the built-in load)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--concurrency", type=parse_numbers, metavar="N,N,…",
+        help="requests open at a time, one level each (default: 1,2,4,8,16,32)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rate", type=parse_numbers, metavar="R,R,…",
+        help="requests arriving per second, one level each, instead of --concurrency",
+    )  # fmt: skip
+    parser.add_argument(
+        "--duration", type=parse_duration, default=20.0, metavar="TIME",
+        help="of each level: 20, 20s, 2m (default: 20)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--mix", type=parse_mix, metavar="CLASS=W,…",
+        help="which classes, and how often each (default: all equally)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-tokens", type=int, metavar="N",
+        help="tokens of each answer at most (default: as the prompt says, else 128)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--mtp", "-k", type=parse_mtp, default="auto", metavar="auto|K",
+        help="what is compared with off (default: auto)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--plain", action="store_true", help="send no mtp field: one mode, no comparison"
+    )
+    parser.add_argument("--model", "-m", metavar="NAME", help="the model's name (default: asked)")
+    parser.add_argument("--api-key-env", metavar="NAME", help="variable that holds the API key")
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, metavar="S", help="longest silence (default: 120)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="(default: 0)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write report.html, requests.csv, results.json there",
+    )
+    parser.add_argument("--quiet", "-q", action="store_true", help="no progress, verdict only")
+    add_json_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Put the load on the server, then say what came out."""
+    # Imported now: they bring numpy and httpx, which --help can do without.
+    from headlong.bench.load_files import LoadFolder
+    from headlong.bench.load_run import LoadLog
+    from headlong.bench.load_summary import LoadContext, list_requests, summarise_load
+    from headlong.bench.prompt_sets import LOAD_SET, read_prompt_set
+    from headlong.provenance import read_provenance
+
+    prompt_set = read_prompt_set(args.prompts, lambda: read_stdin(whole=True), LOAD_SET)
+    plan = _make_plan(args, prompt_set)
+    folder = None if args.out is None else LoadFolder(args.out)
+    sides = _make_sides(args, plan)
+    log = LoadLog()
+    conditions = read_provenance()
+    with BenchBar(
+        len(plan.levels) * plan.num_pairs * len(plan.modes), noun="slices", is_quiet=args.quiet
+    ) as bar:
+        _drive(sides, plan, log, bar, args.timeout)
+    side = next(iter(sides.values()))
+    context = LoadContext(
+        setup={"url": side.url, "model": side.model},
+        prompts={
+            "source": prompt_set.source,
+            "num": sum(map(len, plan.prompts.values())),
+            "hash": prompt_set.hash,
+            "skipped": [],
+        },
+        conditions=conditions.to_dict(),
+        notes=prompt_set.notes,
+    )
+    document = summarise_load(log, plan, context)
+    if folder is not None:
+        folder.finish(document, list_requests(log))
+    console = make_console(stderr=args.json)
+    print_load(document, console, is_quiet=args.quiet)
+    if args.out is not None and not args.quiet:
+        console.print(f"Report: {args.out / 'report.html'}", soft_wrap=True)
+    if args.json:
+        write_json(document)
+    return _exit_status(document)
+
+
+def _drive(
+    sides: "dict[str, HttpSide]",
+    plan: "LoadPlan",
+    log: "LoadLog",
+    bar: BenchBar,
+    timeout_s: float,
+) -> None:
+    """Run the load to its end, or until somebody stops it."""
+    from headlong.bench.ab import STOPPED_BY_USER
+    from headlong.bench.load_client import LoadClient
+    from headlong.bench.load_run import run_load
+
+    async def drive() -> None:
+        client = LoadClient(sides, timeout_s)
+        try:
+            await run_load(client, plan, log, lambda one: bar.tick(one.level.name))
+        finally:
+            await client.close()
+
+    try:
+        asyncio.run(drive())
+    except KeyboardInterrupt:
+        log.stopped = STOPPED_BY_USER
+    finally:
+        for side in sides.values():
+            side.close()
+
+
+def _exit_status(document: dict[str, Any]) -> int:
+    """Return what a script should see; texts of servers may differ, as in `headlong bench`."""
+    from headlong.bench.ab import STOPPED_BY_USER
+
+    if document["stopped"] == STOPPED_BY_USER:
+        return EXIT_INTERRUPTED
+    is_failed = document["stopped"] or document["failures"] or not document["levels"]
+    return EXIT_FAILED if is_failed else 0
+
+
+def parse_numbers(text: str) -> tuple[float, ...]:
+    """Read numbers with commas between, all above 0."""
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(0 < number < float("inf") for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers like 1,2,4")
+    return tuple(dict.fromkeys(numbers))
+
+
+def parse_mix(text: str) -> dict[str, float]:
+    """Read weights of classes: agents=3,chat=1; a name alone weighs 1."""
+    weights = {}
+    for part in text.split(","):
+        name, _, weight = part.partition("=")
+        try:
+            weights[name.strip()] = float(weight or 1)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{part!r} is no class=weight") from error
+    if not all(0 < weight < float("inf") for weight in weights.values()):
+        raise argparse.ArgumentTypeError(f"{text!r} has weights that are not above 0")
+    return weights
+
+
+def _make_plan(args: argparse.Namespace, prompt_set: "PromptSet") -> "LoadPlan":
+    """Return what to ask, how heavily; refuse what makes no sense before anything is asked."""
+    from headlong.bench.load_run import Level, LoadPlan
+
+    if args.concurrency is not None and args.rate is not None:
+        raise RequestError("--concurrency and --rate were both given.", "Give one of them.")
+    if args.max_tokens is not None and args.max_tokens < 1:
+        raise RequestError(f"--max-tokens is {args.max_tokens}.", "Give 1 or more.")
+    if args.mtp == "off":
+        raise RequestError("--mtp off is the baseline anyway.", "Name what to compare it with.")
+    concurrency = args.concurrency or (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+    for number in concurrency:
+        if number != int(number) or number > _MAX_CONCURRENCY:
+            raise RequestError(
+                f"--concurrency has {number:g}.",
+                f"Give whole numbers from 1 to {_MAX_CONCURRENCY}.",
+            )
+    classes: dict[str, list[Any]] = {}
+    for prompt in prompt_set.prompts:
+        classes.setdefault(prompt.task, []).append(prompt)
+    weights = args.mix or dict.fromkeys(classes, 1.0)
+    for name in weights:
+        if name not in classes:
+            raise RequestError(f"There is no class {name!r}.", f"Classes: {', '.join(classes)}.")
+    levels = args.rate or concurrency
+    return LoadPlan(
+        levels=[Level(value, args.rate is not None) for value in levels],
+        modes=["plain"] if args.plain else ["off", str(args.mtp)],
+        prompts={name: classes[name] for name in weights},
+        weights=weights,
+        duration_s=args.duration,
+        max_tokens=args.max_tokens,
+        seed=args.seed,
+    )
+
+
+def _make_sides(args: argparse.Namespace, plan: "LoadPlan") -> "dict[str, HttpSide]":
+    """Return how each mode asks; an address without a server is found out here."""
+    from headlong.bench.http_side import HttpSide, clean_url, find_model
+
+    url, key = clean_url(args.url), read_key(args.api_key_env)
+    model = args.model or find_model(url, key)
+    sides = {}
+    for mode in plan.modes:
+        sent = {} if args.plain else {"mtp": int(mode) if mode.isdecimal() else mode}
+        sides[mode] = HttpSide(mode, url, model, sent, key, timeout_s=args.timeout)
+    return sides

@@ -1,0 +1,172 @@
+"""`headlong bench pass`: measure what passes cost on this machine.
+
+In:  a model, row counts, a context length.
+Out: a table for people, and one JSON document as the last line.
+"""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from headlong.cli.model_arguments import add_backend_argument
+from headlong.cli.output import add_json_argument, format_bytes, make_console, write_json
+from headlong.cli.progress_bar import ProgressBar
+from headlong.errors import RequestError
+from headlong.weights.sources import resolve_model
+
+if TYPE_CHECKING:
+    from headlong.bench.pass_cost import PassCost
+    from headlong.models.model_config import ModelConfig
+
+_EXAMPLES = """\
+examples:
+  headlong bench pass                                   the default model
+  headlong bench pass --rows 1,2,4,8 --context 1024
+  headlong bench pass -m model.gguf --threads 1
+  headlong bench pass | tail -1 | jq '.rows'            the numbers alone
+
+A pass over n rows is what checking n - 1 draft tokens costs. The draft step is measured with a
+random head of 16,384 tokens in 8 bits: its price does not depend on what it has learned.
+"""
+
+_ROW_COUNTS = "1,2,3,4,5,6,8,12,16"
+_MAX_THREADS = 256
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's options."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("--model", "-m", metavar="MODEL", help="which model (default: the default)")
+    parser.add_argument(
+        "--rows",
+        default=_ROW_COUNTS,
+        metavar="N,N,…",
+        help="row counts to measure (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--context", type=int, default=256, metavar="N", help="positions before them (default: 256)"
+    )
+    parser.add_argument(
+        "--prefill", type=int, default=512, metavar="N", help="rows of the prefill (default: 512)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=30, metavar="N", help="repetitions (default: 30)"
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="threads of the native backend (default: all cores)",
+    )
+    add_backend_argument(parser)
+    add_json_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    counts = _read_counts(args)
+    # Imported now: they bring numpy, which --help can do without.
+    from headlong.bench.pass_cost import PassPlan, measure_pass
+    from headlong.models.model_config import read_config
+    from headlong.models.registry import load_backbone
+    from headlong.ops.backends import make_ops
+    from headlong.weights.checkpoint import open_checkpoint
+
+    plan = PassPlan(counts, args.context, args.prefill, args.rounds)
+    ops = make_ops(args.backend, threads=args.threads)
+    with ProgressBar() as progress:
+        path = resolve_model(args.model, progress=progress)
+    start = time.perf_counter()
+    checkpoint = open_checkpoint(path)
+    _refuse_too_long(args, counts[-1], read_config(checkpoint))
+    backbone = load_backbone(checkpoint, ops).backbone
+    load_s = time.perf_counter() - start
+    cost = measure_pass(backbone, None, plan)
+    setting = {
+        "backend": ops.name,
+        "note": ops.note,
+        "model": path.name,
+        "context": plan.context,
+        "load_s": load_s,
+        "resident_bytes": _resident_bytes(),
+    }
+    _print(cost, setting, make_console(stderr=args.json))
+    write_json(cost.to_dict() | setting)
+    return 0
+
+
+def _read_counts(args: argparse.Namespace) -> tuple[int, ...]:
+    """Return the row counts; refuse numbers that cannot be measured on any model."""
+    if args.threads is not None and not 1 <= args.threads <= _MAX_THREADS:
+        raise RequestError(
+            f"--threads is {args.threads}.",
+            f"Give a number from 1 to {_MAX_THREADS}, or leave it out to use all cores.",
+        )
+    try:
+        counts = tuple(sorted({int(count) for count in args.rows.split(",")}))
+    except ValueError:
+        counts = ()
+    numbers = (args.context, args.prefill, args.rounds)
+    if not counts or counts[0] < 1 or min(numbers) < 1:
+        raise RequestError(
+            f"--rows {args.rows} --context {args.context} --prefill {args.prefill} --rounds "
+            f"{args.rounds} cannot be measured.",
+            "Give numbers of at least 1; --rows takes several, with commas between.",
+        )
+    return counts
+
+
+def _refuse_too_long(args: argparse.Namespace, most_rows: int, config: "ModelConfig") -> None:
+    """Refuse positions the model has never seen; what they cost is nobody's price."""
+    limit = config.context_length
+    for option, num_positions in (
+        (f"--context {args.context} with {most_rows} rows", args.context + most_rows),
+        (f"--prefill {args.prefill}", args.prefill),
+    ):
+        if num_positions > limit:
+            raise RequestError(
+                f"{option} takes {num_positions:,} positions, but the model's context has "
+                f"{limit:,}.",
+                "Give a smaller number, or measure a model with a longer context.",
+            )
+
+
+def _print(cost: "PassCost", setting: dict[str, Any], console: Console) -> None:
+    console.print(f"{setting['model']}, {setting['backend']} ({setting['note']})", soft_wrap=True)
+    base = cost.rows[min(cost.rows)]
+    table = Table(title=f"one pass at context {setting['context']}", title_justify="left")
+    for column in ("rows", "ms", "relative", "ms per row"):
+        table.add_column(column, justify="right")
+    for count, ms in cost.rows.items():
+        table.add_row(str(count), f"{ms:.2f}", f"{ms / base:.2f}", f"{ms / count:.2f}")
+    console.print(table)
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim")
+    for label, value in (
+        ("weights read per pass", format_bytes(cost.bytes_per_pass)),
+        ("memory bandwidth", f"{cost.bandwidth_gb_s:.1f} GB/s"),
+        ("share of it, one row", f"{cost.bandwidth_share:.0%}"),
+        ("draft step", f"{cost.draft_step_ms:.3f} ms ({cost.draft_step_ms / base:.3f} of a pass)"),
+        ("pick", f"{cost.pick_ms:.3f} ms sampled, {cost.pick_greedy_ms:.3f} ms greedy"),
+        ("prefill", f"{cost.prefill_tokens_per_s:.0f} tokens/s"),
+        ("head's share of the prefill", f"{cost.prefill_head_share:.1%}"),
+        ("Python's share of a pass", f"{cost.python_share:.1%}"),
+        ("load", f"{setting['load_s']:.2f} s"),
+        ("resident memory", format_bytes(setting["resident_bytes"])),
+    ):
+        facts.add_row(label, value)
+    console.print(facts)
+
+
+def _resident_bytes() -> int:
+    """Return this process's resident memory; 0 where the system does not tell."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

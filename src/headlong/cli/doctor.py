@@ -1,0 +1,211 @@
+"""`headlong doctor [MODEL]`: is the head alive and worth it?
+
+In:  a model, perhaps a head folder or a draft model.
+Out: one green, yellow or red line per check with its remedy, as they come; a sentence at the end;
+with `--json` one document. The exit status is 1 when something is broken.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from headlong.cli.model_arguments import add_backend_argument
+from headlong.cli.output import (
+    add_json_argument,
+    format_path,
+    make_console,
+    printable,
+    write_json,
+)
+from headlong.cli.progress_bar import ProgressBar
+from headlong.config import AS_STORED, DEFAULT_HEAD_QUANT, QuantName
+from headlong.errors import RequestError
+from headlong.provenance import read_provenance
+
+if TYPE_CHECKING:
+    from headlong.doctor.examination import Examination
+    from headlong.doctor.finding import Finding
+
+EXIT_FAULT = 1
+
+_EXAMPLES = """\
+examples:
+  headlong doctor                                   the default model and its head
+  headlong doctor model.gguf --head my-head         a head against the model it shall draft for
+  headlong doctor model.gguf --draft-model small.gguf
+  headlong doctor --quick --json | jq '.best_k'
+  headlong doctor --strict                          for scripts: warnings count too
+  headlong doctor --head my-head --record           keep today's acceptance to compare with later
+
+The exit status is 0 when nothing is broken (warnings allowed), 1 when there is a fault, with
+--strict also when there is a warning. A model or head that does not load is a fault like others:
+what can be checked without it still is. docs/doctor.md explains every check.
+"""
+
+_MARKS = {
+    "ok": ("✓", "green"),
+    "warning": ("!", "yellow"),
+    "fault": ("✗", "bold red"),
+    "skipped": ("–", "dim"),
+}
+_CHECK_WIDTH = 17
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's options."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "model", nargs="?", metavar="MODEL", help="which model (default: the default model)"
+    )
+    parser.add_argument(
+        "--head",
+        type=Path,
+        metavar="DIR",
+        help="folder of a head (default: the one inside the model, or one that comes with "
+        "Headlong for it)",
+    )
+    parser.add_argument("--draft-model", metavar="MODEL", help="a smaller model that drafts")
+    parser.add_argument(
+        "--head-quant",
+        choices=(*get_args(QuantName), AS_STORED),
+        default=DEFAULT_HEAD_QUANT,
+        help="the format the head is packed in (default: %(default)s)",
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer prompts and tokens")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 on warnings too")
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="keep the measured acceptance in the head's run.json, to compare with later",
+    )
+    add_backend_argument(parser)
+    add_json_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Examine the model and say what was found."""
+    if args.head is not None and args.draft_model is not None:
+        raise RequestError(
+            f"Both --head {args.head} and --draft-model {args.draft_model} were given.",
+            "Only one of them can draft; examine them one after the other.",
+        )
+    # Imported now: they bring numpy, which --help can do without.
+    from headlong.doctor.examination import examine
+    from headlong.doctor.patient import Visit, admit
+
+    visit = Visit(
+        model=args.model,
+        head=args.head,
+        draft_model=args.draft_model,
+        head_quant=None if args.head_quant == AS_STORED else args.head_quant,
+        backend=args.backend,
+        is_quick=args.quick,
+        is_thorough=args.record,
+    )
+    console = make_console(stderr=args.json)
+    with ProgressBar() as progress:
+        patient = admit(visit, progress)
+    view = _View(console)
+    with make_console(stderr=True).status("looking", spinner="dots") as status:
+        examination = examine(patient, view.show, lambda what: _say(status, what))
+    recorded = _record(examination) if args.record else None
+    _print_end(examination, console, recorded)
+    if args.json:
+        write_json({**examination.to_dict(), "provenance": read_provenance().to_dict()})
+    has_fault = examination.num_faults > 0
+    return EXIT_FAULT if has_fault or (args.strict and examination.num_warnings) else 0
+
+
+class _View:
+    """Prints findings as they come, with a title wherever a section begins."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._title = ""
+
+    def show(self, title: str, finding: "Finding") -> None:
+        """Print one finding and its remedy."""
+        if title != self._title:
+            self._console.print(Text(title, style="bold"))
+            self._title = title
+        level = finding.level.value
+        mark, style = _MARKS[level]
+        seen = f"not checked: {finding.seen}" if level == "skipped" else finding.seen
+        rows = [
+            (Text(mark, style), Text(finding.check), Text(seen, "" if level == "ok" else style)),
+        ]
+        if finding.remedy:
+            rows.append((Text(), Text(), Text.assemble(("→ ", "bold green"), finding.remedy)))
+        for row in rows:
+            self._print_row([_clean(part) for part in row])
+
+    def _print_row(self, parts: list[Text]) -> None:
+        """Print mark, name and text as columns; where nobody looks, a line stays a line."""
+        if not self._console.is_terminal:
+            mark, name, text = parts
+            self._console.print(
+                Text(f"  {mark.plain or ' '} {name.plain:<{_CHECK_WIDTH}}").append_text(text),
+                soft_wrap=True,
+            )
+            return
+        grid = Table.grid(padding=(0, 1), expand=True)
+        grid.add_column(width=3, justify="right")
+        grid.add_column(width=_CHECK_WIDTH - 1, no_wrap=True)
+        grid.add_column(ratio=1)
+        grid.add_row(*parts)
+        self._console.print(grid)
+
+
+def _clean(text: Text) -> Text:
+    """Take control characters out: names and texts come from a file that anyone may have made."""
+    text.plain = printable(text.plain)
+    return text
+
+
+def _say(status: Status, what: str) -> None:
+    status.update(f"looking at {what}")
+
+
+def _record(examination: "Examination") -> Path:
+    """Keep the acceptance in the head's run.json."""
+    from headlong.doctor.draft_checks import describe_probe
+    from headlong.doctor.records import write_probe
+    from headlong.heads.shipped_heads import fingerprint
+
+    patient, judged = examination.patient, examination.judged
+    if judged is None or patient.head_folder is None or patient.backbone is None:
+        raise RequestError(
+            "There is no head folder whose acceptance could be recorded.",
+            "Name one with --head DIR; heads inside a model have no place for it.",
+        )
+    probe = describe_probe(judged, patient.ops.name)
+    return write_probe(patient.head_folder, fingerprint(patient.backbone), probe)
+
+
+def _print_end(examination: "Examination", console: Console, recorded: Path | None) -> None:
+    faults, warnings = examination.num_faults, examination.num_warnings
+    counts = f"{_plural(faults, 'fault')}, {_plural(warnings, 'warning')}"
+    style = "bold red" if faults else "bold yellow" if warnings else "bold green"
+    word = "Not healthy" if faults else "Healthy"
+    console.print()
+    line = Text.assemble((f"{word}: {counts}", style), f", in {examination.seconds:.0f} s.")
+    document = examination.to_dict()
+    if document["best_k"] == 0:
+        line.append(" Best here: no drafts.")
+    elif document["best_k"] is not None:
+        line.append(
+            f" Best K here: {document['best_k']}, "
+            f"{document['expected_speedup']:.2f} × plain decoding expected."
+        )
+    console.print(line, soft_wrap=True)
+    if recorded is not None:
+        console.print(f"Recorded in {format_path(recorded)}.", style="dim", soft_wrap=True)
+
+
+def _plural(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

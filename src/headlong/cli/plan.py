@@ -1,0 +1,236 @@
+"""`headlong plan`: workers, cost and memory for an agent workload, with and without MTP.
+
+In:  a workload, and one worker's speed: measured now, from `headlong bench`, or given.
+Out: a table, the same in plain words, and with `--json` one document.
+"""
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich.progress
+
+import headlong
+from headlong.cli.model_arguments import add_backend_argument
+from headlong.cli.output import add_json_argument, make_console, write_json
+from headlong.cli.progress_bar import ProgressBar
+from headlong.errors import RequestError
+from headlong.provenance import read_provenance
+from headlong.weights.sources import resolve_model
+
+if TYPE_CHECKING:
+    from headlong.bench.memory import MemoryNeed, ModelSizes
+    from headlong.bench.plan import Capacity
+    from headlong.bench.plan_rates import SpeedPair
+
+_EXAMPLES = """\
+examples:
+  headlong plan --tasks-per-hour 500                   measures the default model first
+  headlong plan --tasks-per-hour 500 --steps 12 --prompt-tokens 2000 --new-tokens 120 \\
+      --tool-tokens 300 --tool-seconds 1.5 --cost-per-hour 0.10 --worker-cores 2
+  headlong plan --tasks-per-hour 500 --from bench-results/results.json
+  headlong plan --tasks-per-hour 500 --tokens-per-second 40 --prefill-tokens-per-second 900 \\
+      --speedup 1.8                                    numbers from elsewhere; no model needed
+  headlong plan --tasks-per-hour 500 --json | jq '.mtp.workers'
+
+A worker answers one request after the other; what batching gains comes on top (`headlong bench
+load` measures it). docs/plan.md has every formula.
+"""
+
+_MEGABYTE = 10**6
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's options."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("--model", "-m", metavar="MODEL", help="which model (default: the default)")
+    parser.add_argument("--head", type=Path, metavar="DIR", help="folder of a head")
+    _add_workload(parser.add_argument_group("workload"))
+    _add_speed(parser.add_argument_group("one worker's speed (default: measured now)"))
+    _add_resources(parser.add_argument_group("cost and memory"))
+    add_backend_argument(parser)
+    add_json_argument(parser)
+
+
+def _add_workload(group: argparse._ArgumentGroup) -> None:
+    for name, kind, default, text in (
+        ("--tasks-per-hour", float, 100.0, "tasks that must be done in an hour"),
+        ("--steps", int, 8, "calls of the model in one task"),
+        ("--prompt-tokens", int, 1500, "context of the first step"),
+        ("--new-tokens", int, 150, "tokens written in every step"),
+        ("--tool-tokens", int, 200, "tokens a tool's result adds after a step"),
+        ("--tool-seconds", float, 1.0, "how long a tool runs after a step"),
+        ("--reuse", float, 0.9, "share of the known context found in the prefix cache"),
+        ("--utilisation", float, 0.7, "share of its time a worker shall be busy"),
+    ):
+        help_text = f"{text} (default: %(default)s)"
+        group.add_argument(name, type=kind, default=default, metavar="N", help=help_text)
+    group.add_argument(
+        "--hold-worker", action="store_true", help="a task keeps its worker while a tool runs"
+    )
+
+
+def _add_speed(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--from", dest="results", type=Path, metavar="FILE", help="results of `headlong bench`"
+    )
+    for name, text in (
+        ("--tokens-per-second", "tokens written a second, without MTP"),
+        ("--prefill-tokens-per-second", "prompt tokens read a second"),
+        ("--speedup", "how much sooner answers are written with MTP"),
+    ):
+        group.add_argument(name, type=float, metavar="N", help=text)
+
+
+def _add_resources(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--cost-per-hour", type=float, metavar="N", help="price of one worker")
+    group.add_argument("--worker-cores", type=int, metavar="N", help="cores of one worker")
+    group.add_argument(
+        "--context", type=int, metavar="N", help="longest context (default: that of the last step)"
+    )
+    group.add_argument(
+        "--concurrency",
+        type=int,
+        metavar="N",
+        help="contexts a worker holds at once (default: tasks under way, shared by the workers)",
+    )
+    group.add_argument(
+        "--prefix-cache",
+        type=float,
+        metavar="MB",
+        help="memory for prefixes that are kept between steps (default: the engine's own limit)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan and print."""
+    _refuse_contradictions(args)
+    # Imported now: they bring numpy, which --help can do without.
+    from headlong.bench.plan import Workload, plan_capacity
+    from headlong.cli.plan_view import PlanView
+
+    workload = Workload(
+        tasks_per_hour=args.tasks_per_hour,
+        steps=args.steps,
+        prompt_tokens=args.prompt_tokens,
+        new_tokens=args.new_tokens,
+        tool_tokens=args.tool_tokens,
+        tool_s=args.tool_seconds,
+        reuse=args.reuse,
+        utilisation=args.utilisation,
+        holds_worker=args.hold_worker,
+    )
+    context = args.context or workload.last_context
+    sizes = _read_sizes(args)
+    if sizes is not None:
+        _plan_memory(sizes, context, 1, args)  # refuses before a minute is spent on measuring
+    speeds = _find_speeds(args)
+    plain = plan_capacity(workload, speeds.plain, args.cost_per_hour)
+    mtp = None if speeds.mtp is None else plan_capacity(workload, speeds.mtp, args.cost_per_hour)
+    concurrency = args.concurrency or max(_share(plain), 1 if mtp is None else _share(mtp))
+    memory = None if sizes is None else _plan_memory(sizes, context, concurrency, args)
+    view = PlanView(
+        workload, speeds, plain, mtp, memory, context, concurrency, worker_cores=args.worker_cores
+    )
+    view.print(make_console(stderr=args.json))
+    if args.json:
+        write_json({**view.to_dict(), "provenance": read_provenance().to_dict()})
+    return 0
+
+
+def _refuse_contradictions(args: argparse.Namespace) -> None:
+    """Refuse rates from two places, or half of them."""
+    given = {
+        "--tokens-per-second": args.tokens_per_second,
+        "--prefill-tokens-per-second": args.prefill_tokens_per_second,
+        "--speedup": args.speedup,
+    }
+    named = [name for name, value in given.items() if value is not None]
+    if named and args.results is not None:
+        raise RequestError(
+            f"Both --from {args.results} and {', '.join(named)} were given.", "Give one of them."
+        )
+    if named and (args.tokens_per_second is None or args.prefill_tokens_per_second is None):
+        raise RequestError(
+            f"Only {', '.join(named)} was given.",
+            "Give --tokens-per-second and --prefill-tokens-per-second together (and --speedup to "
+            "compare with MTP), or none of them to measure.",
+        )
+    for name in ("context", "concurrency", "worker_cores"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise RequestError(f"{name} is {value}.", "It must be 1 or more.")
+
+
+def _find_speeds(args: argparse.Namespace) -> "SpeedPair":
+    """Return one worker's rates: given, read, or measured now."""
+    from headlong.bench.plan_rates import give_rates, measure_rates, one_of_each_task, read_rates
+    from headlong.doctor.machine import check_load, read_machine
+
+    if args.tokens_per_second is not None:
+        return give_rates(args.tokens_per_second, args.prefill_tokens_per_second, args.speedup)
+    if args.results is not None:
+        return read_rates(args.results)
+    llm = headlong.LLM.load(args.model, head=args.head, backend=args.backend)
+    console = make_console(stderr=True)
+    load = check_load(read_machine())
+    if load.remedy:
+        console.print(f"note: {load.seen} {load.remedy}", style="yellow", soft_wrap=True)
+    bar = rich.progress.Progress(
+        rich.progress.TextColumn("measuring one worker"),
+        rich.progress.BarColumn(),
+        rich.progress.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("measuring", total=2 * len(one_of_each_task()))
+        return measure_rates(llm, lambda run: bar.advance(task))
+
+
+def _read_sizes(args: argparse.Namespace) -> "ModelSizes | None":
+    """Weigh the model without unpacking it; None where no model is meant."""
+    if args.model is None and (args.tokens_per_second is not None or args.results is not None):
+        return None
+    from headlong.bench.memory import ModelSizes, resident_bytes
+    from headlong.cli.model_description import describe_model
+    from headlong.ops.backends import make_ops
+    from headlong.text.tokenizer import load_tokenizer
+    from headlong.weights.checkpoint import open_checkpoint
+
+    with ProgressBar() as progress:
+        path = resolve_model(args.model, progress=progress)
+    _tokenizer = load_tokenizer(open_checkpoint(path))  # a worker has one in memory
+    process_bytes = resident_bytes()
+    model = describe_model(path, make_ops(args.backend), args.head)
+    if model.problem or model.weights_bytes is None or model.kv_bytes_per_token is None:
+        raise RequestError(
+            f"{path.name} cannot run here: {model.problem}", "Plan with a model that does."
+        )
+    heads = [head for head in model.heads if not head.problem]
+    return ModelSizes(
+        weights_bytes=model.weights_bytes,
+        kv_bytes_per_token=model.kv_bytes_per_token,
+        head_bytes=heads[-1].memory_bytes if heads else 0,
+        head_kv_bytes_per_token=heads[-1].kv_bytes_per_token if heads else 0,
+        context_length=None if model.config is None else model.config.context_length,
+        process_bytes=process_bytes,
+    )
+
+
+def _plan_memory(
+    sizes: "ModelSizes", context: int, concurrency: int, args: argparse.Namespace
+) -> "MemoryNeed":
+    from headlong.bench.memory import plan_memory
+    from headlong.engine.limits import EngineLimits
+
+    megabytes = args.prefix_cache
+    kept = EngineLimits().prefix_bytes if megabytes is None else int(megabytes * _MEGABYTE)
+    return plan_memory(sizes, context, concurrency, kept)
+
+
+def _share(capacity: "Capacity") -> int:
+    """Return the tasks under way at one worker."""
+    return max(1, math.ceil(capacity.in_flight / capacity.workers))

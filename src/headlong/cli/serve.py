@@ -1,0 +1,162 @@
+"""`headlong serve [MODEL]`: answer OpenAI's API over HTTP.
+
+In:  flags, `HEADLONG_*` variables, a TOML file.
+Out: a server until Ctrl-C or SIGTERM; what it is and where on standard error, logs after that.
+     With `--print-config`, the settings in effect and where each came from, and nothing is served.
+     With `--json`, one JSON line on standard output: the settings, or the address once it serves.
+"""
+
+import argparse
+import os
+import sys
+from dataclasses import Field
+from typing import Any
+
+from rich.console import Console
+
+from headlong.cli.model_arguments import add_model_arguments, load_llm
+from headlong.cli.output import add_json_argument, make_console, write_json
+from headlong.cli.serve_banner import make_banner
+from headlong.errors import RequestError
+from headlong.server.settings import ServerSettings, declared_settings, kind_of
+from headlong.server.settings_sources import DEFAULT, EffectiveSettings, flag_name, read_settings
+
+_EXAMPLES = """\
+examples:
+  headlong serve                                        the default model on 127.0.0.1:8000
+  headlong serve qwen2.5-coder-0.5b-instruct --port 9000
+  headlong serve --host 0.0.0.0 --api-key-file keys.txt     others may use it, with a key
+  headlong serve --config headlong.toml --print-config  what is in effect, and why
+  headlong serve --mtp off                              requests that say nothing do not draft
+  headlong serve --port 0 --json | jq -r .url           a free port, told once it serves
+
+  curl http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{"messages": [{"role": "user", "content": "Hello"}], "mtp": "auto"}'
+
+Every option is also a variable (--max-waiting is HEADLONG_MAX_WAITING) and a key of the TOML file
+(max_waiting). Flags win over variables, variables over the file. docs/server.md tells more.
+"""
+
+_GROUPS = ("serving", "limits", "access", "logs")
+_SIZES = ("max_body_bytes", "kv_bytes", "prefix_bytes")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's options; none has a default, since a variable or the file may say."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("named_model", metavar="MODEL", nargs="?", help="the same as --model")
+    parser.add_argument("--config", metavar="FILE", help="a TOML file with settings")
+    parser.add_argument(
+        "--print-config", action="store_true", help="show the settings in effect, and end"
+    )
+    add_model_arguments(parser)
+    groups = {name: parser.add_argument_group(name) for name in _GROUPS}
+    for declared in declared_settings():
+        if declared.metadata["group"] in groups:
+            _add_setting(groups[declared.metadata["group"]], declared)
+    access = groups["access"]
+    access.add_argument(
+        "--api-key",
+        action="append",
+        metavar="KEY",
+        help="a key that requests must carry; may be repeated. Others on this machine can read "
+        "flags: a file or HEADLONG_API_KEY keeps it to yourself",
+    )
+    access.add_argument("--api-key-file", metavar="FILE", help="keys, one a line: KEY, or NAME KEY")
+    add_json_argument(parser)
+    parser.set_defaults(**{declared.name: None for declared in declared_settings()})
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve, or show the settings."""
+    effective = read_settings(_read_flags(args), os.environ)
+    if args.print_config:
+        _print_settings(effective, make_console(stderr=args.json))
+        if args.json:
+            rows = effective.shown()
+            write_json({name: {"value": value, "from": source} for name, value, source in rows})
+        return 0
+    return _serve(effective, as_json=args.json)
+
+
+def _serve(effective: EffectiveSettings, *, as_json: bool) -> int:
+    # Imported now: they bring numpy and the web's libraries, which --help can do without.
+    from headlong.server.app import make_app
+    from headlong.server.logs import set_up_logs, writes_json
+    from headlong.server.serving import bind, run_server, url_of
+
+    settings, console = effective.settings, make_console(stderr=True)
+    for note in effective.notes:
+        console.print(f"note: {note}", style="yellow", soft_wrap=True)
+    set_up_logs(settings)
+    with bind(settings) as listener:
+        llm = load_llm(_model_options(settings))
+        banner = make_banner(llm, settings, url_of(listener))
+
+        def say_ready() -> None:
+            if as_json:
+                write_json({"url": url_of(listener), **banner.lines})
+            if writes_json(settings, sys.stderr):
+                banner.log()
+            else:
+                banner.print(console)
+
+        return run_server(make_app(llm, settings), listener, settings, say_ready)
+
+
+def _add_setting(group: argparse._ArgumentGroup, declared: Field[Any]) -> None:
+    """Add the flag of one setting."""
+    kind, name = kind_of(declared), flag_name(declared.name)
+    about = declared.metadata["about"]
+    if "default" not in about and declared.default not in (None, (), "", False):
+        about += f" (default: {_show(declared.name, declared.default)})"
+    about = about.replace("%", "%%")
+    if kind.is_truth:
+        group.add_argument(name, action=argparse.BooleanOptionalAction, help=about)
+    else:
+        action = "append" if kind.is_list else "store"
+        group.add_argument(name, action=action, metavar=kind.metavar, help=about)
+
+
+def _read_flags(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the flags by setting; the model may stand alone."""
+    flags = {name: value for name, value in vars(args).items() if name != "named_model"}
+    if args.named_model is not None and args.model is not None:
+        raise RequestError(
+            f"Two models are named: {args.named_model} and --model {args.model}.",
+            "Leave one out; a server has one model.",
+        )
+    flags["model"] = args.named_model if args.model is None else args.model
+    flags["head"] = None if args.head is None else str(args.head)
+    return flags
+
+
+def _model_options(settings: ServerSettings) -> argparse.Namespace:
+    names = ("model", "head", "quant", "head_quant", "drafter", "draft_model", "backend")
+    return argparse.Namespace(**{name: getattr(settings, name) for name in names})
+
+
+def _print_settings(effective: EffectiveSettings, console: Console) -> None:
+    """Write a line per setting; not as a table, which would cut long paths in a pipe."""
+    rows = [("setting", "value", "from")]
+    rows += [(name, _show(name, value), source) for name, value, source in effective.shown()]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for number, (name, value, source) in enumerate(rows):
+        style = "bold" if not number else "dim" if source == DEFAULT else ""
+        line = f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}"
+        console.print(line, style=style, soft_wrap=True)
+    for note in effective.notes:
+        make_console(stderr=True).print(f"note: {note}", style="yellow", soft_wrap=True)
+
+
+def _show(name: str, value: object) -> str:
+    """Write a value the way it may be given."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if name in _SIZES and isinstance(value, int) and value and value % 2**20 == 0:
+        return f"{value // 2**20}MiB"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value) or '""'

@@ -1,0 +1,1 @@
+"""Front door over HTTP: an OpenAI-compatible server, its page, its telemetry."""

@@ -1,0 +1,152 @@
+"""Give one answer over HTTP: start it, watch for the client leaving, stream it or send it whole.
+
+In:  a plan and the call it belongs to.
+Out: an ASGI response. Everything from the start in the engine to the record at the end happens in
+     one place, so that whatever ends it (the answer, an error, the client, the clock) frees the
+     engine and closes the books.
+"""
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headlong.errors import HeadlongError
+from headlong.generation import Chunk
+from headlong.server.answer_stream import Answer, Arrival
+from headlong.server.call import Call
+from headlong.server.events import DONE, EventWriter, to_json
+from headlong.server.openai_errors import answer_refusal, refusal_for
+from headlong.server.planning import Plan
+from headlong.server.protocol import GenerateBody
+from headlong.server.refusal import end_stream
+
+_EVENT_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # proxies would hold events back
+]
+
+
+class AnswerResponse(Response):
+    """The answer to one call."""
+
+    def __init__(self, call: Call, plan: Plan, body: GenerateBody) -> None:
+        super().__init__()
+        self._call = call
+        self._plan = plan
+        self._is_stream = bool(body.stream)
+        self._wants_usage = body.wants_usage
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the whole exchange."""
+        service = self._call.service
+        try:
+            answer = await service.worker.submit(self._plan.asks)
+        except HeadlongError as error:
+            await answer_refusal(refusal_for(error))(scope, receive, send)
+            return
+        service.metrics.request_received(self._call.kind.name)
+        watcher = asyncio.create_task(_cancel_when_gone(receive, answer))
+        finish_reason = "error"
+        try:
+            give = self._stream if self._is_stream else self._send_whole
+            await give(answer, send)
+            finish_reason = _reason(answer, self._plan)
+        except HeadlongError as error:
+            await answer_refusal(refusal_for(error))(scope, receive, send)
+        except asyncio.CancelledError:
+            finish_reason = "timeout"  # nobody but the clock cancels this
+            raise
+        finally:
+            watcher.cancel()
+            answer.cancel()
+            await answer.ended()
+            self._call.end(answer, self._plan, finish_reason, is_stream=self._is_stream)
+
+    async def _send_whole(self, answer: Answer, send: Send) -> None:
+        collected: list[list[Chunk]] = [[] for _ in answer.streams]
+        is_last = False
+        while not is_last:
+            arrival = await answer.next_arrival()
+            is_last = arrival.is_last
+            self._call.see(arrival.chunks)
+            for chunks, more in zip(collected, arrival.chunks, strict=True):
+                chunks += more
+        if answer.was_cancelled:
+            return
+        writers = zip(self._plan.writers, collected, strict=True)
+        body = {
+            **self._call.head(self._call.kind.whole_object),
+            "choices": [writer.whole(chunks) for writer, chunks in writers],
+            "usage": self._call.usage(answer, self._plan),
+            **self._call.telemetry(answer, self._plan.warnings),
+        }
+        content = to_json(body)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(content)).encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    async def _stream(self, answer: Answer, send: Send) -> None:
+        """Send events; headers wait for the first token, so that a failed prompt has its status."""
+        head = self._call.head(self._call.kind.chunk_object)
+        events = EventWriter(head, wants_usage=self._wants_usage)
+        arrival = await answer.next_arrival()
+        if answer.was_cancelled:
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
+        opening = [writer.opening() for writer in self._plan.writers]
+        await _send_part(send, events.chunks([one for one in opening if one is not None]))
+        try:
+            while not arrival.is_last:
+                await _send_part(send, events.chunks(self._pieces(arrival)))
+                arrival = await answer.next_arrival()
+        except HeadlongError as error:
+            await end_stream(send, refusal_for(error))
+            return
+        if not answer.was_cancelled:
+            last = self._last_events(events, self._pieces(arrival), answer)
+            await send({"type": "http.response.body", "body": last})
+
+    def _pieces(self, arrival: Arrival) -> list[dict[str, Any]]:
+        self._call.see(arrival.chunks)
+        pieces: list[dict[str, Any]] = []
+        for writer, chunks in zip(self._plan.writers, arrival.chunks, strict=True):
+            if chunks:
+                pieces += writer.pieces(chunks)
+        return pieces
+
+    def _last_events(
+        self, events: EventWriter, pieces: list[dict[str, Any]], answer: Answer
+    ) -> bytes:
+        """Return the end of a stream: telemetry goes with the usage, or with the last end."""
+        more = self._call.telemetry(answer, self._plan.warnings)
+        if self._wants_usage:
+            more = {"usage": self._call.usage(answer, self._plan), **more}
+            return events.chunks(pieces) + events.last([], more) + DONE
+        return events.chunks(pieces[:-1]) + events.last(pieces[-1:], more) + DONE
+
+
+async def _send_part(send: Send, body: bytes) -> None:
+    if body:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _cancel_when_gone(receive: Receive, answer: Answer) -> None:
+    """End an answer when its client leaves; the server frees it within a round."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    answer.cancel()
+
+
+def _reason(answer: Answer, plan: Plan) -> str:
+    """Return why an ended answer ended, as the books say it."""
+    if any(stream.error is not None for stream in answer.streams):
+        return "error"
+    if answer.was_cancelled:
+        return "cancelled"
+    return next((writer.finish_reason for writer in plan.writers if writer.finish_reason), "stop")

@@ -1,0 +1,75 @@
+"""The app: routes, door, lifespan.
+
+In:  a loaded model and settings. Out: a FastAPI app, ready for uvicorn; `app.state` holds the
+     `service` that routes use, and the `worker` and `in_flight` that a drain needs.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from headlong.engine.engine import Engine
+from headlong.llm import LLM
+from headlong.server import chat, completions, looking, page, tokenizing
+from headlong.server.door import add_door
+from headlong.server.live import Live
+from headlong.server.metrics import Metrics
+from headlong.server.openai_errors import add_error_handlers
+from headlong.server.records import Records
+from headlong.server.service import Service
+from headlong.server.settings import ServerSettings
+from headlong.server.worker import EngineWorker
+
+_DESCRIPTION = """\
+OpenAI's API, with multi-token prediction decided for every request by measured gain.
+Say `"mtp": "auto" | "off" | K` in a body; the text is the same with each.
+"""
+
+
+def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
+    """Build the server around a model; its engine is a new one, within the settings' limits."""
+    engine = Engine(llm.backbone, llm.engine.drafter, limits=settings.engine_limits)
+    worker = EngineWorker(engine)
+    metrics = Metrics(worker.snapshot)
+    live = Live(worker.snapshot)
+    service = Service(
+        replace(llm, engine=engine),
+        settings,
+        worker,
+        metrics,
+        Records(),
+        live,
+        engine.max_sequence_tokens,
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        worker.start()
+        watching = asyncio.create_task(live.watch())
+        yield
+        watching.cancel()
+        await worker.drain(0)
+        service.text_thread.shutdown(wait=False, cancel_futures=True)
+
+    app = FastAPI(
+        title="Headlong",
+        description=_DESCRIPTION,
+        version=version("headlong"),
+        lifespan=lifespan,
+        # Their pages come from elsewhere, and this server must work without a network.
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.service = service
+    app.state.worker = worker
+    app.state.in_flight = add_door(app, settings, metrics)
+    add_error_handlers(app)
+    for routes in (chat, completions, tokenizing, looking):
+        app.include_router(routes.router)
+    if settings.page:
+        app.include_router(page.router)
+    return app

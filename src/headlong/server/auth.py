@@ -1,0 +1,166 @@
+"""Who may ask: API keys, and whose web page a browser is showing.
+
+In:  HTTP requests on their way to the app. Out: the same, with `request.state.client` set to the
+     `ApiKey` or None; or a refusal in OpenAI's form.
+Keys are compared in constant time, all of them every time. Plain ASGI: streams pass untouched.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headlong.server.metrics import Metrics
+from headlong.server.refusal import Refusal, send_refusal
+from headlong.server.settings import ApiKey, ServerSettings
+
+_NO_KEY = Refusal(
+    401,
+    "This server wants an API key. Send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`.",
+    "authentication_error",
+    "missing_api_key",
+)
+_WRONG_KEY = Refusal(
+    401,
+    "The API key is not one of this server's. Check it, or ask whoever runs the server.",
+    "authentication_error",
+    "invalid_api_key",
+)
+
+
+def route_path(scope: Scope) -> str:
+    """Return a request's path without the part a proxy adds in front."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", "")) or "/"
+
+
+class AuthMiddleware:
+    """Asks for a key where keys are set."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._settings = settings
+        self._digests = [(_digest(key.key), key) for key in settings.api_keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = _given_key(Headers(scope=scope))
+        client = self._find(given) if given is not None else None
+        scope.setdefault("state", {})["client"] = client
+        if client is None and self._digests and not self._is_open(scope):
+            self._metrics.refused("auth")
+            await send_refusal(send, _NO_KEY if given is None else _WRONG_KEY)
+            return
+        await self._app(scope, receive, send)
+
+    def _find(self, given: str) -> ApiKey | None:
+        """Return the key's owner; takes the same time wherever and whether it is found."""
+        digest, found = _digest(given), None
+        for known, key in self._digests:
+            if hmac.compare_digest(known, digest):
+                found = key
+        return found
+
+    def _is_open(self, scope: Scope) -> bool:
+        path = route_path(scope)
+        if path == "/health":
+            return True
+        if path == "/metrics":
+            return self._settings.open_metrics
+        return self._settings.open_page and is_page(path)
+
+
+def is_page(path: str) -> bool:
+    """Tell whether a path belongs to the page itself, which holds nothing of anyone's."""
+    return path in ("/", "/favicon.ico") or path.startswith("/page/")
+
+
+class OriginMiddleware:
+    """Keeps strangers' web pages from using a server that has no keys.
+
+    Any page in the user's browser can send requests to this machine. Without a key to ask for, a
+    browser's request must come from our own page or from an origin that was allowed, and, where the
+    server listens on loopback, must be meant for a name of this machine: a stranger's domain can be
+    made to point here.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or refuse it."""
+        if scope["type"] == "http" and not self._settings.api_keys:
+            headers = Headers(scope=scope)
+            refusal = self._check_host(headers) or self._check_origin(headers)
+            if refusal is not None:
+                self._metrics.refused("origin")
+                await send_refusal(send, refusal)
+                return
+        await self._app(scope, receive, send)
+
+    def _check_host(self, headers: Headers) -> Refusal | None:
+        host = _host_name(headers.get("host", ""))
+        if not self._settings.is_loopback or not host or host == self._settings.host:
+            return None
+        if _is_loopback_name(host) or host in self._settings.allowed_hosts:
+            return None
+        return Refusal(
+            403,
+            f"This server answers to names of this machine only, not to {host!r}. Behind a proxy, "
+            f"start it with --allowed-hosts {host} or with an API key.",
+            "permission_error",
+            "host_not_allowed",
+        )
+
+    def _check_origin(self, headers: Headers) -> Refusal | None:
+        origin = headers.get("origin")
+        allowed = self._settings.cors_origins
+        if origin is None or "*" in allowed or origin in allowed:
+            return None
+        if urlsplit(origin).netloc.lower() == headers.get("host", "").lower():
+            return None
+        return Refusal(
+            403,
+            f"Pages of {origin!r} may not use this server. Start it with --cors-origins {origin} "
+            "to allow them.",
+            "permission_error",
+            "origin_not_allowed",
+        )
+
+
+def _given_key(headers: Headers) -> str | None:
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and value.strip():
+        return value.strip()
+    return headers.get("x-api-key") or None
+
+
+def _digest(key: str) -> bytes:
+    # Equal lengths, whatever was sent: the time of a comparison tells nothing.
+    return hashlib.sha256(key.encode("latin-1", "replace")).digest()
+
+
+def _host_name(host: str) -> str:
+    """Return a Host header without its port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return host
+
+
+def _is_loopback_name(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

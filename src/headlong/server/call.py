@@ -1,0 +1,137 @@
+"""One call of the API in the books: who asked, when tokens came, how it ended.
+
+In:  events of an answer as it is given.
+Out: metrics while it runs; at its end a `RequestRecord`, and what the answer says of itself
+     (usage, `mtp`, `metrics`, `timings`).
+"""
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import Request
+
+from headlong.config import MtpMode
+from headlong.generation import Chunk
+from headlong.server.answer_stream import Answer
+from headlong.server.planning import Plan
+from headlong.server.records import RequestRecord
+from headlong.server.service import Service, client_of
+from headlong.server.telemetry import gather, llama_timings, mtp_report, speculative_metrics
+
+
+@dataclass(frozen=True, slots=True)
+class CallKind:
+    """What differs between the two kinds of completion in names alone."""
+
+    name: str
+    """In the metrics."""
+    route: str
+    id_prefix: str
+    whole_object: str
+    chunk_object: str
+
+
+CHAT = CallKind(
+    "chat", "/v1/chat/completions", "chatcmpl", "chat.completion", "chat.completion.chunk"
+)
+COMPLETION = CallKind("completion", "/v1/completions", "cmpl", "text_completion", "text_completion")
+
+_FINGERPRINT = f"headlong-{version('headlong')}"
+
+
+class Call:
+    """One call, from its arrival to its record."""
+
+    def __init__(self, kind: CallKind, request: Request, service: Service, mtp: MtpMode) -> None:
+        self.kind = kind
+        self.mtp = mtp
+        self.service = service
+        self.id = f"{kind.id_prefix}-{secrets.token_hex(12)}"
+        self._request = request
+        self._created_s = time.time()
+        self._began_s = time.perf_counter()
+        self._ttft_s: float | None = None
+        self._seen_s: dict[int, float] = {}
+        """When each choice last had a token."""
+        self._num_tokens = 0
+
+    def head(self, object_name: str) -> dict[str, Any]:
+        """Return what every body and chunk of the answer begins with."""
+        return {
+            "id": self.id,
+            "object": object_name,
+            "created": int(self._created_s),
+            "model": self.service.model_id,
+            "system_fingerprint": _FINGERPRINT,
+        }
+
+    def see(self, news: Sequence[Sequence[Chunk]]) -> None:
+        """Count the tokens of one round."""
+        now_s, metrics = time.perf_counter(), self.service.metrics
+        for choice, chunks in enumerate(news):
+            num_new = len(chunks)
+            if not num_new:
+                continue
+            self._num_tokens += num_new
+            before_s = self._seen_s.get(choice)
+            self._seen_s[choice] = now_s
+            self.service.live.see(chunks, is_first=before_s is None)
+            if before_s is None:
+                before_s, num_new = now_s, num_new - 1
+                self._ttft_s = self._ttft_s or now_s - self._began_s
+                metrics.first_token(now_s - self._began_s)
+            if num_new:
+                metrics.tokens(num_new, now_s - before_s)
+
+    def usage(self, answer: Answer, plan: Plan) -> dict[str, Any]:
+        """Return OpenAI's `usage`; every prompt counts once, however many choices it got."""
+        firsts = answer.runnings[:: len(plan.asks) // plan.num_prompts]
+        num_prompt_tokens = sum(len(running.request.prompt_ids) for running in firsts)
+        num_cached_tokens = sum(running.num_cached_tokens for running in firsts)
+        return {
+            "prompt_tokens": num_prompt_tokens,
+            "completion_tokens": self._num_tokens,
+            "total_tokens": num_prompt_tokens + self._num_tokens,
+            "prompt_tokens_details": {"cached_tokens": num_cached_tokens},
+        }
+
+    def telemetry(self, answer: Answer, warnings: Sequence[str]) -> dict[str, Any]:
+        """Return how an ended answer was made, in three dialects, and what there is to warn of."""
+        runnings = answer.runnings
+        return {
+            "mtp": mtp_report(runnings, self.mtp),
+            "metrics": speculative_metrics(runnings),
+            "timings": llama_timings(runnings),
+            **({"warnings": list(warnings)} if warnings else {}),
+        }
+
+    def end(self, answer: Answer, plan: Plan, finish_reason: str, *, is_stream: bool) -> None:
+        """Close the books on an ended answer."""
+        usage, effort = self.usage(answer, plan), gather(answer.runnings)
+        client = client_of(self._request)
+        record = RequestRecord(
+            id=self.id,
+            created_s=self._created_s,
+            route=self.kind.route,
+            mtp=self.mtp,
+            num_prompt_tokens=usage["prompt_tokens"],
+            num_completion_tokens=self._num_tokens,
+            finish_reason=finish_reason,
+            total_s=time.perf_counter() - self._began_s,
+            num_cached_tokens=usage["prompt_tokens_details"]["cached_tokens"],
+            status=500 if finish_reason == "error" else 504 if finish_reason == "timeout" else 200,
+            ttft_s=self._ttft_s,
+            tokens_per_second=effort.timings.tokens_per_second,
+            is_stream=is_stream,
+            client=client.name if client is not None else None,
+            report=mtp_report(answer.runnings, self.mtp),
+            stats=effort.stats,
+        )
+        self._request.state.record = record
+        self.service.records.add(record)
+        self.service.metrics.request_finished(record)
+        self.service.live.request_finished(record)

@@ -1,0 +1,165 @@
+"""What `/v1/chat/completions` takes: messages, tools, the form of the answer.
+
+In:  the parsed JSON of a body. Out: a checked `ChatBody`. How messages and tools are written for
+the model is known in `text/`; here only their shape is checked.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from headlong.config import MAX_TOP_LOGPROBS
+from headlong.server.protocol import Body, GenerateBody
+
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.:-]{1,64}$")]
+
+
+class TextPart(Body):
+    """A piece of a message; text is the only kind these models read."""
+
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(Body):
+    """The function an earlier answer called."""
+
+    name: str
+    arguments: str = Field(description="A JSON object, as text.")
+
+
+class ToolCall(Body):
+    """A call an earlier answer made."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+    index: int | None = Field(None, description="No effect here; clients send it back.")
+
+
+class ChatMessage(Body):
+    """One message of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[TextPart], Field(min_length=1)] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = Field(None, description="Of assistant messages.")
+    tool_call_id: str | None = Field(None, description="Of tool messages.")
+    refusal: str | None = Field(None, description="No effect here; clients send it back.")
+    annotations: list[Any] | None = Field(None, description="No effect here.")
+    audio: dict[str, Any] | None = Field(None, description="No effect here.")
+    function_call: None = Field(None, description="OpenAI's old form; use tool_calls.")
+
+    def to_template(self) -> dict[str, Any]:
+        """Return the message as the chat template takes it."""
+        message: dict[str, Any] = {"role": self.role, "content": self.content}
+        if isinstance(self.content, list):
+            message["content"] = [part.model_dump() for part in self.content]
+        if self.content is None:
+            message["content"] = None if self.tool_calls else ""
+        if self.tool_calls:
+            message["tool_calls"] = [call.model_dump(exclude={"index"}) for call in self.tool_calls]
+        for name in ("name", "tool_call_id"):
+            if (value := getattr(self, name)) is not None:
+                message[name] = value
+        return message
+
+
+class FunctionSpec(Body):
+    """A function the model may call."""
+
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = Field(None, description="A JSON schema.")
+    strict: bool | None = Field(None, description="Arguments always follow the schema here.")
+
+
+class Tool(Body):
+    """A tool; functions are the only kind."""
+
+    type: Literal["function"]
+    function: FunctionSpec
+
+
+class NamedFunction(Body):
+    """Names a function."""
+
+    name: FunctionName
+
+
+class NamedTool(Body):
+    """Demands a call of one function."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class JsonSchema(Body):
+    """The schema an answer must follow."""
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = Field(None, description="Always strict here.")
+
+
+class TextFormat(Body):
+    """Free text."""
+
+    type: Literal["text"]
+
+
+class JsonObjectFormat(Body):
+    """Any JSON object."""
+
+    type: Literal["json_object"]
+
+
+class JsonSchemaFormat(Body):
+    """JSON that follows a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
+]
+
+
+class ChatBody(GenerateBody):
+    """A chat request."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_tokens: int | None = Field(
+        None, ge=1, description="New tokens at most. Default: what the context has left."
+    )
+    max_completion_tokens: int | None = Field(None, ge=1, description="Newer name of max_tokens.")
+    logprobs: bool | None = Field(None, description="Give each token's log-probability.")
+    top_logprobs: int | None = Field(
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="Alternatives per token; needs logprobs."
+    )
+    tools: Annotated[list[Tool], Field(max_length=128)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
+        None, description="Default: auto where there are tools."
+    )
+    parallel_tool_calls: bool | None = Field(None, description="Default: true.")
+    response_format: ResponseFormat | None = None
+    audio: dict[str, Any] | None = Field(None, description="No effect here.")
+    metadata: dict[str, Any] | None = Field(None, description="No effect here.")
+    modalities: list[str] | None = Field(None, description="No effect here: answers are text.")
+    prediction: dict[str, Any] | None = Field(None, description="No effect here.")
+    prompt_cache_key: str | None = Field(None, description="No effect here.")
+    prompt_cache_retention: str | None = Field(None, description="No effect here.")
+    reasoning_effort: str | None = Field(None, description="No effect here.")
+    safety_identifier: str | None = Field(None, description="No effect here.")
+    service_tier: str | None = Field(None, description="No effect here.")
+    store: bool | None = Field(None, description="No effect here.")
+    verbosity: str | None = Field(None, description="No effect here.")
+    web_search_options: dict[str, Any] | None = Field(None, description="No effect here.")
+
+    INERT: ClassVar[tuple[str, ...]] = (
+        *("user", "audio", "metadata", "modalities", "prediction", "prompt_cache_key"),
+        *("prompt_cache_retention", "reasoning_effort", "safety_identifier", "service_tier"),
+        *("store", "verbosity", "web_search_options"),
+    )

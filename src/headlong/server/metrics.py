@@ -1,0 +1,204 @@
+"""Numbers for Prometheus: what the server did since it began, and what it does now.
+
+In:  events of the routes (received, first token, tokens, finished) and of the door (answered,
+     refused); at each scrape the engine's own snapshot.
+Out: text in Prometheus' format, all names under `headlong:`; `docs/metrics.md` explains each.
+Its own registry: two servers in one process do not mix.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headlong.decode.stats import DecodeStats
+from headlong.engine.limits import EngineSnapshot
+from headlong.server.records import RequestRecord
+
+PREFIX = "headlong:"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# A small model on a CPU takes milliseconds, a large one seconds; a long answer takes minutes.
+_TTFT_S = (0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+_GAP_S = (0.001, 0.002, 0.004, 0.006, 0.008, 0.012, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.2, 2.5)
+_TOTAL_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+
+_KEPT_SHARE = 0.9
+"""What the speed-up gauge keeps of older requests when one more ends."""
+
+SnapshotSource = Callable[[], EngineSnapshot]
+
+
+class Metrics:
+    """All counters, histograms and gauges of one server."""
+
+    def __init__(self, snapshot: SnapshotSource | None = None) -> None:
+        """Set all to zero; `snapshot` tells the engine's state at each scrape."""
+        # Otherwise every counter is followed by a `_created` series that nobody asked for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it untyped
+        self._registry = CollectorRegistry()
+        self._requests = _RequestMetrics(self._registry)
+        self._drafts = _DraftMetrics(self._registry)
+        info = Gauge(f"{PREFIX}build_info", "Always 1.", ["version"], registry=self._registry)
+        info.labels(version("headlong")).set(1)
+        if snapshot is not None:
+            self._registry.register(_EngineCollector(snapshot))
+
+    def request_received(self, kind: str) -> None:
+        """Count a request that is about to run; `kind` is "chat" or "completion"."""
+        self._requests.received.labels(kind).inc()
+
+    def first_token(self, seconds: float) -> None:
+        """Book the first token of an answer, so many seconds after its request came."""
+        self._requests.ttft.observe(seconds)
+        self._requests.new_tokens.inc()
+
+    def tokens(self, num: int, gap_s: float) -> None:
+        """Book tokens that came together, so many seconds after the ones before them."""
+        for _ in range(num):
+            self._requests.gap.observe(gap_s / num)
+        self._requests.new_tokens.inc(num)
+
+    def request_finished(self, record: RequestRecord) -> None:
+        """Book a request's end, however it ended."""
+        self._requests.finish(record)
+        if record.stats is not None:
+            self._drafts.add(record.stats)
+        self._drafts.add_speedup(record.report.get("measured_speedup"), record)
+
+    def answered(self, route: str, status: int) -> None:
+        """Count an HTTP answer; `route` is one of ours or "other", never a client's own text."""
+        self._requests.answered.labels(route, str(status)).inc()
+
+    def refused(self, reason: str) -> None:
+        """Count a request that was turned away at the door."""
+        self._requests.refused.labels(reason).inc()
+
+    def render(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class _RequestMetrics:
+    """What is counted of requests: how many, how long, how large."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, about: str, labels: Sequence[str] = ()) -> Counter:
+            return Counter(f"{PREFIX}{name}", about, labels, registry=registry)
+
+        def histogram(name: str, about: str, bounds: Sequence[float]) -> Histogram:
+            return Histogram(f"{PREFIX}{name}", about, registry=registry, buckets=bounds)
+
+        self.received = counter("requests_received", "Requests that were run.", ["kind"])
+        self.finished = counter(
+            "requests_finished", "Requests that ended.", ["route", "mtp", "finish_reason"]
+        )
+        self.answered = counter("http_requests", "HTTP answers.", ["route", "status"])
+        self.refused = counter("requests_refused", "Requests turned away.", ["reason"])
+        self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of ended requests.")
+        self.cached_tokens = counter("prompt_tokens_cached", "Of these, found in the prefix cache.")
+        self.new_tokens = counter("generation_tokens", "Tokens generated.")
+        self.ttft = histogram("time_to_first_token_seconds", "Arrival to first token.", _TTFT_S)
+        self.gap = histogram("inter_token_latency_seconds", "Time per further token.", _GAP_S)
+        self.total = histogram("e2e_request_latency_seconds", "Arrival to end.", _TOTAL_S)
+
+    def finish(self, record: RequestRecord) -> None:
+        """Count an ended request."""
+        self.finished.labels(record.route, str(record.mtp), record.finish_reason).inc()
+        self.prompt_tokens.inc(record.num_prompt_tokens)
+        self.cached_tokens.inc(record.num_cached_tokens)
+        self.total.observe(record.total_s)
+
+
+class _DraftMetrics:
+    """What is counted of drafts, in the names that dashboards for vLLM know."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, about: str, labels: Sequence[str] = ()) -> Counter:
+            return Counter(f"{PREFIX}{name}", about, labels, registry=registry)
+
+        self._drafts = counter("spec_decode_num_drafts", "Rounds that had a draft.")
+        self._drafted = counter("spec_decode_num_draft_tokens", "Draft tokens.")
+        self._accepted = counter("spec_decode_num_accepted_tokens", "Draft tokens that stood.")
+        self._accepted_at = counter(
+            "spec_decode_num_accepted_tokens_per_pos",
+            "Draft tokens that stood, by place in the draft, from 0.",
+            ["position"],
+        )
+        self._rounds = counter("decode_rounds", "Rounds, with a draft or without.")
+        self._drafted_by = counter("drafter_draft_tokens", "Draft tokens.", ["drafter"])
+        self._accepted_by = counter(
+            "drafter_accepted_tokens", "Draft tokens that stood.", ["drafter"]
+        )
+        self._speedup = Gauge(
+            f"{PREFIX}measured_speedup",
+            "Tokens per second against plain decoding, over recent requests.",
+            registry=registry,
+        )
+        self._speedup.set(math.nan)  # nothing measured yet
+        self._gained, self._weight = 0.0, 0.0
+
+    def add(self, stats: DecodeStats) -> None:
+        """Count the rounds of an ended request."""
+        self._rounds.inc(stats.rounds)
+        self._drafts.inc(stats.rounds - stats.k_histogram.get(0, 0))
+        self._drafted.inc(stats.num_drafted)
+        self._accepted.inc(stats.num_accepted)
+        for position, num in enumerate(stats.accepted_at_depth):
+            self._accepted_at.labels(str(position)).inc(num)
+        for name, count in stats.by_drafter.items():
+            self._drafted_by.labels(name).inc(count.num_drafted)
+            self._accepted_by.labels(name).inc(count.num_accepted)
+
+    def add_speedup(self, speedup: float | None, record: RequestRecord) -> None:
+        """Let one more request move the gauge, by the tokens it had."""
+        if speedup is None or record.mtp == "off" or not record.num_completion_tokens:
+            return
+        self._gained = _KEPT_SHARE * self._gained + record.num_completion_tokens * speedup
+        self._weight = _KEPT_SHARE * self._weight + record.num_completion_tokens
+        self._speedup.set(self._gained / self._weight)
+
+
+class _EngineCollector(Collector):
+    """Reads the engine's snapshot when somebody scrapes."""
+
+    def __init__(self, snapshot: SnapshotSource) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield gauges and counters of this moment."""
+        now = self._snapshot()
+        limit = math.inf if now.kv_limit_bytes is None else now.kv_limit_bytes
+        gauges: dict[str, tuple[str, float]] = {
+            "num_requests_running": ("Requests that run.", now.num_running),
+            "num_requests_waiting": ("Requests that wait.", now.num_waiting),
+            "num_requests_prefilling": (
+                "Of the running ones, in their prompt.",
+                now.num_prefilling,
+            ),
+            "batch_rows": ("Rows of the last verify pass.", now.last_rows),
+            "kv_bytes": ("Bytes of all caches.", now.kv_bytes),
+            "kv_limit_bytes": ("Bytes they may take; +Inf without a limit.", limit),
+            "prefix_bytes": ("Bytes of kept prefixes.", now.prefix_bytes),
+            "prefix_entries": ("Kept prefixes.", now.prefix_entries),
+        }
+        counters: dict[str, tuple[str, float]] = {
+            "prefix_lookup_tokens": ("Prompt tokens looked for.", now.prefix_lookup_tokens),
+            "prefix_hit_tokens": ("Prompt tokens found in prefixes.", now.prefix_hit_tokens),
+            "preemptions": ("Requests set back for want of memory.", now.num_preemptions),
+            "engine_failures": ("Requests ended by a fault of ours.", now.num_failed),
+        }
+        for name, (about, value) in gauges.items():
+            yield GaugeMetricFamily(f"{PREFIX}{name}", about, value=value)
+        for name, (about, value) in counters.items():
+            yield CounterMetricFamily(f"{PREFIX}{name}", about, value=value)

@@ -1,0 +1,111 @@
+"""From a checked body to engine requests: what both kinds of completion do alike.
+
+In:  a body, the prompts as token ids, the draft policy.
+Out: a `Plan`: one `Ask` and one writer per choice. Runs in the text thread; nothing has been
+     computed when it refuses.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from headlong.config import MtpMode
+from headlong.decode.constraint import Grammar
+from headlong.generation import AnswerReader
+from headlong.llm import GenerateOptions, make_request
+from headlong.server.answer_stream import Ask
+from headlong.server.choices import ChoiceWriter
+from headlong.server.openai_errors import bad_request
+from headlong.server.protocol import GenerateBody
+from headlong.server.service import Service
+
+_NUM_SEEDS = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An answer that is about to be asked for."""
+
+    asks: Sequence[Ask]
+    writers: Sequence[ChoiceWriter]
+    """One per ask: all choices of the first prompt, then those of the second, …"""
+    num_prompts: int
+    warnings: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Makes the asks of one body."""
+
+    service: Service
+    body: GenerateBody
+    mtp: MtpMode
+    options: Mapping[str, Any]
+    """What `make_request` gets besides what both kinds of body share."""
+    grammar: Grammar | None = None
+    continues_text: bool = False
+
+    def ask(self, prompt_ids: Sequence[int]) -> list[Ask]:
+        """Return one ask per choice of a prompt; the i-th has seed + i."""
+        tokenizer = self.service.llm.tokenizer
+        seed = secrets.randbits(63) if self.body.seed is None else self.body.seed
+        shared = {**self.body.sampling_options(), **self.options, "mtp": self.mtp}
+        asks: list[Ask] = []
+        room = room_after(self.service, len(prompt_ids))
+        shared["max_tokens"] = min(shared.get("max_tokens") or room, room)
+        for i in range(self.body.num_choices):
+            # As in the Python API: what is None was not given.
+            options = cast(GenerateOptions, {**shared, "seed": (seed + i) % _NUM_SEEDS})
+            request = make_request(tuple(prompt_ids), tokenizer.eos_ids, options)
+            request = replace(request, grammar=self.grammar)
+            stop = request.stopping.stop
+            reader = AnswerReader(tokenizer, stop, continues_text=self.continues_text)
+            asks.append(Ask(request, reader))
+        return asks
+
+
+def check_body(service: Service, body: GenerateBody) -> None:
+    """Refuse what no schema can say: a foreign model, options that need others, unknown ids."""
+    service.check_model(body.model)
+    if body.stream_options is not None and not body.stream:
+        raise bad_request("stream_options was given without stream. Set stream to true.", "stream")
+    vocab_size = service.llm.backbone.config.vocab_size
+    unknown = [token_id for token_id in body.logit_bias or () if int(token_id) >= vocab_size]
+    if unknown:
+        allowed = f"Ids go from 0 to {vocab_size - 1}."
+        message = f"logit_bias has the token id {unknown[0]}. {allowed}"
+        raise bad_request(message, "logit_bias", "invalid_value")
+
+
+def check_prompt(service: Service, num_tokens: int, param: str) -> None:
+    """Refuse a prompt that is empty or too long, with both numbers."""
+    if num_tokens == 0:
+        raise bad_request(f"{param} is empty. Give at least one token.", param, "invalid_value")
+    if num_tokens >= service.max_sequence_tokens:
+        is_memory = service.max_sequence_tokens < service.context_length
+        holder = "the server's cache memory" if is_memory else "the model's context"
+        message = (
+            f"The prompt has {num_tokens} tokens; {holder} holds {service.max_sequence_tokens}, the"
+            f" answer included. Shorten it to at most {service.max_prompt_tokens} tokens."
+        )
+        raise bad_request(message, param, "context_length_exceeded")
+    if num_tokens > service.max_prompt_tokens:
+        message = (
+            f"The prompt has {num_tokens} tokens; this server takes at most"
+            f" {service.max_prompt_tokens} (max_prompt_tokens)."
+        )
+        raise bad_request(message, param, "context_length_exceeded")
+
+
+def room_after(service: Service, num_prompt_tokens: int) -> int:
+    """Return how many tokens an answer may have at most."""
+    return service.max_sequence_tokens - num_prompt_tokens
+
+
+def room_warnings(service: Service, max_tokens: int | None, num_prompt_tokens: int) -> list[str]:
+    """Say so when the room ends before `max_tokens` does."""
+    room = room_after(service, num_prompt_tokens)
+    if max_tokens is None or max_tokens <= room:
+        return []
+    return [f"max_tokens is {max_tokens}, but there is room for {room} more tokens."]

@@ -1,0 +1,155 @@
+"""What a client may send, common to chat and plain completions: names, ranges, meanings.
+
+In:  the parsed JSON of a body.
+Out: a checked record; pydantic's errors become OpenAI's in `validation.py`. Unknown fields are
+     refused. A field of OpenAI's that has no effect here is accepted, and named in `warnings`.
+Ranges are those of `config.py`; this page is also where the OpenAPI document comes from.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from headlong.config import MAX_DRAFT_TOKENS
+
+MAX_CHOICES = 16
+"""The largest `n`."""
+
+MAX_STOPS = 16
+
+StopText: TypeAlias = Annotated[str, Field(min_length=1)]
+TokenId: TypeAlias = Annotated[int, Field(ge=0)]
+DraftTokens: TypeAlias = Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)]
+
+
+class Body(BaseModel):
+    """A record that takes exactly what it names: no other fields, no text for numbers, no NaN."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class StreamOptions(Body):
+    """What a stream carries besides the answer."""
+
+    include_usage: bool | None = Field(None, description="Send a last chunk with `usage`.")
+    include_obfuscation: bool | None = Field(None, description="No effect here.")
+
+
+class Speculative(Body):
+    """llama.cpp's way to say how many tokens to draft, as an object."""
+
+    n_max: DraftTokens = Field(description="Draft tokens per round; 0 turns drafting off.")
+
+
+class DraftFields(Body):
+    """How this request drafts; several ways to say it, which must agree."""
+
+    mtp: Literal["auto", "off"] | Annotated[int, Field(ge=1, le=MAX_DRAFT_TOKENS)] | None = Field(
+        None,
+        description="Multi-token prediction: measured gain decides (auto), never (off), or always"
+        " this many draft tokens. The text is the same with each. Default: the API key's, else the"
+        " server's. The header `X-Headlong-MTP` says the same.",
+    )
+    num_speculative_tokens: DraftTokens | None = Field(
+        None, description="vLLM's name: draft tokens per round; 0 turns drafting off."
+    )
+    speculative_n_max: DraftTokens | None = Field(
+        None, alias="speculative.n_max", description="llama.cpp's name for the same."
+    )
+    speculative: Speculative | None = Field(None, description="The same, as an object.")
+
+
+class GenerateBody(DraftFields):
+    """Everything chat and plain completions share."""
+
+    model: str | None = Field(
+        None, description="A name that `/v1/models` lists; may be left out, there is one model."
+    )
+    stream: bool | None = Field(None, description="Send the answer as server-sent events.")
+    stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
+    n: int | None = Field(
+        None, ge=1, le=MAX_CHOICES, description="Choices; the i-th uses seed + i. Default: 1."
+    )
+    stop: StopText | Annotated[list[StopText], Field(min_length=1, max_length=MAX_STOPS)] | None = (
+        Field(None, description="Strings to end before.")
+    )
+    seed: int | None = Field(
+        None,
+        ge=-(2**63),
+        le=2**63,
+        description="Same seed, same text, whatever else the server does. Drawn when not given.",
+    )
+    temperature: float | None = Field(
+        None, ge=0, le=100, description="0 takes the most likely token. Default: 1, as OpenAI's."
+    )
+    top_p: float | None = Field(
+        None, gt=0, le=1, description="Keep the likeliest tokens up to this sum. Default: 1."
+    )
+    top_k: int | None = Field(
+        None, ge=-1, description="Keep the k likeliest tokens; 0 or -1 keeps all. Default: 0."
+    )
+    min_p: float | None = Field(
+        None, ge=0, le=1, description="Keep tokens this likely against the best. Default: 0."
+    )
+    repetition_penalty: float | None = Field(
+        None, ge=0.01, le=100, description="Divides logits of tokens seen before. Default: 1."
+    )
+    presence_penalty: float | None = Field(
+        None, ge=-100, le=100, description="Subtracted for tokens of the answer. Default: 0."
+    )
+    frequency_penalty: float | None = Field(
+        None, ge=-100, le=100, description="Subtracted per occurrence in the answer. Default: 0."
+    )
+    logit_bias: (
+        dict[
+            Annotated[str, Field(pattern=r"^\d{1,9}$")],
+            Annotated[float, Field(ge=-100, le=100)],
+        ]
+        | None
+    ) = Field(None, description="Added to the logits of these token ids.")
+    ignore_eos: bool | None = Field(
+        None, description="Go on past the model's own end, for measurements."
+    )
+    return_sources: bool | None = Field(
+        None, description="Tell of each piece of text who proposed it: `choices[].sources`."
+    )
+    return_token_ids: bool | None = Field(
+        None, description="Give the answer's token ids as well: `choices[].token_ids`."
+    )
+    user: str | None = Field(None, description="No effect here.")
+
+    INERT: ClassVar[tuple[str, ...]] = ("user",)
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with a chunk of usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def num_choices(self) -> int:
+        """How many choices each prompt gets."""
+        return self.n or 1
+
+    def warnings(self) -> list[str]:
+        """Say which of the given fields do nothing."""
+        given = [name for name in self.INERT if getattr(self, name) is not None]
+        if self.stream_options and self.stream_options.include_obfuscation is not None:
+            given.append("stream_options.include_obfuscation")
+        return [f"{name} has no effect here." for name in given]
+
+    def sampling_options(self) -> dict[str, Any]:
+        """Return what `llm.make_request` takes, as far as both kinds of request share it."""
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop
+        bias = self.logit_bias or {}
+        return {
+            "temperature": 1.0 if self.temperature is None else self.temperature,
+            "top_p": self.top_p,
+            "top_k": None if self.top_k is None else max(0, self.top_k),
+            "min_p": self.min_p,
+            "repetition_penalty": self.repetition_penalty,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "logit_bias": {int(token_id): amount for token_id, amount in bias.items()},
+            "stop": tuple(stop or ()),
+            "ignore_eos": self.ignore_eos,
+        }

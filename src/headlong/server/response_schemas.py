@@ -1,0 +1,213 @@
+"""What the answers look like, for the OpenAPI document.
+
+Never used to build an answer: those are plain dictionaries, written once. A test holds real answers
+against these, so that the document tells the truth.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from headlong.config import MtpMode
+
+
+class ErrorDetails(BaseModel):
+    """What was wrong, and what to do."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """An error in OpenAI's form."""
+
+    error: ErrorDetails
+
+
+class PromptTokensDetails(BaseModel):
+    """Where prompt tokens came from."""
+
+    cached_tokens: int = Field(description="Found in the prefix cache.")
+
+
+class Usage(BaseModel):
+    """Tokens that were read and written."""
+
+    prompt_tokens: int
+    completion_tokens: int = Field(description="The token that ended the answer included.")
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class DrafterReport(BaseModel):
+    """One drafter's part."""
+
+    num_drafted: int
+    num_accepted: int
+
+
+class MtpReport(BaseModel):
+    """What multi-token prediction did for this answer."""
+
+    mode: MtpMode
+    rounds: int
+    num_drafted: int
+    num_accepted: int
+    acceptance_length: float = Field(description="Tokens per round, the next token included.")
+    acceptance_at_depth: list[float]
+    by_drafter: dict[str, DrafterReport]
+    k_histogram: dict[str, int]
+    draft_ms: float
+    verify_ms: float
+    prefill_ms: float
+    prefill_head_ms: float
+    measured_speedup: float | None
+    off_reason: str | None
+    explanation: str
+
+
+class TokenSource(BaseModel):
+    """A piece of text and who proposed it."""
+
+    text: str
+    source: str = Field(description="backbone, head, ngram, grammar or draft-model.")
+    depth: int = Field(description="Place in the draft, from 1; 0 for the backbone's own.")
+
+
+class TopTokenLogprob(BaseModel):
+    """A token that was likely."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatTokenLogprob(TopTokenLogprob):
+    """A token of the answer."""
+
+    top_logprobs: list[TopTokenLogprob]
+
+
+class ChatLogprobs(BaseModel):
+    """Log-probabilities of a chat answer."""
+
+    content: list[ChatTokenLogprob]
+    refusal: None = None
+
+
+class AnsweredFunction(BaseModel):
+    """A function the model calls."""
+
+    name: str
+    arguments: str
+
+
+class AnsweredToolCall(BaseModel):
+    """A call the model makes."""
+
+    id: str
+    type: Literal["function"]
+    function: AnsweredFunction
+
+
+class AnsweredMessage(BaseModel):
+    """The model's message."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None = None
+    tool_calls: list[AnsweredToolCall] | None = None
+
+
+class _Choice(BaseModel):
+    index: int
+    sources: list[TokenSource] | None = None
+    token_ids: list[int] | None = None
+
+
+class AnsweredChatChoice(_Choice):
+    """One answer to the conversation."""
+
+    message: AnsweredMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: Literal["stop", "length", "tool_calls"]
+
+
+class CompletionLogprobs(BaseModel):
+    """Log-probabilities in OpenAI's four lists."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class AnsweredTextChoice(_Choice):
+    """One continuation."""
+
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: Literal["stop", "length"]
+
+
+class _Answered(BaseModel):
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+    usage: Usage
+    mtp: MtpReport
+    metrics: dict[str, Any] = Field(description="vLLM's, with speculative_decoding.")
+    timings: dict[str, float] = Field(description="llama.cpp's, with draft_n.")
+    warnings: list[str] | None = Field(None, description="What had no effect, and why.")
+
+
+class ChatCompletion(_Answered):
+    """An answer to a conversation."""
+
+    object: Literal["chat.completion"]
+    choices: list[AnsweredChatChoice]
+
+
+class TextCompletion(_Answered):
+    """Continuations of prompts."""
+
+    object: Literal["text_completion"]
+    choices: list[AnsweredTextChoice]
+
+
+_REASONS = {
+    400: "The request has to be changed; the message says how.",
+    401: "An API key is missing or wrong.",
+    403: "A web page from elsewhere, or a name that is not this server's.",
+    404: "There is no such model.",
+    408: "The body did not arrive in time.",
+    413: "The body is too large.",
+    429: "Too many requests; Retry-After says when to come back.",
+    500: "The engine failed on this request.",
+    503: "The server is shutting down.",
+    504: "The request took longer than the server allows.",
+}
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": reason} for status, reason in _REASONS.items()
+}
+
+
+def _responses(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """Return a route's answers: the whole one, the stream, the errors."""
+    events = {
+        "schema": {"type": "string", "description": "`data: {chunk}` lines, then `data: [DONE]`."}
+    }
+    answered = {
+        "model": model,
+        "description": "The answer; with `stream` as server-sent events.",
+        "content": {"text/event-stream": events},
+    }
+    return {200: answered, **ERRORS}
+
+
+CHAT_RESPONSES = _responses(ChatCompletion)
+COMPLETION_RESPONSES = _responses(TextCompletion)

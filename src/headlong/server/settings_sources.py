@@ -1,0 +1,143 @@
+"""Where settings come from: flags, then the environment, then a TOML file, then defaults.
+
+In:  the flags that were given, the environment, maybe a file.
+Out: `EffectiveSettings`: the settings, and for each where its value came from. A value that cannot
+     be is refused with its place; an unknown key of the file with its nearest neighbour.
+API keys of all sources add up.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headlong.errors import RequestError
+from headlong.server.api_keys import key_from_table, keys_from_file, plain_key
+from headlong.server.settings import ApiKey, ServerSettings, check_value, declared_settings
+
+PREFIX = "HEADLONG_"
+DEFAULT = "default"
+
+CONFIG, API_KEY, API_KEY_FILE = "config", "api_key", "api_key_file"
+
+_EXTRA_NAMES = (CONFIG, API_KEY, API_KEY_FILE)
+"""Names of flags and variables that are no field of `ServerSettings`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSettings:
+    """Settings, and where each value came from."""
+
+    settings: ServerSettings
+    sources: Mapping[str, str]
+    """By field name: a flag, a variable, a file, or "default"."""
+    notes: tuple[str, ...] = ()
+    """Whole sentences the user should read."""
+
+    def shown(self) -> Iterator[tuple[str, Any, str]]:
+        """Yield name, value and source of every setting; keys by name only."""
+        for declared in declared_settings():
+            yield declared.name, getattr(self.settings, declared.name), self.sources[declared.name]
+        for key in self.settings.api_keys:
+            own = f", mtp {key.mtp}" if key.mtp is not None else ""
+            if key.max_concurrent is not None:
+                own += f", {key.max_concurrent} at one time"
+            yield f"API key {key.name}", f"(hidden){own}", self.sources[f"api_keys.{key.name}"]
+
+
+def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> EffectiveSettings:
+    """Join flags, environment and file; a flag that was not given is None or absent."""
+    given = {name: value for name, value in flags.items() if value is not None and value != []}
+    variables = {name: value for name, value in environ.items() if value}
+    config = given.get(CONFIG) or variables.get(f"{PREFIX}CONFIG")
+    table = {} if config is None else _read_table(Path(config))
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for declared in declared_settings():
+        name, flag, variable = declared.name, flag_name(declared.name), variable_name(declared.name)
+        sources[name] = DEFAULT
+        if name in given:
+            values[name] = check_value(declared, given[name], flag)
+            sources[name] = flag if given[name] is not False else f"--no-{flag[2:]}"
+        elif variable in variables:
+            read = check_value(declared, variables[variable], variable)
+            values[name], sources[name] = read, variable
+        elif name in table:
+            place = f"{name} in {config}"
+            values[name], sources[name] = check_value(declared, table[name], place), str(config)
+    keys = list(_read_keys(given, variables, table, str(config)))
+    sources |= {f"api_keys.{key.name}": source for key, source in keys}
+    settings = ServerSettings(**values, api_keys=tuple(key for key, _ in keys))
+    return EffectiveSettings(settings, sources, tuple(_misspelt(variables)))
+
+
+def flag_name(name: str) -> str:
+    """Return how a setting is called on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def variable_name(name: str) -> str:
+    """Return how a setting is called in the environment."""
+    return f"{PREFIX}{name.upper()}"
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        problem = f"The settings file {path} cannot be read: {reason}."
+        raise RequestError(problem, "Check --config or HEADLONG_CONFIG.") from error
+    except tomllib.TOMLDecodeError as error:
+        problem = f"The settings file {path} is not TOML: {error}."
+        raise RequestError(problem, "deploy/headlong.toml is an example.") from error
+    known = [declared.name for declared in declared_settings()] + ["api_keys", API_KEY_FILE]
+    for name in table:
+        if name not in known:
+            near = _nearest(name.replace("-", "_"), known)
+            remedy = f"Did you mean {near!r}?" if near else f"Known are: {', '.join(known)}."
+            raise RequestError(f"{path} has the unknown setting {name!r}.", remedy)
+    return table
+
+
+def _read_keys(
+    flags: Mapping[str, Any],
+    variables: Mapping[str, str],
+    table: Mapping[str, Any],
+    config: str,
+) -> Iterator[tuple[ApiKey, str]]:
+    """Yield every API key with where it came from; they are named after that unless they say."""
+    flag, variable = flag_name(API_KEY), variable_name(API_KEY)
+    for number, text in enumerate(flags.get(API_KEY, ()), start=1):
+        yield plain_key(text, f"flag-{number}", flag), flag
+    for number, text in enumerate(variables.get(variable, "").split(","), start=1):
+        if text.strip():
+            yield plain_key(text.strip(), f"env-{number}", variable), variable
+    file = flags.get(API_KEY_FILE) or variables.get(variable_name(API_KEY_FILE))
+    file = file or table.get(API_KEY_FILE)
+    if file is not None:
+        for key in keys_from_file(Path(str(file))):
+            yield key, str(file)
+    tables = table.get("api_keys", [])
+    if not isinstance(tables, list):
+        problem = f"api_keys in {config} is {type(tables).__name__}, not a list of tables."
+        raise RequestError(problem, "Write [[api_keys]] with two brackets, once per key.")
+    for number, entry in enumerate(tables, start=1):
+        yield key_from_table(entry, number, config, variables), config
+
+
+def _misspelt(variables: Mapping[str, str]) -> Iterator[str]:
+    """Say which variables look like a setting but are none; others share the prefix rightfully."""
+    known = [declared.name for declared in declared_settings()] + list(_EXTRA_NAMES)
+    for variable in variables:
+        name = variable.removeprefix(PREFIX).lower()
+        near = _nearest(name, known) if variable.startswith(PREFIX) and name not in known else None
+        if near is not None:
+            yield f"{variable} is set, but is no setting; did you mean {variable_name(near)}?"
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    return near[0] if near else None

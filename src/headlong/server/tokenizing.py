@@ -1,0 +1,88 @@
+"""`POST /tokenize` and `POST /detokenize`: what the model makes of text, for those who count.
+
+In:  text or messages; token ids. Out: token ids with their number and the limit; text.
+The names are vLLM's.
+"""
+
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+
+from headlong.server.chat_protocol import ChatMessage, Tool
+from headlong.server.openai_errors import bad_request
+from headlong.server.protocol import Body, TokenId
+from headlong.server.response_schemas import ERRORS
+from headlong.server.service import Service, service_of
+
+router = APIRouter(tags=["tokens"])
+
+
+class TokenizeBody(Body):
+    """Text, or messages, to be made into token ids."""
+
+    model: str | None = None
+    prompt: str | None = Field(None, description="Plain text.")
+    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = Field(
+        None, description="A conversation; the chat template is applied."
+    )
+    tools: list[Tool] | None = Field(None, description="Only with messages.")
+    add_special_tokens: bool = Field(True, description="Of plain text: put the model's BOS first.")
+    return_token_strs: bool = Field(False, description="Give each token's text as well.")
+
+
+class Tokens(BaseModel):
+    """Token ids of a text."""
+
+    count: int
+    max_model_len: int = Field(description="The model's context.")
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeBody(Body):
+    """Token ids to be made into text."""
+
+    model: str | None = None
+    tokens: list[TokenId]
+
+
+class Detokenized(BaseModel):
+    """The text of token ids."""
+
+    prompt: str
+
+
+@router.post("/tokenize", responses=ERRORS)
+async def tokenize(body: TokenizeBody, request: Request) -> Tokens:
+    """Count the tokens of a text or a conversation."""
+    service = service_of(request)
+    service.check_model(body.model)
+    if (body.prompt is None) == (body.messages is None):
+        raise bad_request("Give either prompt or messages.", "prompt", "invalid_value")
+    if body.tools and body.messages is None:
+        raise bad_request("tools was given without messages.", "tools", "invalid_value")
+    ids = await service.in_text_thread(partial(_encode, service, body))
+    texts = [service.llm.tokenizer.token_text(i) for i in ids] if body.return_token_strs else None
+    return Tokens(
+        count=len(ids), max_model_len=service.context_length, tokens=ids, token_strs=texts
+    )
+
+
+@router.post("/detokenize", responses=ERRORS)
+async def detokenize(body: DetokenizeBody, request: Request) -> Detokenized:
+    """Return the text of token ids, control tokens included."""
+    service = service_of(request)
+    service.check_model(body.model)
+    decode = partial(service.llm.tokenizer.decode, body.tokens, skip_special=False)
+    return Detokenized(prompt=await service.in_text_thread(decode))
+
+
+def _encode(service: Service, body: TokenizeBody) -> list[int]:
+    tokenizer = service.llm.tokenizer
+    if body.messages is None:
+        return tokenizer.encode(body.prompt or "", add_special=body.add_special_tokens)
+    messages = [message.to_template() for message in body.messages]
+    tools: list[dict[str, Any]] = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
+    return tokenizer.encode_chat(messages, tools=tools or None)

@@ -1,0 +1,283 @@
+"""The worker: one thread owns the engine; coroutines ask it and are told.
+
+In:  commands through a queue: start these choices, end those.
+Out: after a step, all new chunks of all answers in one call into the event loop; quick steps share
+     a call, since each one costs the loop a good tenth of a millisecond.
+With nothing to run the thread sleeps on its queue. A fault of the engine ends the requests it hit
+and no others. Knows nothing of HTTP.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TypeAlias
+
+from headlong.engine.engine import Engine
+from headlong.engine.limits import EngineSnapshot
+from headlong.engine.request import FinishReason
+from headlong.errors import EngineError, HeadlongError, StoppingError
+from headlong.generation import Chunk
+from headlong.server.answer_stream import Answer, Ask, ChoiceStream
+
+SNAPSHOT_INTERVAL_S = 0.1
+"""How old a snapshot may get while the engine is at work."""
+
+HAND_OVER_S = 0.012
+"""Tokens wait at most so long and a step for others to go with; first and last ones never do."""
+
+_POLL_S = 0.02
+"""How often a drain looks whether all answers are out."""
+
+Command: TypeAlias = Callable[[], None]
+
+_log = logging.getLogger("headlong.server.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    """What one step brought for one choice."""
+
+    answer: Answer
+    stream: ChoiceStream
+    chunks: list[Chunk]
+    end: FinishReason | None
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether somebody waits for just this: the first token, or the end."""
+        return self.end is not None or len(self.chunks) == self.stream.running.num_emitted
+
+
+class EngineWorker:
+    """Runs one engine in a thread of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._commands: SimpleQueue[Command | None] = SimpleQueue()
+        self._live: list[tuple[Answer, ChoiceStream]] = []  # the thread's own
+        self._parcels: list[_Parcel] = []  # read, but not handed over yet
+        self._handed_over_s = 0.0
+        self._answers: set[Answer] = set()  # the event loop's own
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closing = False
+        self._snapshot = engine.snapshot()
+        self._snapshot_s = time.monotonic()
+
+    def start(self) -> None:
+        """Begin to run; called in the event loop that will ask."""
+        assert self._thread is None, "a worker starts once"
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="headlong-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the engine's thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether new answers may be asked for."""
+        return self.is_alive and not self._is_closing
+
+    @property
+    def num_answers(self) -> int:
+        """Answers that have not ended."""
+        return len(self._answers)
+
+    def snapshot(self) -> EngineSnapshot:
+        """Return what the engine is doing; at work, what it did a tenth of a second ago."""
+        return self._snapshot
+
+    async def submit(self, asks: Sequence[Ask]) -> Answer:
+        """Start all choices of an answer, or none.
+
+        Raises:
+            BusyError: The queue is full.
+            RequestError: The engine cannot run such a request.
+            StoppingError: The server is shutting down.
+        """
+        if not self.is_accepting:
+            raise StoppingError("The server is shutting down.", "Ask another one, or later.")
+        begun: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._commands.put(partial(self._begin, asks, begun))
+        try:
+            return await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            begun.add_done_callback(_cancel_begun)  # the thread may have started it meanwhile
+            raise
+
+    async def drain(self, timeout_s: float) -> int:
+        """Take no more answers in, let the running ones end, then stop the thread.
+
+        Returns how many were cut because they took longer than `timeout_s`.
+        """
+        self._is_closing = True
+        deadline = time.monotonic() + timeout_s
+        while self._answers and self.is_alive and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_S)
+        num_cut = len(self._answers)
+        self._commands.put(self._cut_all)
+        self._commands.put(None)
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+        return num_cut
+
+    # From here on everything runs in the engine's thread, unless it says otherwise.
+
+    def _run(self) -> None:
+        while self._obey():
+            self._attempt(self._engine.step)
+            self._deliver()
+
+    def _obey(self) -> bool:
+        """Do what was asked, waiting for it when there is nothing to run; False means stop."""
+        while True:
+            try:
+                command = self._commands.get(block=not self._live)
+            except Empty:
+                return True
+            if command is None:
+                return False
+            self._attempt(command)
+            if not self._live:
+                self._take_snapshot()
+
+    def _attempt(self, what: Command) -> None:
+        """Do something that must not take the thread down with it."""
+        try:
+            what()
+        except Exception as error:
+            _log.exception("The engine broke off.")
+            self._fail(error)
+
+    def _begin(self, asks: Sequence[Ask], begun: asyncio.Future[Answer]) -> None:
+        streams: list[ChoiceStream] = []
+        try:
+            for ask in asks:
+                streams.append(ChoiceStream(ask, self._engine.submit(ask.request)))
+        except Exception as error:
+            for stream in streams:
+                self._engine.cancel(stream.running)
+            self._tell(partial(_refuse, begun, error))
+            return
+        answer = Answer(streams, self._ask_cancel)
+        self._live += [(answer, stream) for stream in streams]
+        self._snapshot_s = 0.0  # out of date after the next step
+        self._tell(partial(self._accept, begun, answer))
+
+    def _cancel(self, answer: Answer) -> None:
+        for stream in answer.streams:
+            self._engine.cancel(stream.running)
+        self._deliver()
+
+    def _cut_all(self) -> None:
+        """End what is left when the server stops; its clients get an error, not a torn answer."""
+        error = StoppingError("The server is shutting down.", "Ask another one, or later.")
+        self._end_all(error)
+        self._deliver()
+
+    def _fail(self, error: Exception) -> None:
+        """Make sure that a broken step leaves nobody waiting: end those it hit, or else all."""
+        hit = [stream for _, stream in self._live if stream.running.finish_reason is not None]
+        if not hit:
+            self._end_all(_as_fault(error))
+        for stream in hit:
+            if stream.running.finish_reason is FinishReason.ERROR and stream.running.error is None:
+                stream.running.error = _as_fault(error)
+
+    def _end_all(self, error: HeadlongError) -> None:
+        for _, stream in self._live:
+            self._engine.cancel(stream.running, FinishReason.ERROR)
+            stream.running.error = error
+
+    def _deliver(self) -> None:
+        """Hand everything new over, with one call for all answers."""
+        parcels = [
+            self._read(answer, stream)
+            for answer, stream in self._live
+            if stream.running.outbox or stream.running.finish_reason is not None
+        ]
+        if any(parcel.end is not None for parcel in parcels):
+            ended = {id(parcel.stream) for parcel in parcels if parcel.end is not None}
+            self._live = [pair for pair in self._live if id(pair[1]) not in ended]
+        now_s = time.monotonic()
+        if not self._live or now_s - self._snapshot_s > SNAPSHOT_INTERVAL_S:
+            self._take_snapshot()
+        self._parcels += parcels
+        is_due = now_s - self._handed_over_s >= HAND_OVER_S
+        if self._parcels and (is_due or any(parcel.is_urgent for parcel in parcels)):
+            due, self._parcels = self._parcels, []
+            self._handed_over_s = now_s
+            self._tell(partial(self._hand_over, due))
+
+    def _read(self, answer: Answer, stream: ChoiceStream) -> _Parcel:
+        """Make text of a choice's new tokens; here, so that a stop string ends it at once."""
+        running, chunks = stream.running, list[Chunk]()
+        try:
+            while running.outbox:
+                emitted = running.outbox.popleft()
+                ending = None if running.outbox else running.finish_reason
+                chunks.append(stream.ask.reader.read(emitted, ending))
+                if chunks[-1].finish_reason is not None:
+                    self._engine.cancel(running, chunks[-1].finish_reason)
+        except Exception as error:
+            _log.exception("The tokens of an answer could not be read.")
+            self._engine.cancel(running, FinishReason.ERROR)
+            running.error = _as_fault(error)
+        end = chunks[-1].finish_reason if chunks and running.error is None else None
+        return _Parcel(answer, stream, chunks, end or running.finish_reason)
+
+    def _take_snapshot(self) -> None:
+        self._snapshot = self._engine.snapshot()
+        self._snapshot_s = time.monotonic()
+
+    def _tell(self, news: Command) -> None:
+        """Run `news` in the event loop; nobody is left to be told when that has closed."""
+        assert self._loop is not None
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(news)
+
+    # From here on everything runs in the event loop.
+
+    def _accept(self, begun: asyncio.Future[Answer], answer: Answer) -> None:
+        self._answers.add(answer)
+        begun.set_result(answer)
+
+    def _hand_over(self, parcels: Sequence[_Parcel]) -> None:
+        for parcel in parcels:
+            parcel.stream.receive(parcel.chunks, parcel.end)
+            parcel.answer.arrived.set()
+            if parcel.end is not None and parcel.answer.is_over:
+                self._answers.discard(parcel.answer)
+
+    def _ask_cancel(self, answer: Answer) -> None:
+        self._commands.put(partial(self._cancel, answer))
+
+
+def _refuse(begun: asyncio.Future[Answer], error: Exception) -> None:
+    begun.set_exception(error)
+    begun.exception()  # its asker may be gone; that is no reason for a warning
+
+
+def _cancel_begun(begun: asyncio.Future[Answer]) -> None:
+    if begun.exception() is None:
+        begun.result().cancel()
+
+
+def _as_fault(error: Exception) -> HeadlongError:
+    """Return the error a client is told, which says nothing of our insides."""
+    if isinstance(error, HeadlongError):
+        return error
+    fault = EngineError(
+        f"The engine failed with {type(error).__name__}.",
+        "Ask again; if it happens again, the server's log says where.",
+    )
+    fault.__cause__ = error
+    return fault

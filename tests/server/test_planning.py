@@ -1,0 +1,171 @@
+"""From bodies to engine requests: defaults, seeds, limits, refusals with both numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headlong.engine.request import FinishReason
+from headlong.generation import Chunk
+from headlong.llm import LLM
+from headlong.server.app import make_app
+from headlong.server.chat import plan_chat
+from headlong.server.chat_protocol import ChatBody
+from headlong.server.completions import plan_completion
+from headlong.server.completions_protocol import CompletionBody
+from headlong.server.openai_errors import ApiError
+from headlong.server.planning import Plan
+from headlong.server.service import Service
+from headlong.server.settings import ServerSettings
+
+SAID = {"role": "user", "content": "hello"}
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_model_path: Path) -> LLM:
+    """The tiny model."""
+    return LLM.load(tiny_model_path, backend="numpy")
+
+
+@pytest.fixture
+def service(llm: LLM) -> Service:
+    """A server that has not been started."""
+    return make_service(llm)
+
+
+def make_service(llm: LLM, **settings: Any) -> Service:
+    service: Service = make_app(llm, ServerSettings(**settings)).state.service
+    return service
+
+
+def chat(service: Service, **fields: Any) -> Plan:
+    """Plan a chat answer."""
+    body = {"messages": [SAID], **fields}
+    return plan_chat(service, ChatBody.model_validate(body), "auto")
+
+
+def completion(service: Service, **fields: Any) -> Plan:
+    """Plan a plain completion."""
+    body = {"prompt": "hello", **fields}
+    return plan_completion(service, CompletionBody.model_validate(body), "off")
+
+
+def refusal(service: Service, **fields: Any) -> ApiError:
+    """Plan what must be refused."""
+    with pytest.raises(ApiError) as caught:
+        (completion if "prompt" in fields else chat)(service, **fields)
+    assert caught.value.refusal.status == 400
+    return caught.value
+
+
+def test_defaults_are_openai_s(service: Service) -> None:
+    (ask,) = chat(service).asks
+    room = service.context_length - len(ask.request.prompt_ids)
+    assert ask.request.sampling.temperature == 1.0
+    assert ask.request.sampling.top_p == 1.0
+    assert ask.request.stopping.max_tokens == room
+    assert ask.request.mtp == "auto"
+    (ask,) = completion(service).asks
+    assert ask.request.stopping.max_tokens == 16
+    assert ask.request.mtp == "off"
+
+
+def test_seeds_follow_one_another_and_wrap(service: Service) -> None:
+    seeds = [ask.request.sampling.seed for ask in chat(service, n=3, seed=-2).asks]
+    assert seeds == [2**64 - 2, 2**64 - 1, 0]
+    drawn = {chat(service).asks[0].request.sampling.seed for _ in range(5)}
+    assert len(drawn) == 5
+
+
+def test_options_reach_the_request(service: Service) -> None:
+    (ask,) = chat(
+        service,
+        stop="x",
+        top_k=-1,
+        min_p=0.1,
+        logit_bias={"7": -5},
+        logprobs=True,
+        max_completion_tokens=9,
+        presence_penalty=0.5,
+    ).asks
+    sampling, stopping = ask.request.sampling, ask.request.stopping
+    assert (sampling.top_k, sampling.min_p, sampling.presence_penalty) == (0, 0.1, 0.5)
+    assert sampling.logit_bias == {7: -5}
+    assert sampling.logprobs == 0
+    assert (stopping.stop, stopping.max_tokens) == (("x",), 9)
+
+
+def test_prompts_and_choices_are_numbered_through(service: Service) -> None:
+    plan = completion(service, prompt=["hello", "he"], n=2)
+    assert plan.num_prompts == 2
+    prompts = [ask.request.prompt_ids for ask in plan.asks]
+    assert prompts[0] == prompts[1] != prompts[2] == prompts[3]
+    end = Chunk("", (1,), False, "backbone", 0, None, FinishReason.STOP)
+    assert [writer.whole([end])["index"] for writer in plan.writers] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("prompt", [[5, 6, 7], [[5, 6, 7]]])
+def test_token_ids_are_taken_as_they_are(service: Service, prompt: Any) -> None:
+    assert completion(service, prompt=prompt).asks[0].request.prompt_ids == (5, 6, 7)
+
+
+def test_long_prompt_is_refused_with_both_numbers(service: Service) -> None:
+    error = refusal(service, prompt="x" * 1000).refusal
+    assert error.code == "context_length_exceeded"
+    assert "1000 tokens" in error.message
+    assert str(service.context_length) in error.message
+
+
+def test_server_s_own_limits_are_named(llm: LLM) -> None:
+    error = refusal(make_service(llm, max_prompt_tokens=4), prompt="x" * 9).refusal
+    assert "9 tokens" in error.message
+    assert "at most 4" in error.message
+
+
+def test_memory_bounds_the_answer(llm: LLM) -> None:
+    roomy = make_service(llm, kv_bytes=2**20)
+    (ask,) = completion(roomy, max_tokens=10_000).asks
+    assert len(ask.request.prompt_ids) + ask.request.stopping.max_tokens == min(
+        roomy.max_sequence_tokens, roomy.context_length
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"max_tokens": 3, "max_completion_tokens": 4}, "max_tokens"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"stream_options": {"include_usage": True}}, "stream"),
+        ({"logit_bias": {"999999": 1}}, "logit_bias"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": [999999]}, "prompt"),
+        ({"prompt": "x", "best_of": 2}, "best_of"),
+        ({"prompt": "x", "echo": True, "logprobs": 1}, "echo"),
+    ],
+)
+def test_what_no_schema_can_say_is_refused(
+    service: Service, fields: dict[str, Any], param: str
+) -> None:
+    assert refusal(service, **fields).refusal.param == param
+
+
+def test_foreign_model_is_a_404(service: Service) -> None:
+    with pytest.raises(ApiError) as caught:
+        chat(service, model="gpt-4")
+    assert caught.value.refusal.status == 404
+    assert "tiny" in caught.value.refusal.message
+    for name in ("tiny", "tiny.gguf"):
+        assert chat(service, model=name).asks
+
+
+def test_grammar_is_there_when_the_form_is_given(service: Service) -> None:
+    assert chat(service).asks[0].request.grammar is None
+    assert chat(service, response_format={"type": "text"}).asks[0].request.grammar is None
+    wanted = {"type": "json_object"}
+    assert chat(service, response_format=wanted).asks[0].request.grammar is not None
+    tool = {"type": "function", "function": {"name": "look"}}
+    assert chat(service, tools=[tool]).asks[0].request.grammar is not None
+    hidden = chat(service, tools=[tool], tool_choice="none").asks[0].request
+    assert hidden.grammar is None
+    assert hidden.prompt_ids == chat(service).asks[0].request.prompt_ids

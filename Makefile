@@ -22,6 +22,7 @@ demo: setup
 	@$(BIN)/headlong demo
 
 test: check
+	@tools/install_browser.sh
 	$(PYTEST)
 
 check: setup

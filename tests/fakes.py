@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headlong.arrays import FloatArray, IntArray
+import numpy as np
+
+from headlong.arrays import BoolArray, FloatArray, IntArray
 from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled
 
 
@@ -34,6 +36,14 @@ class ScriptedDrafter:
         """Draft the true continuation, spoiled where told."""
         return [self._draft_one(len(ask.history), ask.num_tokens) for ask in asks]
 
+    def share(self, state: str, num_rows: int) -> str:
+        """Remember nothing again."""
+        return state
+
+    def num_bytes(self, state: str, num_rows: int = 0) -> int:
+        """Take no memory."""
+        return 0
+
     def _draft_one(self, position: int, num_tokens: int) -> Draft:
         true_ids = self.truth[position : position + num_tokens]
         ids = tuple(
@@ -52,3 +62,68 @@ class ArgmaxGuesser:
         """Return the argmax as a backbone id, fully sure of it."""
         column = int(logits.argmax())
         return Guess(column if vocabulary is None else int(vocabulary[column]), 1.0)
+
+    def rule(self) -> None:
+        """Say that only `guess` knows how it guesses."""
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """A grammar of a few phrases: nothing else may be said. Fits `decode.constraint.Grammar`."""
+
+    phrases: Sequence[tuple[int, ...]]
+    eos_id: int
+    vocab_size: int
+
+    def begin(self) -> "PhraseState":
+        """Return the state of an answer that has said nothing yet."""
+        return PhraseState(self)
+
+
+@dataclass
+class PhraseState:
+    """What of the phrases has been said."""
+
+    grammar: Phrases
+    said: tuple[int, ...] = ()
+
+    def mask(self) -> BoolArray:
+        """Return what may come next."""
+        mask = self.mask_after(())
+        assert mask is not None
+        return mask
+
+    def mask_after(self, token_ids: Sequence[int]) -> BoolArray | None:
+        """Return what may come after `token_ids`."""
+        said = (*self.said, *token_ids)
+        while said[-2:] == (self.grammar.eos_id,) * 2:  # behind the end there is only the end
+            said = said[:-1]
+        ended = [(*phrase, self.grammar.eos_id) for phrase in self.grammar.phrases]
+        allowed = [p[len(said)] for p in ended if p[: len(said)] == said and len(p) > len(said)]
+        if not allowed and said not in ended:
+            return None
+        mask = np.zeros(self.grammar.vocab_size, dtype=np.bool_)
+        mask[allowed or [self.grammar.eos_id]] = True
+        return mask
+
+    def push(self, token_id: int) -> None:
+        """Say one more token."""
+        assert self.mask()[token_id], f"{token_id} after {self.said} is in no phrase"
+        self.said = (*self.said, token_id)
+
+    def forced(self) -> Sequence[int]:
+        """Return what all phrases that are still possible have in common."""
+        forced: list[int] = []
+        while True:
+            mask = self.mask_after(forced)
+            if mask is None or mask.sum() != 1 or int(mask.argmax()) == self.grammar.eos_id:
+                return forced
+            forced.append(int(mask.argmax()))
+
+    def num_allowed(self, token_ids: Sequence[int]) -> int:
+        """Return how many of the leading tokens may be said."""
+        for place, token_id in enumerate(token_ids):
+            mask = self.mask_after(token_ids[:place])
+            if mask is None or not mask[token_id]:
+                return place
+        return len(token_ids)

@@ -1,19 +1,20 @@
 """Law 1: the tokens are the same, bit for bit, with MTP on or off.
 
 Tiny random backbones of every architecture and the real default model; every drafter and the
-chain; greedy and sampled; every penalty and filter; any K, prefill chunk and batch. The oracle is
-the plain loop of `decode/autoregressive.py`. Random heads draft badly and scripted ones well, so
-runs of every length are accepted and refused. A wrong head may change speed, never text.
+chain; greedy and sampled; every penalty and filter; with a grammar and without; any K, prefill
+chunk and batch. The oracle is the plain loop of `decode/autoregressive.py`. Random heads draft
+badly and scripted ones well, so runs of every length are accepted and refused. A wrong head may
+change speed, never text.
 """
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import pytest
 
-from fakes import ScriptedDrafter
+from fakes import Phrases, ScriptedDrafter
 from headlong.config import MtpMode, SamplingParams, StopParams
 from headlong.decode.autoregressive import generate_plain
 from headlong.decode.sampling import Pick, Sampler
@@ -22,6 +23,7 @@ from headlong.drafters.draft_model import DraftModelDrafter
 from headlong.drafters.drafter import Drafter
 from headlong.drafters.ngram import NgramDrafter
 from headlong.engine.engine import Engine
+from headlong.engine.limits import EngineLimits
 from headlong.engine.request import FinishReason, Request, Running
 from headlong.heads.head_files import build_head
 from headlong.llm import LLM
@@ -40,13 +42,26 @@ class Case:
     """One random way of asking."""
 
     request: Request
-    prefill_chunk: int
+    limits: EngineLimits
 
 
 def draw_mtp(rng: random.Random) -> MtpMode:
     """Draw a way to draft."""
     length = rng.randint(0, 6)
     return length if length else "auto"
+
+
+def draw_grammar(request: Request, vocab_size: int) -> Phrases | None:
+    """Draw phrases that branch now and then and have only one way to go in between, or nothing."""
+    rng = random.Random(repr(request.prompt_ids))
+    eos_id = min(request.eos_ids)
+    tokens = [token_id for token_id in range(vocab_size) if token_id != eos_id]
+    phrases = [tuple(rng.choices(tokens, k=rng.randint(1, 30)))]
+    for _ in range(rng.randint(0, 12)):
+        known = rng.choice(phrases)
+        common = known[: rng.randint(0, len(known))]
+        phrases.append((*common, *rng.choices(tokens, k=rng.randint(0, 12))))
+    return Phrases(phrases, eos_id, vocab_size) if rng.random() < 0.3 else None
 
 
 def random_case(rng: random.Random, vocab_size: int) -> Case:
@@ -63,21 +78,24 @@ def random_case(rng: random.Random, vocab_size: int) -> Case:
         seed=rng.randrange(2**64),
         logprobs=rng.choice([None, 0, 3]),
     )
+    request = Request(
+        prompt_ids=tuple(rng.randrange(vocab_size) for _ in range(rng.randint(1, 40))),
+        sampling=sampling,
+        stopping=StopParams(max_tokens=rng.randint(1, 40), ignore_eos=rng.random() < 0.3),
+        mtp=draw_mtp(rng),
+        eos_ids=frozenset(rng.sample(range(vocab_size), 2)),
+    )
     return Case(
-        Request(
-            prompt_ids=tuple(rng.randrange(vocab_size) for _ in range(rng.randint(1, 40))),
-            sampling=sampling,
-            stopping=StopParams(max_tokens=rng.randint(1, 40), ignore_eos=rng.random() < 0.3),
-            mtp=draw_mtp(rng),
-            eos_ids=frozenset(rng.sample(range(vocab_size), 2)),
-        ),
-        prefill_chunk=rng.choice([1, 3, 8, 256]),
+        replace(request, grammar=draw_grammar(request, vocab_size)),
+        EngineLimits(prefill_rows_per_step=rng.choice([1, 3, 8, 256])),
     )
 
 
 def oracle(backbone: Backbone, request: Request) -> list[Pick]:
     """Return what the plain loop writes for a request."""
-    sampler = Sampler(request.sampling, request.prompt_ids, backbone.config.vocab_size)
+    constraint = None if request.grammar is None else request.grammar.begin()
+    vocab_size = backbone.config.vocab_size
+    sampler = Sampler(request.sampling, request.prompt_ids, vocab_size, constraint)
     picks: list[Pick] = []
     for pick in generate_plain(backbone, request.prompt_ids, sampler):
         picks.append(pick)
@@ -123,7 +141,7 @@ def test_every_drafter_leaves_the_text_alone(
     rng = random.Random(f"{architecture} {name}")
     for _ in range(6):
         case = random_case(rng, backbone.config.vocab_size)
-        engine = Engine(backbone, drafter, case.prefill_chunk)
+        engine = Engine(backbone, drafter, case.limits)
         assert picks_of(run(engine, [case.request])[0]) == oracle(backbone, case.request), case
 
 
@@ -139,7 +157,7 @@ def test_runs_of_every_length_are_accepted_exactly(tiny_backbone: Maker, archite
         truth = [*case.request.prompt_ids, *(pick.token_id for pick in picks), *range(8)]
         spoiled = frozenset(p for p in range(len(truth)) if rng.random() < 0.3)
         drafter = ScriptedDrafter(truth, backbone.config.vocab_size, spoiled)
-        finished = run(Engine(backbone, drafter, case.prefill_chunk), [case.request])[0]
+        finished = run(Engine(backbone, drafter, case.limits), [case.request])[0]
         assert picks_of(finished) == picks, case
         num_accepted += finished.sequence.stats.num_accepted
     assert num_accepted > 50, "the script is mostly true, so most of it must stand"

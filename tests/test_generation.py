@@ -113,7 +113,7 @@ def test_drafted_tokens_are_marked(tiny_llm: LLM) -> None:
 def test_stream_ended_from_elsewhere_does_not_hang(tiny_llm: LLM) -> None:
     stream = tiny_llm.stream(PROMPT, max_tokens=50)
     next(stream)
-    for running in list(tiny_llm.engine._running):
+    for running in list(tiny_llm.engine._scheduler.running):
         tiny_llm.engine.cancel(running)
     assert list(stream) == []
     assert stream.finish_reason is FinishReason.CANCELLED

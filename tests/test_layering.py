@@ -11,6 +11,7 @@ ROOMS = (
     ("__main__",),
     ("cli",),
     ("headlong",),  # the package itself: its lazy public names
+    ("doctor",),
     ("bench", "train", "server"),
     ("llm",),
     ("generation",),
@@ -36,8 +37,15 @@ LAZY = {
     "weights/sources.py",
     # Verbs that work on numbers themselves: only `run` needs them, `--help` must not wait.
     "cli/bench.py",
+    "cli/bench_compare.py",
+    "cli/bench_grid.py",
+    "cli/bench_load.py",
+    "cli/bench_pass.py",
+    "cli/doctor.py",
     "cli/eval_head.py",
     "cli/inspect.py",
+    "cli/plan.py",
+    "cli/serve.py",
 }
 """The only files that may import first-party modules inside functions, for a fast start-up."""
 

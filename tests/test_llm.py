@@ -12,6 +12,7 @@ from headlong import LLM, HeadlongError, generate, load, stream_generate
 from headlong.errors import RequestError
 from headlong.heads.head_files import save_head
 from headlong.heads.shipped_heads import find_shipped_head
+from headlong.llm import GenerateOptions
 from headlong.ops import backends
 from random_heads import random_head
 
@@ -23,6 +24,7 @@ def test_public_names_are_these() -> None:
         "HeadlongError",
         "LLM",
         "__version__",
+        "benchmark_inference",
         "generate",
         "load",
         "stream_generate",
@@ -231,3 +233,19 @@ def test_fallback_to_numpy_says_why(tiny_model_path: Path, monkeypatch: pytest.M
     assert "no module named _native" in notes[0]
     assert "pip install" in notes[0]
     assert LLM.load(tiny_model_path, backend="numpy").notes == ()
+
+
+def test_same_weights_can_be_drafted_for_otherwise(tiny_model_path: Path) -> None:
+    """An engine of its own, so that nothing learned or kept is mixed up."""
+    plain = LLM.load(tiny_model_path, backend="numpy", drafter="none")
+    drafted = plain.with_drafter(drafter="ngram")
+    assert drafted.backbone is plain.backbone
+    assert drafted.engine is not plain.engine
+    assert drafted.engine.drafter is not None
+    assert plain.engine.drafter is None
+    options: GenerateOptions = {"max_tokens": 12, "ignore_eos": True, "temperature": 0.9, "seed": 3}
+    assert drafted.generate("ab ab", **options).token_ids == (
+        plain.generate("ab ab", **options).token_ids
+    )
+    with pytest.raises(RequestError, match="Unknown option 'quant'"):
+        plain.with_drafter(quant="q4")  # type: ignore[call-arg] # the point of the test

@@ -22,7 +22,9 @@ def read_help(*words: str) -> str:
 
 
 def list_verbs(overview: str) -> list[str]:
-    """Return the verbs that the overview lists."""
+    """Return the verbs that an overview lists; a verb without sub-verbs lists none."""
+    if "\nverbs:\n" not in overview:
+        return []
     section = overview.split("verbs:\n")[1].split("\n\n")[0]
     return [line.split()[0] for line in section.splitlines()]
 
@@ -32,7 +34,10 @@ def make_page() -> str:
     overview = read_help()
     parts = ["# Commands", "Made by `make docs` from the commands' own help.", _block(overview)]
     for verb in list_verbs(overview):
-        parts += [f"## headlong {verb}", _block(read_help(verb))]
+        help_text = read_help(verb)
+        parts += [f"## headlong {verb}", _block(help_text)]
+        for sub_verb in list_verbs(help_text):
+            parts += [f"### headlong {verb} {sub_verb}", _block(read_help(verb, sub_verb))]
     return "\n\n".join(parts) + "\n"
 
 

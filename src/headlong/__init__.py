@@ -1,7 +1,8 @@
 """Exact multi-token prediction for local language models: the same text, sooner.
 
 In:  a model's name and prompts.
-Out: `LLM`, and `load`, `generate`, `stream_generate` for those who come from mlx-lm.
+Out: `LLM`; `load`, `generate`, `stream_generate` for those who come from mlx-lm; and
+     `benchmark_inference`, which times any function that answers prompts.
 Everything is loaded on first touch, so that `import headlong` costs next to nothing.
 """
 
@@ -9,12 +10,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headlong.bench.inference import benchmark_inference
     from headlong.errors import HeadlongError
     from headlong.llm import LLM, generate, load, stream_generate
 
     __version__: str
 
-__all__ = ["LLM", "HeadlongError", "__version__", "generate", "load", "stream_generate"]
+__all__ = [
+    "LLM",
+    "HeadlongError",
+    "__version__",
+    "benchmark_inference",
+    "generate",
+    "load",
+    "stream_generate",
+]
 
 _HOMES = {
     "LLM": "headlong.llm",
@@ -22,6 +32,7 @@ _HOMES = {
     "generate": "headlong.llm",
     "stream_generate": "headlong.llm",
     "HeadlongError": "headlong.errors",
+    "benchmark_inference": "headlong.bench.inference",
 }
 
 

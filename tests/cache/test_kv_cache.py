@@ -1,9 +1,14 @@
 """The books of a KV cache: appended is pending, committed stays, truncated is gone."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from headlong.cache.kv_cache import GROWTH, KVCache
+from headlong.llm import LLM
+from headlong.models.transformer import Backbone
+from headlong.ops.backends import make_ops
 from headlong.ops.numpy_ops import NumpyKVLayer
 
 
@@ -62,3 +67,48 @@ def test_bytes_follow_the_room_made(cache: KVCache) -> None:
     assert cache.num_bytes == 0
     cache.append(1)
     assert cache.num_bytes == 2 * 2 * (2 * GROWTH * 4) * 4  # layers, k and v, values, float32
+
+
+def test_promised_bytes_are_the_bytes_taken(cache: KVCache) -> None:
+    for num_rows in (1, 3, GROWTH, 5 * GROWTH, 7):
+        promised = cache.bytes_for(cache.length + num_rows)
+        cache.append(num_rows)
+        cache.commit(num_rows)
+        assert cache.num_bytes == promised
+        assert cache.num_bytes == sum(layer.num_bytes for layer in cache.layers)
+
+
+def test_known_end_keeps_growth_small(cache: KVCache) -> None:
+    cache.reserve(10 * GROWTH)
+    cache.max_length = 10 * GROWTH + 1
+    cache.append(10 * GROWTH + 1)
+    assert cache.num_bytes == cache.bytes_for(11 * GROWTH)
+
+
+def test_shape_mismatch_is_never_copied() -> None:
+    ops = make_ops("auto")
+    if ops.name == "numpy":
+        pytest.skip("only compiled layers can be written beyond their end")
+    small, large = ops.make_kv_layer(2, 8), ops.make_kv_layer(3, 8)
+    large.reserve(GROWTH)
+    with pytest.raises(ValueError, match="same shape"):
+        small.copy_from(large, 4)
+    with pytest.raises(ValueError, match="does not hold"):
+        ops.make_kv_layer(3, 8).copy_from(large, GROWTH + 1)
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 15, 16, 17, 63, 64, 65, 99])
+def test_copied_rows_are_as_good_as_computed_ones(
+    default_llm: LLM, tiny_backbone: Callable[[str], Backbone], num_rows: int
+) -> None:
+    """Compiled layers lie in blocks of positions, so every place inside a block must work."""
+    for backbone in (default_llm.backbone, tiny_backbone("gemma3")):
+        token_ids = np.arange(5, 5 + 100) % 90
+        cache = backbone.make_cache()
+        whole = backbone.forward([token_ids], [cache]).normed
+        cache.commit(len(token_ids))
+        copied = cache.copy(num_rows, backbone.make_cache)
+        cache.truncate(0)
+        backbone.forward([token_ids[::-1].copy()], [cache])  # the original is written over
+        rest = backbone.forward([token_ids[num_rows:]], [copied]).normed
+        assert np.array_equal(rest, whole[num_rows:])

@@ -8,9 +8,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import slow_sampling
-from headlong.arrays import FloatArray
+from headlong.arrays import FloatArray, IntArray
 from headlong.config import SamplingParams
-from headlong.decode.filters import at_least, scale, surviving_columns, top_columns
+from headlong.decode.filters import (
+    at_least,
+    scale,
+    surviving_columns,
+    surviving_columns_in_numpy,
+    top_columns,
+)
 
 # Few distinct values, so that ties happen all the time.
 coarse = st.integers(-12, 12).map(lambda n: n / 4)
@@ -26,8 +32,13 @@ filter_params = st.builds(
 
 
 def survivors(logits: FloatArray, params: SamplingParams) -> list[int]:
+    """Return what both the definition and, where they are built, the kernels keep."""
     columns = surviving_columns(logits, float(logits.max()), params)
-    return list(range(len(logits))) if columns is None else columns.tolist()
+    defined = surviving_columns_in_numpy(logits, float(logits.max()), params)
+    everything: IntArray = np.arange(len(logits))
+    kept: list[int] = (everything if columns is None else columns).tolist()
+    assert kept == (everything if defined is None else defined).tolist()
+    return kept
 
 
 @given(logit_rows, filter_params)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headlong.config import SamplingParams
-from headlong.decode.prefill import prefill
+from headlong.decode.prefill import PromptChunk, prefill
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Draft, DraftAsk, Settled
@@ -32,6 +32,14 @@ class Listener:
         """Keep what was said."""
         self.heard += settled
 
+    def share(self, state: str, num_rows: int) -> str:
+        """Remember nothing again."""
+        return state
+
+    def num_bytes(self, state: str, num_rows: int = 0) -> int:
+        """Take no memory."""
+        return 0
+
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Say nothing."""
         return [Draft() for _ in asks]
@@ -42,7 +50,9 @@ def run(backbone: Backbone, chunk_size: int) -> tuple[Listener, DecodingSequence
     sampler = Sampler(SamplingParams(), PROMPT, backbone.config.vocab_size)
     sequence = DecodingSequence(list(PROMPT), backbone.make_cache(), sampler, "nothing")
     listener = Listener()
-    prefill(sequence, backbone, listener, chunk_size)
+    while not sequence.has_begun:
+        num_rows = min(chunk_size, sequence.num_rows_left)
+        prefill([PromptChunk(sequence, num_rows)], backbone, listener)
     return listener, sequence
 
 

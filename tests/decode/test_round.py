@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 
-from fakes import ScriptedDrafter
+from fakes import Phrases, PhraseState, ScriptedDrafter
 from headlong.config import SamplingParams
-from headlong.decode.prefill import prefill
-from headlong.decode.round import run_round
+from headlong.decode.prefill import PromptChunk, prefill
+from headlong.decode.round import MAX_FORCED, run_round
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Draft, DraftAsk, Drafter
-from headlong.errors import HeadError
+from headlong.errors import HeadError, RequestError
 from headlong.models.transformer import Backbone
 
 PROMPT = list(range(10, 22))
@@ -31,7 +32,7 @@ def begin(backbone: Backbone, drafter: Drafter | None) -> DecodingSequence:
         Sampler(SamplingParams(), PROMPT, backbone.config.vocab_size),
         None if drafter is None else drafter.begin(),
     )
-    prefill(sequence, backbone, drafter)
+    prefill([PromptChunk(sequence, len(PROMPT))], backbone, drafter)
     return sequence
 
 
@@ -47,6 +48,7 @@ def truth(backbone: Backbone) -> Sequence[int]:
 def test_round_without_draft_emits_one_token(backbone: Backbone) -> None:
     sequence = begin(backbone, None)
     result = run_round([sequence], [4], backbone, None)[0]
+    assert result.verdict is not None
     assert len(result.verdict.picks) == 1
     assert result.draft.token_ids == ()
 
@@ -57,6 +59,7 @@ def test_leading_good_tokens_stand(backbone: Backbone, truth: Sequence[int], num
     drafter = ScriptedDrafter(truth, backbone.config.vocab_size, spoiled)
     sequence = begin(backbone, drafter)
     result = run_round([sequence], [4], backbone, drafter)[0]
+    assert result.verdict is not None
     assert result.verdict.num_accepted == min(num_good, 4)
     assert sequence.token_ids == truth[: len(sequence.token_ids)]
     assert len(sequence.token_ids) == len(PROMPT) + 1 + min(num_good, 4) + 1
@@ -105,3 +108,86 @@ def test_broken_drafter_costs_speed_not_the_answer(
         run_round([sequence], [4], backbone, drafter)
     assert sequence.token_ids == truth[: len(PROMPT) + 4]
     assert sequence.off_reason == "The drafter produced NaN. Use another head."
+
+
+EOS = 0
+LONG = tuple(30 + i % 50 for i in range(40))
+
+
+def begin_held(
+    backbone: Backbone, drafter: Drafter | None, *phrases: tuple[int, ...]
+) -> DecodingSequence:
+    """Return a sequence that may say nothing but these phrases, its prompt processed."""
+    sequence = begin(backbone, drafter)
+    constraint = Phrases(phrases, EOS, backbone.config.vocab_size).begin()
+    params, token_ids = SamplingParams(), sequence.token_ids
+    sequence.sampler = Sampler(params, token_ids, backbone.config.vocab_size, constraint)
+    return sequence
+
+
+def test_forced_spans_are_drafted_beyond_k(backbone: Backbone) -> None:
+    drafter = ScriptedDrafter([], backbone.config.vocab_size)
+    sequence = begin_held(backbone, drafter, LONG)
+    result = run_round([sequence], [2], backbone, drafter)[0]
+    assert result.draft.token_ids == LONG[:MAX_FORCED]
+    assert set(result.draft.sources) == {"grammar"}
+    assert result.verdict is not None
+    assert result.verdict.num_accepted == MAX_FORCED
+    assert tuple(sequence.token_ids[-MAX_FORCED - 1 :]) == LONG[: MAX_FORCED + 1]
+    assert sequence.cache.length == len(sequence.token_ids) - 1
+
+
+def test_sequence_that_is_off_drafts_nothing_at_all(backbone: Backbone) -> None:
+    sequence = begin_held(backbone, None, LONG)
+    assert run_round([sequence], [0], backbone, None)[0].draft.token_ids == ()
+
+
+def test_forced_spans_come_even_when_drafting_does_not_pay(backbone: Backbone) -> None:
+    drafter = ScriptedDrafter([], backbone.config.vocab_size)
+    sequence = begin_held(backbone, drafter, LONG)
+    assert run_round([sequence], [0], backbone, drafter)[0].draft.token_ids == LONG[:MAX_FORCED]
+
+
+def test_forced_spans_stay_inside_the_context(backbone: Backbone) -> None:
+    drafter = ScriptedDrafter([], backbone.config.vocab_size)
+    sequence = begin_held(backbone, drafter, LONG)
+    room = backbone.config.context_length - len(sequence.token_ids)
+    filler = [5] * (room - 4)
+    backbone.forward([np.array([sequence.token_ids[-1], *filler[:-1]])], [sequence.cache])
+    sequence.cache.commit(len(filler))
+    sequence.token_ids += filler
+    assert len(run_round([sequence], [2], backbone, drafter)[0].draft.token_ids) == 3
+
+
+def test_drafter_goes_on_behind_a_forced_span(backbone: Backbone) -> None:
+    phrases = [(40, 41, 42), (40, 41, 43), (40, 41, 42, 44)]
+    drafter = ScriptedDrafter([*PROMPT, 99, 40, 41, 42, 44, 45], backbone.config.vocab_size)
+    sequence = begin_held(backbone, drafter, *phrases)
+    draft = run_round([sequence], [5], backbone, drafter)[0].draft
+    assert draft.token_ids == (40, 41, 42, 44)  # 45 is in no phrase
+    assert draft.sources == ("grammar", "grammar", "scripted", "scripted")
+
+
+def test_drafter_that_contradicts_the_grammar_is_not_heard(backbone: Backbone) -> None:
+    drafter = ScriptedDrafter([*PROMPT, 99, 70, 71, 72, 73], backbone.config.vocab_size)
+    sequence = begin_held(backbone, drafter, (40, 41, 42), (40, 41, 43))
+    assert run_round([sequence], [4], backbone, drafter)[0].draft.token_ids == (40, 41)
+    free = begin_held(backbone, drafter, (40, 41), (50, 51))
+    assert run_round([free], [4], backbone, drafter)[0].draft.token_ids == ()
+
+
+def test_failure_of_one_leaves_the_others_alone(backbone: Backbone, truth: Sequence[int]) -> None:
+    class Lost(PhraseState):
+        def push(self, token_id: int) -> None:
+            raise RequestError("The grammar cannot be followed.", "Use a simpler one.")
+
+    drafter = ScriptedDrafter(truth, backbone.config.vocab_size)
+    batch = [begin(backbone, drafter), begin_held(backbone, drafter, LONG), begin(backbone, None)]
+    batch[1].sampler.constraint = Lost(Phrases([LONG], EOS, backbone.config.vocab_size))
+    results = run_round(batch, [3, 3, 0], backbone, drafter)
+    assert results[1].verdict is None
+    assert isinstance(results[1].error, RequestError)
+    assert batch[1].cache.num_pending == 0
+    for sequence in (batch[0], batch[2]):
+        assert sequence.token_ids == truth[: len(sequence.token_ids)]
+        assert sequence.cache.length == len(sequence.token_ids) - 1

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import slow_sampling
+from fakes import Phrases
 from headlong.arrays import FloatArray
 from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
@@ -259,3 +260,79 @@ def test_row_without_any_possible_token_is_named() -> None:
 def test_bias_outside_the_vocabulary_is_refused_at_once() -> None:
     with pytest.raises(RequestError, match="token 10"):
         Sampler(SamplingParams(logit_bias={10: 1.0}), [], V)
+
+
+@given(logit_rows, any_params, st.sets(st.integers(0, V - 2), min_size=1), token_lists)
+def test_grammar_leaves_only_its_own_tokens(
+    logits: list[float], params: SamplingParams, allowed: set[int], prompt_ids: list[int]
+) -> None:
+    """Equal to a model that gives every forbidden token no chance at all."""
+    grammar = Phrases([(token_id,) for token_id in sorted(allowed)], V - 1, V)
+    sampler = Sampler(params, prompt_ids, V, grammar.begin())
+    row = np.array(logits, dtype=np.float32)
+    adjusted = slow_sampling.adjust(logits, params, prompt_ids, [])
+    masked = [x if i in allowed else -math.inf for i, x in enumerate(adjusted)]
+    assume(params.temperature == 0 or not slow_sampling.is_on_the_edge(masked, params))
+    assert sampler.pick(row).token_id == slow_sampling.pick(masked, params, len(prompt_ids))
+
+
+def test_grammar_follows_what_is_pushed() -> None:
+    sampler = Sampler(SamplingParams(), [], V, Phrases([(3, 4), (5, 6)], 9, V).begin())
+    said = []
+    for _ in range(4):
+        said.append(sampler.pick(MIXED).token_id)
+        sampler.push(said[-1])
+    assert said == [3, 4, 9, 9]  # 3 has a larger logit than 5; behind the end there is only the end
+
+
+def test_logprobs_ignore_the_grammar() -> None:
+    params = SamplingParams(logprobs=1)
+    pick = Sampler(params, [], V, Phrases([(8,)], 9, V).begin()).pick(MIXED)
+    free = Sampler(SamplingParams(logprobs=1, logit_bias={8: 100}), [], V).pick(MIXED)
+    assert pick == free
+    assert pick.logprob is not None
+    assert pick.logprob.top[0].token_id == 2  # which the grammar forbids
+
+
+def test_padding_behind_the_tokenizers_ids_is_forbidden() -> None:
+    """Models have more rows than their tokenizers have tokens; a grammar knows the tokens only."""
+    logits = np.append(MIXED, np.float32(99))
+    sampler = Sampler(SamplingParams(), [], V + 1, Phrases([(3,), (4,)], 9, V).begin())
+    assert sampler.pick(logits).token_id == 4
+    assert sampler.guess(logits, None, []).token_id == 4
+
+
+def test_grammar_wider_than_the_model_is_cut() -> None:
+    sampler = Sampler(SamplingParams(), [], 5, Phrases([(3,), (4,), (7,)], 9, V).begin())
+    assert sampler.pick(MIXED[:5]).token_id == 4
+
+
+def test_guess_follows_the_grammar_through_a_draft() -> None:
+    sampler = Sampler(SamplingParams(), [], V, Phrases([(3, 4), (3, 5), (2, 7)], 9, V).begin())
+    assert sampler.guess(MIXED, None, []).token_id == 2
+    assert sampler.guess(MIXED, None, [3]).token_id == 4
+    forced = sampler.guess(MIXED, None, [2])
+    assert (forced.token_id, forced.prob) == (7, 1.0)
+    assert sampler.guess(MIXED, None, [0]).token_id == 2  # off the grammar: as good as without
+    assert sampler.constraint is not None
+    assert sampler.constraint.mask().sum() == 2  # nothing was pushed
+
+
+def test_guess_finds_allowed_tokens_in_a_pruned_vocabulary() -> None:
+    sampler = Sampler(SamplingParams(), [], V, Phrases([(3,), (4,)], 9, V).begin())
+    row = slow_sampling.rows([9, 1, 5])[0]
+    assert sampler.guess(row, np.array([2, 3, 4]), []).token_id == 4
+    unknown = sampler.guess(row, np.array([0, 1, 2]), [])
+    assert unknown.token_id == 3  # any allowed one, though the drafter has no opinion of it
+    assert unknown.prob == 0.5
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_broken_logits_are_named_under_a_grammar(temperature: float) -> None:
+    logits = MIXED.copy()
+    logits[7] = math.nan
+    sampler = Sampler(
+        SamplingParams(temperature=temperature), [], V, Phrases([(3,), (4,)], 9, V).begin()
+    )
+    with pytest.raises(CheckpointError, match="NaN"):
+        sampler.pick(logits)

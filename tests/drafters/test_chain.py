@@ -26,6 +26,14 @@ class FixedHead:
         assert all(one.state == "head's memory" for one in settled)
         self.num_observed += len(settled)
 
+    def share(self, state: str, num_rows: int) -> str:
+        """Return the same memory."""
+        return state
+
+    def num_bytes(self, state: str, num_rows: int = 0) -> int:
+        """Count the rows."""
+        return num_rows
+
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Draft the fixed tokens."""
         assert all(ask.state == "head's memory" for ask in asks)

@@ -60,3 +60,12 @@ def test_match_length_is_bounded() -> None:
     match = index.find(history)
     assert match is not None
     assert match.length == MAX_MATCH
+
+
+def test_draft_goes_on_behind_what_a_grammar_forces() -> None:
+    drafter = NgramDrafter()
+    history = [1, 2, 3, 4, 5, 9]
+    ask = DraftAsk(drafter.begin(), history, 4, ArgmaxGuesser(), forced=(1, 2))
+    found = drafter.draft([ask])[0]
+    assert found.token_ids == (1, 2, 3, 4)
+    assert found.sources == ("grammar", "grammar", "ngram", "ngram")

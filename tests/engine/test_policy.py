@@ -1,149 +1,115 @@
-"""The policy: measured time and measured acceptance decide, 0 included, without hopping."""
+"""The policy of one request: obeys what was asked, probes while off, says why."""
 
-import random
-from itertools import pairwise
+from headlong.drafters.drafter import Bar
+from headlong.engine.chances import Look
+from headlong.engine.policy import (
+    FIRST_PROBE,
+    HOPELESS_INTERVAL,
+    LOOK_INTERVAL,
+    MAX_PROBE_INTERVAL,
+    Decision,
+    Policy,
+    Prospect,
+    Wish,
+)
 
-import pytest
-
-from headlong.engine.policy import MAX_AUTO_TOKENS, Chances, CostModel, Policy, Price
-
-
-def flat_costs(draft_token_s: float = 0.0, row_s: float = 0.0) -> CostModel:
-    """Return a cost model with a pass of 10 ms plus `row_s` per extra row."""
-    rows = range(1, MAX_AUTO_TOKENS + 2)
-    return CostModel({n: Price(0.010 + row_s * (n - 1)) for n in rows}, Price(draft_token_s))
-
-
-def play(policy: Policy, rounds: int, share_accepted: float) -> list[int]:
-    """Run rounds in which the leading share of every draft stands; return the draft lengths."""
-    lengths = []
-    for _ in range(rounds):
-        length = policy.choose()
-        lengths.append(length)
-        policy.observe(length, round(length * share_accepted))
-    return lengths
+BARS = {"head": Bar(0.2, 0.4)}
 
 
-def test_off_never_drafts() -> None:
-    assert set(play(Policy("off", flat_costs()), 50, 1.0)) == {0}
+def decision(num_tokens: int, *, is_hopeless: bool = False) -> Decision:
+    """Return a decision with a prospect one can recognise."""
+    prospect = Prospect(3, 2.5, 0.020, 0.010, 1.25)
+    return Decision(num_tokens, BARS, is_hopeless, lambda: prospect)
 
 
-@pytest.mark.parametrize("wanted", [1, 3, 6])
-def test_a_number_is_obeyed(wanted: int) -> None:
-    assert set(play(Policy(wanted, flat_costs(row_s=1.0)), 20, 0.0)) == {wanted}
+def rounds_with_drafts(policy: Policy, num_rounds: int) -> list[int]:
+    """Return in which rounds a policy wishes for drafts; all of them are refused."""
+    found = []
+    for number in range(num_rounds):
+        wish = policy.wish()
+        if wish.num_tokens:
+            found.append(number)
+            policy.observe(Look(wish.num_tokens, 1, wish.num_tokens, 0))
+    return found
 
 
-def test_free_rows_and_good_drafts_go_deep() -> None:
-    assert play(Policy("auto", flat_costs()), 40, 1.0)[-1] == MAX_AUTO_TOKENS
+def test_off_never_drafts_and_rests() -> None:
+    assert Policy("off").wish() == Wish(0, is_resting=True)
 
 
-def test_rejected_drafts_that_cost_are_switched_off() -> None:
-    lengths = play(Policy("auto", flat_costs(draft_token_s=0.003)), 60, 0.0)
-    assert lengths[-10:].count(0) >= 9
+def test_a_number_is_obeyed_without_bars() -> None:
+    assert Policy(5).wish() == Wish(5)
 
 
-def test_dear_rows_are_not_worth_it() -> None:
-    """llama.cpp's curve on a CPU: every row costs as much as the first one."""
-    lengths = play(Policy("auto", flat_costs(row_s=0.010, draft_token_s=0.001)), 60, 0.5)
-    assert lengths[-10:].count(0) >= 9
+def test_nothing_is_drafted_before_the_first_decision() -> None:
+    assert rounds_with_drafts(Policy("auto"), 50) == []
 
 
-def test_drafting_comes_back_when_it_pays_again() -> None:
-    policy = Policy("auto", flat_costs(draft_token_s=0.003))
-    play(policy, 100, 0.0)
-    assert policy.current == 0
-    play(policy, 400, 1.0)
-    assert policy.current > 0
+def test_decision_is_followed_with_its_bars() -> None:
+    policy = Policy("auto")
+    policy.decide(decision(4))
+    wishes = [policy.wish() for _ in range(LOOK_INTERVAL)]
+    assert {wish.num_tokens for wish in wishes[:-1]} == {4}
+    assert wishes[0].bars == BARS
+    # Now and then less sure and longer drafts are looked at, or nobody would know of them.
+    assert wishes[-1].num_tokens == 5
+    assert wishes[-1].bars["head"] == Bar(0.1, 0.2)
 
 
 def test_probes_become_rare() -> None:
-    lengths = play(Policy("auto", flat_costs(draft_token_s=0.008)), 1000, 0.0)
-    assert sum(1 for length in lengths[200:] if length) <= 8
+    policy = Policy("auto")
+    policy.decide(decision(0))
+    found = rounds_with_drafts(policy, 1000)
+    assert found[0] == FIRST_PROBE - 1
+    assert found[-1] - found[-2] == MAX_PROBE_INTERVAL
+    assert len(found) <= 12
 
 
-def test_equal_promises_do_not_make_it_hop() -> None:
-    """Chance alone moves the estimates of every depth; the draft length must not follow it."""
-    policy = Policy("auto", flat_costs(row_s=0.002, draft_token_s=0.0005))
-    rng = random.Random(1)
-    lengths = []
-    for _ in range(400):
-        lengths.append(policy.choose())
-        num_accepted = 0
-        while num_accepted < lengths[-1] and rng.random() < 0.7:
-            num_accepted += 1
-        policy.observe(lengths[-1], num_accepted)
-    changes = sum(a != b for a, b in pairwise(lengths[50:]))
-    assert changes <= 3
-    assert min(lengths[50:]) >= 1
+def test_probe_that_stands_is_soon_repeated() -> None:
+    policy = Policy("auto")
+    policy.decide(decision(0))
+    rounds_with_drafts(policy, 500)
+    policy.observe(Look(2, 2, 2, 2))
+    assert len(rounds_with_drafts(policy, 300)) >= 4
 
 
-def test_unmeasured_passes_are_read_off_the_curve() -> None:
-    costs = CostModel()
-    costs.observe(1, 0.010, 0, 0.0)
-    costs.observe(5, 0.018, 4, 0.004)
-    assert costs.round_s(2) == pytest.approx(0.014 + 2 * 0.001)
-    assert costs.round_s(7) == pytest.approx(0.018 + 7 * 0.001), "beyond the last point: flat"
+def test_no_probe_where_not_even_perfect_drafts_pay() -> None:
+    policy = Policy("auto")
+    policy.decide(decision(0, is_hopeless=True))
+    assert rounds_with_drafts(policy, 1000) == [HOPELESS_INTERVAL - 1]
 
 
-def test_costs_follow_new_measurements() -> None:
-    costs = CostModel()
-    costs.observe(1, 0.010, 0, 0.0)
-    for _ in range(100):
-        costs.observe(1, 0.020, 0, 0.0)
-    assert costs.round_s(0) == pytest.approx(0.020, rel=0.02)
-
-
-def test_one_stalled_pass_changes_little() -> None:
-    costs = CostModel()
-    for seconds in (0.010, 0.500, 0.010):
-        costs.observe(1, seconds, 0, 0.0)
-    assert costs.round_s(0) == pytest.approx(0.010, rel=0.05)
-
-
-def test_expected_tokens_count_the_next_token() -> None:
-    chances = Chances()
-    for _ in range(500):
-        chances.observe(2, 1)
-    assert chances.expected_tokens(0) == 1
-    assert chances.expected_tokens(1) == pytest.approx(2, abs=0.05)
-    assert chances.expected_tokens(2) == pytest.approx(2.1, abs=0.1), "depth 2 never stood"
-
-
-def test_useless_head_costs_next_to_nothing() -> None:
-    """Guards evidence that fades while off, which would start the drafting again and again."""
-    for draft_token_s, row_s in ((0.002, 0.001), (0.0005, 0.0005), (0.0002, 0.0003)):
-        lengths = play(Policy("auto", flat_costs(draft_token_s, row_s)), 2700, 0.0)
-        assert sum(1 for length in lengths if length) <= 80
-
-
-def test_plain_pass_is_measured_before_the_first_draft() -> None:
-    """Guards believing that a plain pass costs as much as the only one ever measured."""
-    costs = CostModel()
-    policy = Policy("auto", costs)
-    assert policy.choose() == 0
-    costs.observe(1, 0.010, 0, 0.0)
-    assert policy.choose() > 0
+def test_rows_wait_only_while_no_draft_is_near() -> None:
+    policy = Policy("auto")
+    policy.decide(decision(0))
+    assert policy.wish().is_resting
+    assert policy.plain_wish().is_resting, "measuring a plain pass must not wake the drafter"
+    policy.decide(decision(2))
+    assert not policy.wish().is_resting
+    assert policy.plain_wish() == Wish(0)
+    assert Policy(3).plain_wish() == Wish(3)
 
 
 def test_off_says_why() -> None:
-    policy = Policy("auto", flat_costs(draft_token_s=0.003))
+    policy = Policy("auto")
     reasons = [policy.off_reason]
-    play(policy, 100, 0.0)
-    reasons.append(policy.off_reason)
-    assert reasons[0] is None
-    assert "does not pay" in str(reasons[1])
-    assert Policy("off", flat_costs()).off_reason is None
+    for num_tokens in (0, 3):
+        policy.decide(decision(num_tokens))
+        reasons.append(policy.off_reason)
+    why = "Drafting does not pay here: the best draft, K=3, would run at 1.25 ×."
+    assert reasons == [None, why, None]
+    assert Policy("off").off_reason is None
 
 
-def test_fewer_rows_never_seem_dearer_than_more() -> None:
-    """Guards a price learned at a bad moment that nobody asks for again."""
-    costs = CostModel({1: Price(0.010), 4: Price(0.050), 6: Price(0.014)})
-    assert costs.round_s(3) == 0.014
-    assert costs.round_s(2) <= 0.014
-
-
-def test_cold_first_measurements_do_not_count() -> None:
-    costs = CostModel()
-    for seconds in (0.100, 0.030, 0.011, 0.010):
-        costs.observe(1, seconds, 0, 0.0)
-    assert costs.round_s(0) == 0.010
+def test_every_state_is_explained_in_words() -> None:
+    policy = Policy("auto")
+    assert "Not decided yet" in policy.explain()
+    policy.decide(decision(3))
+    assert policy.explain() == (
+        "Drafts up to 3 tokens: a round with up to 3 draft tokens is expected to give 2.50 tokens "
+        "in 20.0 ms, without them one in 10.0 ms; all streams together run at 1.25 ×."
+    )
+    policy.decide(decision(0))
+    assert policy.explain().startswith("Does not draft: ")
+    assert "asked for none" in Policy("off").explain()
+    assert "Always 4 draft tokens" in Policy(4).explain()

@@ -1,9 +1,16 @@
 """Compiled picking against the numpy definitions."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from headlong.decode.filters import relative_probs
+from headlong.config import SamplingParams
+from headlong.decode.filters import (
+    relative_probs,
+    surviving_columns,
+    surviving_columns_in_numpy,
+)
 from headlong.decode.race import Field, race_in_numpy
 from headlong.ops import picking
 from native_parts import random
@@ -31,7 +38,42 @@ def test_equal_scores_go_to_the_lowest_column() -> None:
     assert picking.race(logits, ids, 0.0, 1.0, 5) == 0
 
 
-@pytest.mark.parametrize("temperature", [0.01, 0.7, 1.0, 50.0])
+FILTERS: tuple[dict[str, Any], ...] = (
+    {"top_k": 1},
+    {"top_k": 40},
+    {"top_k": 900},
+    {"top_p": 0.3},
+    {"top_p": 0.95},
+    {"top_p": 0.999999},
+    {"min_p": 0.05},
+    {"min_p": 1.0},
+    {"top_k": 50, "top_p": 0.9, "min_p": 0.1},
+)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 5.0])
+@pytest.mark.parametrize("temperature", [1e-300, 0.05, 0.7, 3.0])
+@pytest.mark.parametrize("looks", ["smooth", "tied", "full of holes"])
+def test_filters_leave_what_the_definition_leaves(
+    spread: float, temperature: float, looks: str
+) -> None:
+    for size in (1, 3, 64, 65, 1000, 20_000):
+        logits = random(size, size) * np.float32(spread)
+        if looks == "tied":
+            logits = np.round(logits * 4) / np.float32(4)
+        if looks == "full of holes":
+            logits[1::3] = -np.inf
+        best = float(logits.max())
+        for filters in FILTERS:
+            params = SamplingParams(temperature=temperature, **filters)
+            expected = surviving_columns_in_numpy(logits, best, params)
+            columns = surviving_columns(logits, best, params)
+            assert (columns is None) == (expected is None)
+            if columns is not None and expected is not None:
+                assert np.array_equal(columns, expected), (size, filters)
+
+
+@pytest.mark.parametrize("temperature", [1e-5, 0.01, 0.7, 1.0, 50.0])
 def test_total_probability_is_good_to_six_digits(temperature: float) -> None:
     logits = random(2, 16_385) * np.float32(5)
     best = float(logits.max())
@@ -47,3 +89,7 @@ def test_malformed_rows_are_refused() -> None:
         picking.race(logits, None, float("nan"), 1.0, 1)
     with pytest.raises(ValueError, match="no logits"):
         picking.race(logits[:0], None, 0.0, 1.0, 1)
+    with pytest.raises(ValueError, match="above 0"):
+        picking.surviving_columns(logits, 0.0, picking.PickRule(0.0, 1, 1.0, 0.0, 1))
+    with pytest.raises(ValueError, match="out of range"):
+        picking.surviving_columns(logits, 0.0, picking.PickRule(1.0, -1, 1.0, 0.0, 1))

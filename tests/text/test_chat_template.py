@@ -7,6 +7,7 @@ import pytest
 
 from headlong.errors import TextError
 from headlong.text.chat_template import ChatTemplate
+from headlong.text.tools import HERMES, ToolStyle
 from tiny_text import CHATML
 
 HELLO = [{"role": "user", "content": "hi"}]
@@ -41,10 +42,47 @@ def test_template_for_tools_is_chosen_when_tools_are_given() -> None:
     assert template.render(HELLO, tools=[]) == "plain"
 
 
-def test_tools_are_never_dropped_silently() -> None:
-    with pytest.raises(TextError, match="1 tools were given") as refusal:
-        render(CHATML, HELLO, tools=[TOOL])
-    assert "system message" in refusal.value.remedy
+def test_tools_without_a_place_are_described_in_words() -> None:
+    written = render(CHATML, HELLO, tools=[TOOL])
+    assert written.startswith("<|im_start|>system\n")
+    assert '{"name": "add", "description": "é <b>"}' in written
+    assert written.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+
+
+CALLED: list[Mapping[str, Any]] = [
+    *HELLO,
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "1", "function": {"name": "add", "arguments": '{"a": 1}'}}],
+    },
+    {"role": "tool", "tool_call_id": "1", "content": "2"},
+]
+
+
+def test_calls_and_results_without_a_place_become_text() -> None:
+    """Guards a silent loss: a template that prints contents alone would leave the calls out."""
+    assert render(SHOW, CALLED) == (
+        '[user|hi][assistant|<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>]'
+        "[user|<tool_response>\n2\n</tool_response>]"
+    )
+
+
+def test_template_that_knows_tools_gets_them_as_they_are() -> None:
+    knowing = (
+        "{% for m in messages %}{% if m.role == 'tool' %}={{ m.content }}"
+        "{% elif m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}{% endfor %}"
+    )
+    assert render(knowing, CALLED) == "add=2"
+
+
+def test_style_of_calls_is_the_templates_own() -> None:
+    def style(**templates: str) -> ToolStyle:
+        return ChatTemplate(templates, {}).tool_style
+
+    assert style(default=SHOW) == HERMES
+    assert style(default="{{ tools }} within <tool_call></tool_call>") == HERMES
+    assert style(default=SHOW, tool_use='{{ tools }} "parameters": ').arguments_key == "parameters"
 
 
 def test_no_default_among_several_is_refused_with_their_names() -> None:

@@ -1,0 +1,246 @@
+"""The document of a grid: cells, maps of two factors, what decides the gain, for JSON.
+
+In:  records of cells, and what was measured where. Out: a plain dictionary, the only thing that
+tables and reports are made from. A map's number is the geometric mean of its cells' speed-ups.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any
+
+from headlong.bench.grid_cells import FACTORS, describe_levels
+from headlong.bench.grid_effects import explain
+from headlong.bench.grid_run import GridMeasured, Record
+from headlong.bench.grid_words import say_finding
+
+KIND = "headlong-grid"
+FORMAT = 1
+
+_ORDER = ("auto", "off", "chain", "head", "ngram", "f32", "f16", "bf16", "q8", "q4")
+"""Levels that are words, as maps list them; numbers come before, by size, tasks by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridContext:
+    """What was measured, besides the numbers."""
+
+    setup: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    prompts: Mapping[str, Any]
+    conditions: Mapping[str, Any]
+    num_planned: int
+    notes: Sequence[str] = field(default=())
+
+
+def _has_head(record: Record) -> bool:
+    return record["head_quant"] is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _MapPlan:
+    title: str
+    rows: str
+    columns: str
+    belongs: Callable[[Record], bool] = lambda record: True
+
+
+_MAPS = (
+    _MapPlan(
+        "Auto, by task and temperature",
+        "task",
+        "temperature",
+        lambda record: record["mtp"] == "auto" and _has_head(record),
+    ),
+    _MapPlan("Task and K, with a head", "task", "mtp", _has_head),
+    _MapPlan("Task and drafter", "task", "drafter"),
+    _MapPlan("Drafter and K", "drafter", "mtp"),
+    _MapPlan("Temperature and K, with a head", "temperature", "mtp", _has_head),
+    _MapPlan("Precision of backbone and head", "quant", "head_quant", _has_head),
+)
+"""N-grams are kept apart: few cells a square would else differ by how many of them are n-grams'."""
+
+
+def summarise_grid(measured: GridMeasured, context: GridContext) -> dict[str, Any]:
+    """Make the document, also of a grid that is not whole or empty."""
+    records = measured.records
+    good = [record for record in records if record["error"] is None]
+    drafted = [record for record in good if record["mtp"] != "off"]
+    effects = explain(
+        [{name: record[name] for name in FACTORS} for record in drafted],
+        [math.log(record["speedup"]) for record in drafted],
+    )
+    failures = [record for record in records if record["error"] is not None]
+    document: dict[str, Any] = {
+        "kind": KIND,
+        "format": FORMAT,
+        "finding": "",
+        "stopped": measured.stopped,
+        "num_planned": context.num_planned,
+        "num_measured": len(good),
+        "num_drafted_cells": len(drafted),
+        "speedup": _mean_speedup(drafted),
+        "best": _extreme(drafted, max),
+        "worst": _extreme(drafted, min),
+        "auto": _describe_auto(drafted),
+        "noise": _describe_noise(good),
+        "identical": _describe_identity(good),
+        "effects": None if effects is None else _plain(effects),
+        "maps": [found for plan in _MAPS if (found := _make_map(plan, drafted)) is not None],
+        "precisions": _describe_precisions(good),
+        "failures": [
+            {"side": str(r["mtp"]), "prompt": describe_levels(r), "error": r["error"]}
+            for r in failures
+        ],
+        "notes": [*context.notes, *_commit_notes(good)],
+        "settings": dict(context.settings),
+        "prompts": dict(context.prompts),
+        "setup": dict(context.setup),
+        "conditions": dict(context.conditions),
+        "cells": list(records),
+    }
+    return document | {"finding": say_finding(document)}
+
+
+def sort_levels(levels: Sequence[Any]) -> list[Any]:
+    """Return levels as a person would list them: numbers by size, then words."""
+
+    def place(level: Any) -> tuple[int, float, str]:
+        if isinstance(level, int | float):
+            return 0, level, ""
+        return 1, _ORDER.index(level) if level in _ORDER else -1, str(level)
+
+    return sorted(dict.fromkeys(levels), key=place)
+
+
+def _word(level: Any) -> str:
+    return f"{level:g}" if isinstance(level, float) else str(level)
+
+
+def _mean_speedup(records: Sequence[Record]) -> float | None:
+    """Return the geometric mean of cells' speed-ups."""
+    return math.exp(fmean(math.log(r["speedup"]) for r in records)) if records else None
+
+
+def _make_map(plan: _MapPlan, records: Sequence[Record]) -> dict[str, Any] | None:
+    """Return the mean of every pair of levels; None when there is only one."""
+    own = [record for record in records if plan.belongs(record)]
+    rows = sort_levels([record[plan.rows] for record in own])
+    columns = sort_levels([record[plan.columns] for record in own])
+    if len(rows) * len(columns) < 2:
+        return None
+    cells = [
+        [
+            _describe_mean([r for r in own if r[plan.rows] == row and r[plan.columns] == column])
+            for column in columns
+        ]
+        for row in rows
+    ]
+    return {
+        "title": plan.title,
+        "row_factor": plan.rows,
+        "column_factor": plan.columns,
+        "rows": [_word(row) for row in rows],
+        "columns": [_word(column) for column in columns],
+        "cells": cells,
+    }
+
+
+def _describe_mean(records: Sequence[Record]) -> dict[str, Any] | None:
+    if not records:
+        return None
+    lengths = [r["acceptance_length"] for r in records if r["acceptance_length"] is not None]
+    return {
+        "speedup": _mean_speedup(records),
+        "acceptance_length": fmean(lengths) if lengths else None,
+        "num_cells": len(records),
+    }
+
+
+def _extreme(records: Sequence[Record], pick: Any) -> dict[str, Any] | None:
+    """Return the cell with the largest or smallest speed-up."""
+    if not records:
+        return None
+    record = pick(records, key=lambda one: one["speedup"])
+    return {"cell": describe_levels(record), "speedup": record["speedup"]}
+
+
+def _describe_auto(records: Sequence[Record]) -> dict[str, Any] | None:
+    """Return how auto did, with a head where there is one, over all tasks and temperatures."""
+    own = [record for record in records if record["mtp"] == "auto"]
+    if not own:
+        return None
+    slowest = min(own, key=lambda record: record["speedup"])
+    return {
+        "num_cells": len(own),
+        "num_faster": sum(record["speedup"] > 1 for record in own),
+        "speedup": _mean_speedup(own),
+        "slowest": slowest["speedup"],
+        "slowest_cell": describe_levels(slowest),
+    }
+
+
+def _describe_noise(records: Sequence[Record]) -> dict[str, Any] | None:
+    """Return how far plain decoding differs from itself."""
+    logs = [math.log(record["speedup"]) for record in records if record["mtp"] == "off"]
+    if not logs:
+        return None
+    return {
+        "num_cells": len(logs),
+        "spread": math.sqrt(fmean(value**2 for value in logs)),
+        "slowest": math.exp(min(logs)),
+        "fastest": math.exp(max(logs)),
+    }
+
+
+def _describe_identity(records: Sequence[Record]) -> dict[str, Any]:
+    compared = sum(record["num_compared"] for record in records)
+    same = sum(record["num_identical"] for record in records)
+    parted = [record["divergence"] for record in records if record["divergence"]]
+    return {
+        "all": same == compared,
+        "num_compared": compared,
+        "num_identical": same,
+        "first_divergence": parted[0] if parted else None,
+    }
+
+
+def _describe_precisions(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return tokens/s of every precision, plain and with auto: ratios do not show them."""
+    found = []
+    for quant in sort_levels([record["quant"] for record in records]):
+        own = [record for record in records if record["quant"] == quant]
+        autos = [r for r in own if r["mtp"] == "auto" and _has_head(r)]
+        found.append(
+            {
+                "quant": quant,
+                "plain_tokens_per_second": fmean(r["plain_tokens_per_second"] for r in own),
+                "auto_tokens_per_second": (
+                    fmean(r["tokens_per_second"] for r in autos) if autos else None
+                ),
+                "num_cells": len(own),
+            }
+        )
+    return found
+
+
+def _commit_notes(records: Sequence[Record]) -> list[str]:
+    commits = sorted({record["commit"] for record in records if record["commit"]})
+    if len(commits) < 2:
+        return []
+    listed = ", ".join(commit[:10] for commit in commits)
+    return [f"The cells were measured at different commits: {listed}."]
+
+
+def _plain(effects: Any) -> dict[str, Any]:
+    """Return effects for JSON."""
+    document = asdict(effects) | {"unexplained": effects.unexplained}
+    document["factors"] = list(document["factors"])
+    if document["interplay"] is not None:
+        document["interplay"]["factors"] = list(document["interplay"]["factors"])
+    for factor in document["factors"]:
+        ordered = sort_levels([level["level"] for level in factor["levels"]])
+        by_level = {level["level"]: level for level in factor["levels"]}
+        factor["levels"] = [by_level[level] | {"level": _word(level)} for level in ordered]
+    return document

@@ -1,0 +1,285 @@
+"""A server as a side: any that speaks OpenAI's streaming API.
+
+In:  an address, a model's name, extra fields for the body, questions.
+Out: answers timed at this end of the wire. A busy server (429, 503) is asked again a few times, and
+     waiting for it is in no figure. Tokens are those of `usage` where the server gives it.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from headlong.bench.event_stream import read_error, read_events, read_finish_reason, read_piece
+from headlong.bench.measure import Acceptance, Answer, Pace, Question
+from headlong.errors import HeadlongError, RequestError
+
+MAX_RETRIES = 5
+MAX_WAIT_S = 30.0
+_WARM_UP_TOKENS = 8
+BUSY = (429, 503)
+CONNECT_S = 10.0
+
+FORM_ERRORS = (AttributeError, LookupError, TypeError, ValueError)
+"""What reading an event runs into whose fields are not where OpenAI has them."""
+
+
+class ServerError(HeadlongError):
+    """A server cannot be reached, or does not answer as it should."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """What has come of an answer so far."""
+
+    times_s: list[float] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    finish_reason: str | None = None
+    extras: dict[str, Any] = field(default_factory=dict)
+    """The last `usage`, `mtp` and `timings` that were sent."""
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Take in one event."""
+        now_s = time.perf_counter()
+        if piece := read_piece(event):
+            self.times_s.append(now_s)
+            self.pieces.append(piece)
+        self.finish_reason = read_finish_reason(event) or self.finish_reason
+        for name in ("usage", "mtp", "timings"):
+            if isinstance(event.get(name), dict):
+                self.extras[name] = event[name]
+
+
+@dataclass(slots=True, eq=False)
+class HttpSide:
+    """Asks a server over HTTP; keeps its connection, as any client that asks often would."""
+
+    name: str
+    url: str
+    """With the version: http://127.0.0.1:8080/v1."""
+    model: str
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """Extra fields of every request; a field that is None is not sent."""
+    api_key: str | None = field(default=None, repr=False)
+    is_raw: bool = False
+    """Ask for the continuation of a text where the prompt is one."""
+    timeout_s: float = 300.0
+    _client: httpx.Client = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._client = _make_client(self.api_key, self.timeout_s)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+    @property
+    def label(self) -> str:
+        """The address, with what is special about the requests."""
+        extra = ", ".join(f"{name}={value}" for name, value in self.body.items())
+        return f"{self.url} ({extra})" if extra else self.url
+
+    def warm_up(self, question: Question) -> None:
+        """Ask for a few tokens; a server that cannot be used is found out here."""
+        self.answer(replace(question, max_tokens=_WARM_UP_TOKENS))
+
+    def answer(self, question: Question) -> Answer:
+        """Put a question to the server and time the stream."""
+        path, body = self.make_request(question)
+        for num_retries in range(MAX_RETRIES + 1):
+            found = self._ask(path, body, num_retries)
+            if isinstance(found, Answer):
+                return found
+            time.sleep(found)
+        raise AssertionError("the last try either answers or raises")
+
+    def _ask(self, path: str, body: Mapping[str, Any], num_retries: int) -> Answer | float:
+        """Try once; return the answer, or how many seconds to wait when the server is busy."""
+        try:
+            began_s = time.perf_counter()
+            with self._client.stream("POST", f"{self.url}{path}", json=body) as response:
+                if response.status_code in BUSY and num_retries < MAX_RETRIES:
+                    return retry_after_s(response, num_retries)
+                return self._read(response, began_s, num_retries)
+        except httpx.HTTPError as error:
+            raise unreachable(self.url, error) from error
+
+    def make_request(self, question: Question) -> tuple[str, dict[str, Any]]:
+        """Return the path and the body of a question."""
+        prompt = question.prompt
+        asks_text = self.is_raw and prompt.text is not None
+        what = {"prompt": prompt.text} if asks_text else {"messages": list(prompt.messages)}
+        body = {
+            "model": self.model,
+            **what,
+            "tools": list(prompt.tools) or None,
+            "max_tokens": question.max_tokens,
+            "temperature": question.temperature,
+            "seed": question.seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self.body,
+        }
+        path = "/completions" if asks_text else "/chat/completions"
+        return path, {name: value for name, value in body.items() if value is not None}
+
+    def _read(self, response: httpx.Response, began_s: float, num_retries: int) -> Answer:
+        """Read a whole answer, or say what came instead of one."""
+        if response.status_code != httpx.codes.OK:
+            response.read()
+            raise refuse(self.url, response.status_code, response.text)
+        heard = Heard()
+        try:
+            for event in read_events(response.iter_lines()):
+                heard.add(event)
+            return self.make_answer(heard, began_s, num_retries)
+        except FORM_ERRORS as error:
+            raise odd_form(self.url, error) from error
+
+    def make_answer(self, heard: Heard, began_s: float, num_retries: int) -> Answer:
+        """Turn what was heard into figures."""
+        if not heard.times_s:
+            raise ServerError(
+                f"{self.url} sent an empty answer.",
+                "Leave the prompt out, or see the server's log.",
+            )
+        if heard.finish_reason is None:
+            raise ServerError(
+                f"{self.url} ended its answer in the middle.", "See the server's log."
+            )
+        usage = heard.extras.get("usage", {})
+        counted = _whole(usage.get("completion_tokens"))
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        prefill_s, prefill_head_s = _read_prefill(heard.extras)
+        return Answer(
+            num_tokens=counted or len(heard.pieces),
+            ttft_s=heard.times_s[0] - began_s,
+            total_s=heard.times_s[-1] - began_s,
+            text="".join(heard.pieces),
+            pace=Pace.of(heard.times_s),
+            num_prompt_tokens=_whole(usage.get("prompt_tokens")),
+            num_cached_tokens=_whole(cached),
+            finish_reason=heard.finish_reason,
+            acceptance=_read_acceptance(heard.extras),
+            prefill_s=prefill_s,
+            prefill_head_s=prefill_head_s,
+            is_counted_by_server=bool(counted),
+            num_retries=num_retries,
+        )
+
+
+def odd_form(url: str, error: Exception) -> ServerError:
+    """Say that a server's events are not what they should be."""
+    problem = f"{url} sent events of a form that is not OpenAI's: {error}."
+    return ServerError(problem, "See the server's log.")
+
+
+def refuse(url: str, status: int, body: str) -> ServerError:
+    """Say what a server said instead of an answer."""
+    try:
+        said = read_error(json.loads(body))
+    except ValueError:
+        said = body[:200].strip() or "nothing more"
+    remedies = {
+        401: "Name the variable that holds the key with --api-key-env.",
+        404: "See whether the address ends in /v1 and the model is named as the server does.",
+        429: "Ask it less, or raise its limits.",
+    }
+    remedy = remedies.get(status, "See the server's log.")
+    return ServerError(f"{url} answered {status}: {said}", remedy)
+
+
+def clean_url(url: str) -> str:
+    """Return a server's address up to and with its version; refuse what is none."""
+    parts = urlsplit(url if "//" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise RequestError(f"{url!r} is no address.", "Give one like http://127.0.0.1:8080/v1.")
+    if parts.username or parts.password:
+        raise RequestError(
+            "The address holds a name or password, which would end up in the results.",
+            "Put the key into an environment variable and name it with --api-key-env.",
+        )
+    path = parts.path.rstrip("/")
+    for ending in ("/chat/completions", "/completions"):
+        path = path.removesuffix(ending)
+    return f"{parts.scheme}://{parts.netloc}{path or '/v1'}"
+
+
+def find_model(url: str, api_key: str | None) -> str:
+    """Ask a server which model it has."""
+    try:
+        with _make_client(api_key, CONNECT_S) as client:
+            response = client.get(f"{url}/models")
+        models = response.json()["data"] if response.status_code == httpx.codes.OK else []
+        return str(models[0]["id"])
+    except httpx.HTTPError as error:
+        raise unreachable(url, error) from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise ServerError(
+            f"{url} does not say which models it has.", "Name one with --model."
+        ) from error
+
+
+def _make_client(api_key: str | None, timeout_s: float) -> httpx.Client:
+    return httpx.Client(headers=make_headers(api_key), timeout=make_timeout(timeout_s))
+
+
+def make_headers(api_key: str | None) -> dict[str, str]:
+    """Return what a request carries to be let in."""
+    return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+
+
+def make_timeout(timeout_s: float) -> httpx.Timeout:
+    """Return the longest silence, shorter for a connection that does not come about."""
+    return httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
+
+
+def unreachable(url: str, error: httpx.HTTPError) -> ServerError:
+    """Say why a server was not reached, or was lost."""
+    if isinstance(error, httpx.TimeoutException):
+        what = f"did not answer in time ({type(error).__name__})."
+    elif isinstance(error, httpx.ConnectError):
+        what = f"cannot be reached: {str(error).rstrip('.')}."
+    else:
+        what = f"broke off: {str(error).rstrip('.') or type(error).__name__}."
+    return ServerError(f"{url} {what}", "Is the server running, and is the address right?")
+
+
+def retry_after_s(response: httpx.Response, num_retries: int) -> float:
+    """Return how long a busy server asks to wait, bounded; doubling where it does not say."""
+    try:
+        wanted = float(response.headers.get("Retry-After", ""))
+    except ValueError:
+        wanted = 0.5 * 2**num_retries
+    return min(max(wanted, 0.0), MAX_WAIT_S)
+
+
+def _read_acceptance(extras: Mapping[str, Any]) -> Acceptance | None:
+    """Read what became of drafts from our own `mtp` or llama.cpp's `timings`."""
+    mtp, timings = extras.get("mtp"), extras.get("timings")
+    if mtp is not None and mtp.get("rounds"):
+        rounds = int(mtp["rounds"])
+        depths = tuple(round(share * rounds) for share in mtp.get("acceptance_at_depth", ()))
+        return Acceptance(rounds, int(mtp["num_drafted"]), int(mtp["num_accepted"]), depths)
+    if timings is not None and "draft_n" in timings:
+        accepted = int(timings.get("draft_n_accepted", 0))
+        # Every round adds one token of the model's own.
+        rounds = max(1, int(timings.get("predicted_n", 0)) - accepted)
+        return Acceptance(rounds, int(timings["draft_n"]), accepted)
+    return None
+
+
+def _read_prefill(extras: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the seconds of the prompt and of the head's part, where our server tells."""
+    mtp = extras.get("mtp", {})
+    if "prefill_ms" not in mtp:
+        return None, None
+    return mtp["prefill_ms"] / 1e3, mtp.get("prefill_head_ms", 0.0) / 1e3
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,235 @@
+"""The document of a load: every level, every mode, every traffic class, for JSON.
+
+In:  the slices of a load. Out: a plain dictionary, the only thing that tables, plots and reports
+are made from. Throughput counts the tokens that came within a slice; latencies are those of all
+requests begun in it. Gains compare the same questions in both modes and have intervals; they need
+two modes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from headlong.bench.figures import Group, describe_group, describe_side, group_blocks, pair_rows
+from headlong.bench.load_client import Asked, Ending
+from headlong.bench.load_run import Level, LoadLog, LoadPlan, Slice
+from headlong.bench.load_words import say_load
+from headlong.bench.rows import Row, make_row
+from headlong.bench.statistics import CONFIDENCE, Totals, paired_speedup, percentile
+from headlong.bench.token_count import settle_tokens
+from headlong.bench.verdict import read_finding
+
+KIND = "headlong-load"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LoadContext:
+    """What was measured, besides the numbers."""
+
+    setup: Mapping[str, Any]
+    prompts: Mapping[str, Any]
+    conditions: Mapping[str, Any]
+    notes: Sequence[str] = field(default=())
+
+
+def summarise_load(log: LoadLog, plan: LoadPlan, context: LoadContext) -> dict[str, Any]:
+    """Make the document, also of a load that was stopped."""
+    slices, counter = _settle(log.slices)
+    levels = [
+        _describe_level(level, own, plan)
+        for level in plan.levels
+        if (own := [one for one in slices if one.level == level])
+    ]
+    levels = [level for level in levels if level["num_done"]]
+    failed = [a.run for one in slices for a in one.asked if a.ending == Ending.FAILED]
+    document: dict[str, Any] = {
+        "kind": KIND,
+        "format": FORMAT,
+        "verdict": "",
+        "confidence": CONFIDENCE,
+        "stopped": log.stopped,
+        "num_planned": len(plan.levels),
+        "num_levels": len(levels),
+        "modes": list(plan.modes),
+        "classes": sorted(plan.prompts),
+        "levels": levels,
+        "identical": _add_identity(levels),
+        "failures": [
+            {"side": run.side, "prompt": run.question.prompt.name, "error": run.error}
+            for run in _distinct(failed)
+        ],
+        "notes": list(context.notes),
+        "token_counter": counter,
+        "settings": {
+            "duration_s": plan.duration_s,
+            "slice_s": plan.slice_s,
+            "slices_per_mode": plan.num_pairs,
+            "max_tokens": plan.max_tokens,
+            "mix": dict(plan.weights),
+            "seed": plan.seed,
+        },
+        "prompts": dict(context.prompts),
+        "setup": dict(context.setup),
+        "conditions": dict(context.conditions),
+    }
+    return document | {"verdict": say_load(document)}
+
+
+def list_requests(log: LoadLog) -> list[dict[str, str]]:
+    """Return one row per request, for CSV."""
+    slices, _ = _settle(log.slices)
+    return [
+        {
+            "level": one.level.name,
+            "pair": str(one.pair),
+            "ending": str(asked.ending),
+            "began_s": f"{asked.began_s - one.began_s:.6f}",
+            **make_row(asked.run).to_cells(),
+        }
+        for one in slices
+        for asked in one.asked
+    ]
+
+
+def _settle(slices: Sequence[Slice]) -> tuple[list[Slice], str]:
+    """Count all tokens one way; return the slices anew, and how."""
+    runs, counter = settle_tokens([asked.run for one in slices for asked in one.asked])
+    left = iter(runs)
+    settled = [
+        replace(one, asked=[replace(asked, run=next(left)) for asked in one.asked])
+        for one in slices
+    ]
+    return settled, counter
+
+
+def _describe_level(level: Level, slices: Sequence[Slice], plan: LoadPlan) -> dict[str, Any]:
+    """Return all figures of a level."""
+    by_mode = {mode: [one for one in slices if one.mode == mode] for mode in plan.modes}
+    document: dict[str, Any] = {
+        "name": level.name,
+        "value": level.value,
+        "is_open_loop": level.is_open_loop,
+        "num_done": sum(a.ending == Ending.DONE for one in slices for a in one.asked),
+        "modes": {mode: _describe_mode(own) for mode, own in by_mode.items() if own},
+        "throughput_gain": None,
+        "gain": None,
+        "classes": [],
+    }
+    if len(plan.modes) < 2:
+        return document
+    baseline, candidate = plan.modes
+    rows = [make_row(asked.run) for one in slices for asked in one.asked]
+    blocks = pair_rows(rows, plan.modes)
+    document["throughput_gain"] = _compare_throughput(by_mode[baseline], by_mode[candidate])
+    if not blocks:
+        return document
+    groups = [Group(None, None, blocks), *_by_class(blocks)]
+    described = [_describe_gain(group, plan.modes) for group in groups]
+    return document | {"gain": described[0], "classes": described[1:]}
+
+
+def _by_class(blocks: Sequence[Any]) -> Iterable[Group]:
+    """Group by class alone: one class may be asked at several temperatures."""
+    names = dict.fromkeys(group.task for group in group_blocks(blocks))
+    for name in names:
+        own = [block for block in blocks if next(iter(block.values())).task == name]
+        yield Group(name, None, own)
+
+
+def _describe_gain(group: Group, modes: Sequence[str]) -> dict[str, Any]:
+    """Return how much faster single answers came in one class, and whether texts are the same."""
+    found = describe_group(group, modes)
+    speedup = found["speedups"][modes[1]]
+    speedup["outcome"] = str(read_finding(found, modes[1]).outcome)
+    sides = {
+        mode: {
+            name: found["sides"][mode][name]
+            for name in ("tokens_per_second", "ttft_p50_ms", "latency_p50_s", "latency_p95_s")
+        }
+        for mode in modes
+    }
+    return {"task": group.task, "num_questions": found["num_questions"], "modes": sides, **speedup}
+
+
+def _compare_throughput(plain: Sequence[Slice], own: Sequence[Slice]) -> dict[str, Any] | None:
+    """Return the ratio of tokens/s over pairs of slices."""
+    pairs = {one.pair: _totals(one) for one in plain}
+    both = [(pairs[one.pair], _totals(one)) for one in own if one.pair in pairs]
+    both = [pair for pair in both if all(side.num_tokens and side.seconds for side in pair)]
+    speedup = paired_speedup([both]) if both else None
+    return None if speedup is None else speedup.to_dict()
+
+
+def _totals(one: Slice) -> Totals:
+    return Totals(round(_tokens_within(one)), one.seconds)
+
+
+def _tokens_within(one: Slice) -> float:
+    """Return the tokens that came while the slice lasted; a piece may hold several."""
+    ends_s, total = one.began_s + one.seconds, 0.0
+    for asked in one.asked:
+        if asked.run.answer is not None and asked.times_s:
+            share = sum(moment <= ends_s for moment in asked.times_s) / len(asked.times_s)
+            total += share * asked.run.answer.num_tokens
+    return total
+
+
+def _describe_mode(slices: Sequence[Slice]) -> dict[str, Any]:
+    """Return what users of one mode saw at one level."""
+    asked = [one for part in slices for one in part.asked]
+    done = [one for one in asked if one.ending == Ending.DONE]
+    seconds = sum(part.seconds for part in slices)
+    rows = [make_row(one.run) for one in done]
+    figures: dict[str, Any] = {
+        "seconds": seconds,
+        "num_requests": len(asked),
+        "num_done": len(done),
+        "num_busy": sum(one.ending == Ending.BUSY for one in asked),
+        "num_empty": sum(one.ending == Ending.EMPTY for one in asked),
+        "num_failed": sum(one.ending == Ending.FAILED for one in asked),
+        "tokens_per_second": (
+            sum(_tokens_within(part) for part in slices) / seconds if seconds > 0 else None
+        ),
+        "requests_per_second": len(done) / seconds if seconds > 0 else None,
+    }
+    return figures | _percentiles(done) | _describe_drafts(rows)
+
+
+def _percentiles(done: Sequence[Asked]) -> dict[str, float | None]:
+    answers = [one.run.answer for one in done if one.run.answer is not None]
+    gaps = [later - earlier for one in done for earlier, later in pairwise(one.times_s)]
+    measures: dict[str, tuple[list[float], float]] = {
+        "ttft_{}_ms": ([answer.ttft_s for answer in answers], 1e3),
+        "gap_{}_ms": (gaps, 1e3),
+        "latency_{}_s": ([answer.total_s for answer in answers], 1.0),
+    }
+    return {
+        name.format(f"p{share}"): scale * percentile(values, share) if values else None
+        for name, (values, scale) in measures.items()
+        for share in (50, 95, 99)
+    }
+
+
+def _describe_drafts(rows: Sequence[Row]) -> dict[str, Any]:
+    figures = describe_side(rows) if rows else {}
+    accepted = figures.get("acceptance")
+    return {
+        "acceptance_length": None if accepted is None else accepted["acceptance_length"],
+        "cached_share": figures.get("cached_share"),
+    }
+
+
+def _add_identity(levels: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    gains = [level["gain"] for level in levels if level["gain"] is not None]
+    if not gains:
+        return None
+    compared = sum(gain["num_compared"] for gain in gains)
+    same = sum(gain["num_identical"] for gain in gains)
+    return {"all": same == compared, "num_compared": compared, "num_identical": same}
+
+
+def _distinct(runs: Sequence[Any]) -> list[Any]:
+    """Keep one failure of each kind: a dead server fails hundreds of times the same way."""
+    return list({run.error: run for run in reversed(runs)}.values())[::-1]

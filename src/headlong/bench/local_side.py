@@ -1,0 +1,97 @@
+"""This process as a side: one loaded model, one MTP mode.
+
+In:  an `LLM`, a mode, questions. Out: answers, timed at the front door, where a user would stand.
+Both sides of a comparison share the model, its memory and its token counter.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headlong.bench.measure import Acceptance, Answer, Pace, Question
+from headlong.bench.prompt_sets import BenchPrompt
+from headlong.config import MtpMode
+from headlong.generation import Generation
+from headlong.llm import LLM, Prompt
+
+_WARM_UP_TOKENS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSide:
+    """Answers with the loaded model in one MTP mode."""
+
+    llm: LLM
+    mtp: MtpMode
+    is_raw: bool = False
+    """Continue prompts as they stand, without the chat template."""
+
+    @property
+    def name(self) -> str:
+        """The mode as one would type it."""
+        return str(self.mtp)
+
+    @property
+    def label(self) -> str:
+        """The mode for people."""
+        return {"off": "MTP off", "auto": "MTP auto"}.get(self.name, f"MTP K={self.mtp}")
+
+    def warm_up(self, question: Question) -> None:
+        """Touch every weight and every path once."""
+        self._start(replace(question, max_tokens=_WARM_UP_TOKENS)).complete()
+
+    def answer(self, question: Question) -> Answer:
+        """Answer a question, noting when each token is there."""
+        # What one side has read of a prompt must not be spared the other.
+        self.llm.engine.clear_prefixes()
+        began_s = time.perf_counter()
+        generation = self._start(question)
+        times_s = [time.perf_counter() for _ in generation]
+        completion = generation.complete()
+        return Answer(
+            num_tokens=len(completion.token_ids),
+            ttft_s=times_s[0] - began_s,
+            total_s=times_s[-1] - began_s,
+            text=completion.text,
+            token_ids=completion.token_ids,
+            num_prompt_tokens=completion.num_prompt_tokens,
+            finish_reason=str(completion.finish_reason),
+            pace=Pace.of(times_s),
+            acceptance=Acceptance.of(completion.stats),
+            prefill_s=completion.timings.prefill_s,
+            prefill_head_s=completion.timings.prefill_head_s,
+        )
+
+    def _start(self, question: Question) -> Generation:
+        return self.llm.stream(
+            as_asked(self.llm, question.prompt, is_raw=self.is_raw),
+            mtp=self.mtp,
+            max_tokens=question.max_tokens,
+            temperature=question.temperature,
+            seed=question.seed,
+            tools=question.prompt.tools,
+        )
+
+
+def as_asked(llm: LLM, prompt: BenchPrompt, *, is_raw: bool) -> Prompt:
+    """Return a prompt as the model wants it: messages, or plain text where it has no template."""
+    if prompt.text is not None and (is_raw or llm.tokenizer.chat_template is None):
+        return prompt.text
+    return prompt.messages
+
+
+def split_by_context(
+    llm: LLM, prompts: Sequence[BenchPrompt], *, is_raw: bool
+) -> tuple[list[BenchPrompt], list[str]]:
+    """Return the prompts the model has room for, and for each other one why not."""
+    limit = llm.backbone.config.context_length
+    fitting, skipped = [], []
+    for prompt in prompts:
+        num_tokens = len(llm.encode(as_asked(llm, prompt, is_raw=is_raw), prompt.tools or None))
+        if num_tokens < limit:
+            fitting.append(prompt)
+        else:
+            skipped.append(
+                f"{prompt.name} has {num_tokens:,} tokens; the model's context holds {limit:,}."
+            )
+    return fitting, skipped

@@ -1,0 +1,119 @@
+"""The HTML report: one file that opens anywhere, without scripts or anything from elsewhere.
+
+In:  the document of a measurement, and nothing else. Out: a page whose every number is a <data>
+element with the number's path in that document, so that a test can hold one against the other.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from headlong.bench.plots import make_curves, make_forest
+
+_TEMPLATES = Path(__file__).parent
+
+FORMATS: Mapping[str, Callable[[float], str]] = {
+    "ratio": "{:.2f}".format,
+    "rate": "{:,.1f}".format,
+    "count": "{:,}".format,
+    "ms": "{:.1f}".format,
+    "ms_per_token": "{:.2f}".format,
+    "seconds": "{:.2f}".format,
+    "length": "{:.2f}".format,
+    "percent": lambda share: f"{100 * share:.1f} %",
+}
+"""How each kind of number is written."""
+
+UNKNOWN = "–"
+
+
+class Numbers:
+    """Looks numbers up in a document and writes them, each with its path."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+
+    def find(self, path: str) -> Any:
+        """Return what stands at a path like /tasks/0/sides/off/num_tokens; None if nothing does."""
+        place: Any = self._document
+        for name in path.strip("/").split("/"):
+            if isinstance(place, list):
+                place = place[int(name)] if int(name) < len(place) else None
+            else:
+                place = None if place is None else place.get(name)
+        return place
+
+    def show(self, path: str, kind: str) -> Markup:
+        """Write the number at a path."""
+        value = self.find(path)
+        if value is None:
+            return Markup(UNKNOWN)
+        text = FORMATS[kind](value)
+        return Markup('<data data-path="{}" data-kind="{}" value="{!r}">{}</data>').format(
+            path, kind, value, text
+        )
+
+    def mark(self, path: str, kind: str, attributes: str = "") -> Markup:
+        """Write the number at a path inside a drawing, where SVG knows no <data>."""
+        value = self.find(path)
+        shown = UNKNOWN if value is None else FORMATS[kind](value)
+        return Markup('<text {} data-path="{}" data-kind="{}" data-value="{!r}">{}</text>').format(
+            Markup(attributes), path, kind, value, shown
+        )
+
+
+def render_page(template: str, document: Mapping[str, Any], **parts: Any) -> str:
+    """Fill a page of this room; it finds the document as `doc` and writes numbers with `show`."""
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    numbers = Numbers(document)
+    return environment.get_template(template).render(
+        doc=document, show=numbers.show, mark=numbers.mark, **parts
+    )
+
+
+def make_report(document: Mapping[str, Any]) -> str:
+    """Return the whole page."""
+    is_measured = document["overall"] is not None
+    axis, curves = make_curves(document) if is_measured else (None, [])
+    return render_page(
+        "report.html.jinja",
+        document,
+        forest=make_forest(document) if is_measured else None,
+        latency_axis=axis,
+        curves=curves,
+        groups=_list_groups(document) if is_measured else [],
+        depths=_list_depths(document) if is_measured else [],
+        side_number={side["name"]: i for i, side in enumerate(document["sides"])},
+        outcome_words={
+            "gain": "faster",
+            "loss": "slower",
+            "same": "no difference",
+            "unknown": "not enough data to tell",
+        },
+    )
+
+
+def _list_groups(document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return every group with its path, overall first."""
+    tasks = [(f"/tasks/{i}", group) for i, group in enumerate(document["tasks"])]
+    return [("/overall", document["overall"]), *tasks]
+
+
+def _list_depths(document: Mapping[str, Any]) -> list[tuple[str, str, list[float]]]:
+    """Return for every side that drafted: name, path, and acceptance at each depth."""
+    found = []
+    for name, side in document["overall"]["sides"].items():
+        accepted = side["acceptance"]
+        if accepted is not None and accepted["num_drafted"] and accepted["acceptance_at_depth"]:
+            path = f"/overall/sides/{name}/acceptance"
+            found.append((name, path, accepted["acceptance_at_depth"]))
+    return found

@@ -1,0 +1,267 @@
+"""Do the head's drafts stand, as often as they could and as they once did?
+
+In:  a head, the backbone's own answers with their hidden rows, the head's record.
+Out: findings about a dead or weak head, one that lost by packing, one that is read the wrong way
+round, one whose vocabulary misses what the model says, and one that has fallen behind its record.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headlong.arrays import IntArray
+from headlong.doctor.alternatives import Alternative
+from headlong.doctor.finding import Finding, Level, fault, ok, skipped, warning
+from headlong.doctor.head_checks import GO_WITHOUT
+from headlong.doctor.probe import PROMPTS_ID, Acceptance, Heard, measure_acceptance
+from headlong.doctor.records import HeadRecord, expected_length
+from headlong.heads.head import Head
+
+PROBE_DEPTH = 4
+"""Draft tokens a round at which heads are compared with their record."""
+
+DEAD_LENGTH, WEAK_LENGTH = 1.15, 1.5
+"""Acceptance lengths under which a head is of no use, and of little."""
+
+MIN_COVERAGE = 0.8
+"""Share of the model's own words that a draft vocabulary should have."""
+
+MIN_GAIN = 0.15
+"""Tokens a round that another reading of a head must bring to be called better."""
+
+_READING_DEPTH = 3
+_SIGMAS = 3.0
+_TRAIN_ON = "Train it longer or on more of what you ask: `headlong train --from-head …`"
+_RETRAIN = (
+    "If the model was fine-tuned since, go on training the head on it: `headlong train --from-head "
+    "…`. If not, the head's file has changed: get it again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A head and how its drafts fared on the probe."""
+
+    head: Head
+    acceptance: Acceptance
+    heard: Sequence[Heard]
+
+    def by_task(self, num_draft_tokens: int) -> dict[str, float]:
+        """Return the acceptance length of every task."""
+        return {
+            one.text.task: Acceptance((stood,), self.acceptance.max_depth).length(num_draft_tokens)
+            for one, stood in zip(self.heard, self.acceptance.stood, strict=True)
+            if len(stood)
+        }
+
+
+def describe_probe(judged: Judged, backend: str) -> dict[str, Any]:
+    """Return what `--record` keeps of a measurement."""
+    return {
+        "prompts": PROMPTS_ID,
+        "num_draft_tokens": PROBE_DEPTH,
+        "acceptance_length": round(judged.acceptance.length(PROBE_DEPTH), 4),
+        "by_task": {task: round(x, 4) for task, x in judged.by_task(PROBE_DEPTH).items()},
+        # One digit per position, so that a shorter look can be held against the same positions.
+        "stood": {
+            one.text.task: "".join(map(str, stood.tolist()))
+            for one, stood in zip(judged.heard, judged.acceptance.stood, strict=True)
+        },
+        "backend": backend,
+    }
+
+
+def check_alive(judged: Judged) -> Finding:
+    """Do drafts stand at all?"""
+    acceptance = judged.acceptance
+    if not acceptance.num_positions:
+        return skipped("drafts", "the model's answers were too short to judge by")
+    numbers = {
+        "num_positions": acceptance.num_positions,
+        "by_task": judged.by_task(PROBE_DEPTH),
+    }
+    return judge_lengths(acceptance.at_depth(PROBE_DEPTH), "head", numbers)
+
+
+def judge_lengths(at_depth: Sequence[float], drafter: str, numbers: Mapping[str, Any]) -> Finding:
+    """Judge a drafter by the share of rounds in which each depth stands."""
+    length, depth = 1 + sum(at_depth), len(at_depth)
+    numbers = {
+        "acceptance_length": length,
+        "acceptance_at_depth": list(at_depth),
+        "num_draft_tokens": depth,
+        **numbers,
+    }
+    shares = ", ".join(f"{share:.0%}" for share in at_depth)
+    seen = (
+        f"{length:.2f} tokens a round with K={depth}, the next token included; depths 1 to {depth} "
+        f"stand in {shares} of rounds"
+    )
+    if length < DEAD_LENGTH:
+        return fault(
+            "drafts",
+            f"The {drafter} is dead: {seen}.",
+            "If a check above or below names the cause, mend that; else it is untrained or made "
+            f"for another model. {GO_WITHOUT}",
+            numbers,
+        )
+    if length < WEAK_LENGTH:
+        return warning("drafts", f"The {drafter} is weak: {seen}.", f"{_TRAIN_ON}.", numbers)
+    return ok("drafts", seen, numbers)
+
+
+def check_coverage(judged: Judged) -> Finding:
+    """Can the head say what the model says?"""
+    vocabulary = judged.head.vocabulary
+    said = [token_id for one in judged.heard for token_id in one.text.answer_ids]
+    if vocabulary is None or not said:
+        return skipped("coverage", "the head drafts from the backbone's whole vocabulary")
+    share = float(np.isin(said, vocabulary).mean())
+    numbers = {"coverage": share, "num_tokens": len(said)}
+    if share < MIN_COVERAGE:
+        return warning(
+            "coverage",
+            f"Only {share:.1%} of the model's own words are in the draft vocabulary.",
+            "Train the head with a larger vocabulary, or one counted on this model's answers.",
+            numbers,
+        )
+    return ok("coverage", f"the draft vocabulary has {share:.1%} of the model's own words", numbers)
+
+
+def check_precision(judged: Judged, as_stored: Head, quant: str | None) -> Finding:
+    """Does packing the head cost drafts?"""
+    if quant is None:
+        return skipped("precision", "the head runs as it is stored")
+    depth = judged.acceptance.max_depth
+    stored = measure_acceptance(as_stored, judged.heard, depth)
+    packed_mean, stored_mean = judged.acceptance.mean, stored.mean
+    numbers = {
+        "quant": quant,
+        "packed_length": judged.acceptance.length(PROBE_DEPTH),
+        "stored_length": stored.length(PROBE_DEPTH),
+    }
+    seen = (
+        f"{numbers['packed_length']:.2f} tokens a round at {quant}, "
+        f"{numbers['stored_length']:.2f} as stored"
+    )
+    if not _is_better(stored, judged.acceptance, at_least=0.1 * stored_mean):
+        return ok("precision", seen, numbers)
+    level = Level.FAULT if packed_mean < 0.6 * stored_mean else Level.WARNING
+    remedy = "Keep the head as it is stored: --head-quant stored (head_quant=None in Python)."
+    return Finding("precision", level, f"Packing costs drafts: {seen}.", remedy, numbers)
+
+
+def check_reading(judged: Judged, alternatives: Sequence[Alternative]) -> Finding:
+    """Would the head draft better if it were read another way?"""
+    if not alternatives:
+        return skipped("reading", f"a {judged.head.kind} head can be read in one way only")
+    depth = _READING_DEPTH
+    current = Acceptance(tuple(np.minimum(s, depth) for s in judged.acceptance.stood), depth)
+    found = [
+        (measure_acceptance(other.head, [other.hear(one) for one in judged.heard], depth), other)
+        for other in alternatives
+    ]
+    # Shallower drafts need less truth ahead, so they can be asked at more positions.
+    found = [(_cut(acceptance, current), other) for acceptance, other in found]
+    best, other = max(found, key=lambda pair: pair[0].mean)
+    as_is = current.length(depth)
+    numbers = {"as_is": as_is} | {o.name: acceptance.length(depth) for acceptance, o in found}
+    if _is_better(best, current, at_least=max(MIN_GAIN, 0.3 * current.mean)):
+        return fault(
+            "reading",
+            f"It drafts better with {other.name}: {best.length(depth):.2f} tokens a round instead "
+            f"of {as_is:.2f} (K={depth}).",
+            other.remedy,
+            numbers,
+        )
+    return ok(
+        "reading",
+        f"order and norms are right: none of {len(found)} other readings drafts clearly better "
+        f"(as it is {as_is:.2f} tokens a round with K={depth}, the best other "
+        f"{best.length(depth):.2f})",
+        numbers,
+    )
+
+
+def check_record(judged: Judged, record: HeadRecord) -> Finding:
+    """Do drafts stand as often as they did when the head was made?"""
+    now, then = _same_positions(judged, record.probe)
+    if now.num_positions:
+        return _against(now, then.length(PROBE_DEPTH), _SAME_PROMPTS)
+    expected = expected_length(record.acceptance, PROBE_DEPTH)
+    if expected is None or not judged.acceptance.num_positions:
+        return skipped(
+            "record",
+            "the head has no recorded acceptance to compare with; `headlong doctor --record` "
+            "keeps today's",
+        )
+    return _against(judged.acceptance, expected, _OTHER_PROMPTS)
+
+
+def _same_positions(judged: Judged, probe: Mapping[str, Any]) -> tuple[Acceptance, Acceptance]:
+    """Return what stands now and what stood then, at the positions both have looked at."""
+    recorded = probe.get("stood")
+    is_ours = probe.get("prompts") == PROMPTS_ID and isinstance(recorded, dict)
+    now: list[IntArray] = []
+    then: list[IntArray] = []
+    for one, stood in zip(judged.heard, judged.acceptance.stood, strict=True):
+        digits = str(recorded.get(one.text.task, "")) if is_ours and recorded else ""
+        if digits.isdecimal():
+            shared = min(len(digits), len(stood))
+            now.append(stood[:shared])
+            then.append(np.array([int(digit) for digit in digits[:shared]]))
+    depth = judged.acceptance.max_depth
+    return Acceptance(tuple(now), depth), Acceptance(tuple(then), depth)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bars:
+    """Shares of the record, in tokens beyond the next one, under which a head is ill or unwell."""
+
+    fault: float
+    warning: float
+    where: str
+
+
+_SAME_PROMPTS = _Bars(0.6, 0.85, "on these very prompts")
+_OTHER_PROMPTS = _Bars(0.4, 0.6, "on the prompts of its evaluation")
+
+
+def _against(acceptance: Acceptance, then: float, bars: _Bars) -> Finding:
+    """Judge what stands beyond the next token, which every decoding yields."""
+    now = acceptance.length(PROBE_DEPTH)
+    gained = (now - 1) / max(then - 1, 1e-9)
+    # A short probe must not cry wolf: what chance can do is granted.
+    most = (now - 1 + 2 * _standard_error(acceptance)) / max(then - 1, 1e-9)
+    numbers = {"acceptance_length": now, "recorded": then, "share": gained}
+    seen = f"{now:.2f} tokens a round; {then:.2f} are recorded {bars.where}"
+    if most < bars.fault:
+        return fault("record", f"Far under its record: {seen}.", _RETRAIN, numbers)
+    if most < bars.warning:
+        return warning("record", f"Under its record: {seen}.", _RETRAIN, numbers)
+    return ok("record", seen, numbers)
+
+
+def _standard_error(acceptance: Acceptance) -> float:
+    """Return by how much the mean count of standing tokens may be off by chance."""
+    counts = np.minimum(np.concatenate(acceptance.stood), PROBE_DEPTH)
+    return float(counts.std()) / math.sqrt(max(1, len(counts)))
+
+
+def _cut(acceptance: Acceptance, like: Acceptance) -> Acceptance:
+    """Keep the positions that another measurement had."""
+    pairs = zip(acceptance.stood, like.stood, strict=True)
+    return Acceptance(tuple(ours[: len(theirs)] for ours, theirs in pairs), acceptance.max_depth)
+
+
+def _is_better(better: Acceptance, worse: Acceptance, at_least: float) -> bool:
+    """Tell whether a difference is both large and beyond chance, position against position."""
+    if not worse.num_positions:
+        return False
+    difference = np.concatenate(better.stood) - np.concatenate(worse.stood)
+    mean = float(difference.mean())
+    error = float(difference.std()) / math.sqrt(len(difference))
+    return mean > max(at_least, _SIGMAS * error)

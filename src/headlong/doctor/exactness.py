@@ -1,0 +1,166 @@
+"""Is the text the same with MTP on and off? Checked on the spot, token by token.
+
+In:  a backbone, a drafter, prompts. Out: what decoding in every mode gave against the plain loop,
+and for the first difference its place, both tokens and the backbone's own margin between its two
+best tokens there: a tiny margin points to arithmetic that depends on the batch, a large one to a
+bug in the bookkeeping.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headlong.config import MtpMode, SamplingParams, StopParams
+from headlong.doctor.finding import Finding, fault, ok
+from headlong.doctor.probe import write_answer
+from headlong.drafters.drafter import Drafter
+from headlong.engine.engine import Engine
+from headlong.engine.request import Request, Running
+from headlong.models.transformer import Backbone
+
+MODES: tuple[MtpMode, ...] = ("off", 1, 4, "auto")
+TEMPERATURES = (0.0, 0.7)
+SEED = 7
+
+_TIGHT_MARGIN = 1e-3
+_REPORT = (
+    "This breaks Headlong's first law; please report it with this output. Until it is mended, "
+    "`--mtp off` gives the text of the plain loop"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is held against the plain loop."""
+
+    backbone: Backbone
+    drafter: Drafter | None
+    eos_ids: frozenset[int]
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One decoding by the engine, and the text it must equal."""
+
+    label: str
+    prompt_ids: tuple[int, ...]
+    truth: tuple[int, ...]
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where a decoding left the plain loop's text for the first time."""
+
+    label: str
+    position: int
+    """Place in the answer, from 0."""
+    expected: int | None
+    got: int | None
+    margin: float
+    """How far apart the backbone's two best logits are there."""
+
+
+def decode_modes(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Iterator[Decoded]:
+    """Decode every prompt in every mode at every temperature, alone and then in one batch."""
+    for temperature in TEMPERATURES:
+        sampling = SamplingParams(temperature=temperature, seed=SEED)
+        truths = [_plain(subject, ids, sampling) for ids in prompts]
+        for mode in MODES:
+            for ids, truth in zip(prompts, truths, strict=True):
+                label = f"mtp={mode}, temperature {temperature:g}"
+                (running,) = run_requests(subject, [(ids, mode)], sampling)
+                yield _decoded(label, running, truth)
+        mixed = [(ids, mode) for mode in MODES for ids in prompts]
+        label = f"batch of {len(mixed)}, temperature {temperature:g}"
+        batch = run_requests(subject, mixed, sampling)
+        for running, truth in zip(batch, truths * len(MODES), strict=True):
+            yield _decoded(label, running, truth)
+
+
+def run_requests(
+    subject: Subject, asked: Sequence[tuple[tuple[int, ...], MtpMode]], sampling: SamplingParams
+) -> list[Running]:
+    """Decode some requests together, to their ends."""
+    engine = Engine(subject.backbone, subject.drafter)
+    stopping = StopParams(max_tokens=subject.max_tokens)
+    running = [
+        engine.submit(Request(ids, sampling, stopping, mode, subject.eos_ids))
+        for ids, mode in asked
+    ]
+    while any(one.finish_reason is None for one in running):
+        engine.step()
+    for one in running:
+        if one.error is not None:
+            raise one.error
+    return running
+
+
+def find_divergence(subject: Subject, decoded: Decoded) -> Divergence | None:
+    """Return the first place where a decoding differs from its truth; None when there is none."""
+    truth, got = decoded.truth, decoded.token_ids
+    if truth == got:
+        return None
+    shared = min(len(truth), len(got))
+    place = next((i for i in range(shared) if truth[i] != got[i]), shared)
+    return Divergence(
+        label=decoded.label,
+        position=place,
+        expected=truth[place] if place < len(truth) else None,
+        got=got[place] if place < len(got) else None,
+        margin=_margin(subject.backbone, (*decoded.prompt_ids, *truth[:place])),
+    )
+
+
+def check_exactness(subject: Subject, runs: Sequence[Decoded]) -> Finding:
+    """Hold all decodings against the plain loop."""
+    found = [find_divergence(subject, decoded) for decoded in runs]
+    divergences = [divergence for divergence in found if divergence is not None]
+    num_tokens = sum(len(decoded.token_ids) for decoded in runs)
+    numbers = {"num_runs": len(runs), "num_tokens": num_tokens, "num_diverged": len(divergences)}
+    if not divergences:
+        modes = "off, K=1, K=4, auto; temperature 0 and 0.7; alone and in a batch"
+        seen = f"{num_tokens:,} tokens in {len(runs)} decodings equal the plain loop's ({modes})"
+        return ok("exactness", seen, numbers)
+    first = min(divergences, key=lambda divergence: divergence.position)
+    cause = (
+        "so close a call that the arithmetic must depend on the rows of a pass"
+        if first.margin < _TIGHT_MARGIN
+        else "no close call, so the rows themselves were not the plain loop's"
+    )
+    return fault(
+        "exactness",
+        f"{len(divergences)} of {len(runs)} decodings differ. First: {first.label}, answer token "
+        f"{first.position} is {first.got} instead of {first.expected}; the backbone's two best "
+        f"logits are {first.margin:.6f} apart there, {cause}.",
+        f"{_REPORT}.",
+        numbers
+        | {
+            "first": {
+                "run": first.label,
+                "position": first.position,
+                "expected": first.expected,
+                "got": first.got,
+                "top2_margin": first.margin,
+            }
+        },
+    )
+
+
+def _plain(subject: Subject, ids: tuple[int, ...], sampling: SamplingParams) -> tuple[int, ...]:
+    return write_answer(subject.backbone, ids, subject.eos_ids, subject.max_tokens, sampling)
+
+
+def _decoded(label: str, running: Running, truth: tuple[int, ...]) -> Decoded:
+    ids = tuple(emitted.pick.token_id for emitted in running.outbox)
+    return Decoded(label, running.request.prompt_ids, truth, ids)
+
+
+def _margin(backbone: Backbone, ids: tuple[int, ...]) -> float:
+    """Return how far apart the two best logits are after `ids`, in a pass of its own."""
+    hidden = backbone.forward([np.array(ids)], [backbone.make_cache()])
+    logits = backbone.logits(hidden.normed[-1:])[0]
+    second, best = np.partition(logits, -2)[-2:]
+    return float(best - second)

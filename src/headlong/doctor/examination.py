@@ -1,0 +1,279 @@
+"""The examination: every check in order, each on what the ones before it could load.
+
+In:  a `Visit`. Out: an `Examination` with all findings, told one by one as they come.
+A check that finds a part missing is skipped with the reason; a check that breaks is itself a
+finding. How much text is decoded follows from what one pass costs here, so that a slow model takes
+no longer than a fast one.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+from headlong.config import SamplingParams
+from headlong.doctor import draft_checks, head_checks, machine, model_checks, speed
+from headlong.doctor.alternatives import list_alternatives, taps_needed
+from headlong.doctor.draft_checks import Judged
+from headlong.doctor.exactness import Subject, check_exactness, decode_modes
+from headlong.doctor.finding import Finding, Level, count, fault, refused, skipped
+from headlong.doctor.patient import Patient, Visit
+from headlong.doctor.probe import (
+    PROMPTS,
+    ProbeText,
+    hear,
+    measure_acceptance,
+    prompt_ids,
+    write_answer,
+)
+from headlong.doctor.records import read_record
+from headlong.errors import HeadlongError
+from headlong.models.transformer import Backbone
+
+Tell: TypeAlias = Callable[[str, Finding], None]
+"""Takes a section's title and one finding."""
+
+_BUDGET_S, _QUICK_BUDGET_S = 12.0, 4.0
+"""Seconds that decoding may take; the other checks take about as long again."""
+
+_MIN_TOKENS, _MAX_TOKENS, _QUICK_MAX_TOKENS = 24, 64, 40
+_FIRST_LOOK_S = 0.3
+_SPEED_REPEATS = 3
+
+
+@dataclass(slots=True)
+class Examination:
+    """All findings of one visit, in order."""
+
+    patient: Patient
+    findings: list[tuple[str, Finding]] = field(default_factory=list)
+    judged: Judged | None = None
+    """How the head's drafts fared, where that could be measured."""
+    seconds: float = 0.0
+
+    @property
+    def num_faults(self) -> int:
+        """How many checks found something broken."""
+        return count([finding for _, finding in self.findings], Level.FAULT)
+
+    @property
+    def num_warnings(self) -> int:
+        """How many checks found something that could be better."""
+        return count([finding for _, finding in self.findings], Level.WARNING)
+
+    def number(self, check: str, name: str) -> Any:
+        """Return a number that a check found; None when it did not."""
+        for _, finding in self.findings:
+            if finding.check == check and name in finding.numbers:
+                return finding.numbers[name]
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything for JSON."""
+        patient = self.patient
+        return {
+            "healthy": self.num_faults == 0,
+            "num_faults": self.num_faults,
+            "num_warnings": self.num_warnings,
+            "model": None if patient.path is None else patient.path.name,
+            "head": patient.origin,
+            "backend": patient.ops.name,
+            "acceptance_length": self.number("drafts", "acceptance_length"),
+            "best_k": self.number("best K", "best_k"),
+            "expected_speedup": self.number("best K", "speedup"),
+            "seconds": self.seconds,
+            "findings": [{"section": title, **f.to_dict()} for title, f in self.findings],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is decoded."""
+
+    num_prompts: int
+    num_exact_prompts: int
+    max_tokens: int
+    timing_s: float
+
+
+def examine(
+    patient: Patient, tell: Tell, looking_at: Callable[[str], None] = lambda what: None
+) -> Examination:
+    """Run all checks, telling each finding as it comes and, before, what is looked at."""
+    started = time.perf_counter()
+    examination = Examination(patient)
+
+    def run(title: str, what: str, check: Callable[[], Finding | Iterable[Finding]]) -> None:
+        looking_at(what)
+        for finding in _guarded(what, check):
+            examination.findings.append((title, finding))
+            tell(title, finding)
+
+    for what, machine_check in _machine_checks(patient):
+        run("machine", what, machine_check)
+    run("model", "model", partial(model_checks.check_model, patient))
+    run("model", "tokenizer", partial(model_checks.check_tokenizer, patient))
+    for what, head_check in (
+        ("head", head_checks.check_presence),
+        ("head weights", head_checks.check_numbers),
+        ("draft vocabulary", head_checks.check_vocabulary),
+        ("trained for", head_checks.check_stale),
+    ):
+        run("head", what, partial(head_check, patient))
+    if "draft model" in patient.refusals:
+        error = patient.refusals["draft model"]
+        run("head", "draft model", lambda: refused("draft model", error))
+    if patient.backbone is None:
+        run("drafts", "drafts", lambda: skipped("drafts", "the model could not be loaded"))
+    else:
+        _examine_running(examination, patient.backbone, run)
+    examination.seconds = time.perf_counter() - started
+    return examination
+
+
+def _examine_running(
+    examination: Examination,
+    backbone: Backbone,
+    run: Callable[[str, str, Callable[[], Finding | Iterable[Finding]]], None],
+) -> None:
+    """Run the checks that need the model to speak."""
+    patient = examination.patient
+    texts: list[ProbeText] = []
+    efforts: list[Effort] = []
+
+    def listen() -> Iterator[Finding]:
+        efforts.append(_plan_effort(backbone, patient.visit))
+        texts.extend(_write_texts(patient, backbone, efforts[0]))
+        if patient.head is not None:
+            examination.judged = _judge(patient, backbone, texts)
+            yield from _draft_findings(patient, backbone, examination.judged)
+        elif patient.second is None:
+            yield skipped("drafts", "there is no head to ask")
+
+    run("drafts", "what the model says, and what the head foresees", listen)
+    if not texts:
+        return  # said above: the model cannot speak
+    effort = efforts[0]
+    prompts = [text.prompt_ids for text in texts[: effort.num_exact_prompts]]
+    subject = Subject(backbone, patient.make_drafter("auto"), _eos_ids(patient), effort.max_tokens)
+    run(
+        "exactness",
+        "whether the text is the same with MTP on and off",
+        lambda: check_exactness(subject, list(decode_modes(subject, prompts))),
+    )
+    run(
+        "speed",
+        "what passes and drafts cost",
+        lambda: _speed_findings(examination, subject, prompts[0], effort),
+    )
+
+
+def _guarded(what: str, check: Callable[[], Finding | Iterable[Finding]]) -> Iterator[Finding]:
+    """Run a check; whatever goes wrong in it is a finding, never the end of the examination."""
+    try:
+        found = check()
+        yield from [found] if isinstance(found, Finding) else found
+    except HeadlongError as error:
+        yield refused(what, error)
+    except Exception as error:
+        problem = f"This check itself broke: {type(error).__name__}: {error}"
+        yield fault(what, problem, "It is a bug in headlong; please report it with this line.")
+
+
+def _machine_checks(patient: Patient) -> list[tuple[str, Callable[[], Finding]]]:
+    readings, ops = machine.read_machine(), patient.ops
+    checks: list[tuple[str, Callable[[], Finding]]] = [
+        ("backend", lambda: machine.check_backend(ops, patient.visit.backend)),
+        ("instruction set", lambda: machine.check_instruction_set(ops)),
+        ("threads", lambda: machine.check_threads(ops, readings)),
+        ("load", lambda: machine.check_load(readings)),
+        ("huge pages", lambda: machine.check_huge_pages(ops, readings)),
+    ]
+    backbone = patient.backbone
+    if backbone is not None:
+        context = backbone.config.context_length
+        caches = [backbone.make_cache()]
+        caches += [] if patient.head is None else [patient.head.make_cache()]
+        needed = sum(cache.bytes_for(context) for cache in caches)
+        checks.append(("memory", lambda: machine.check_memory(readings, needed, context)))
+    return checks
+
+
+def _plan_effort(backbone: Backbone, visit: Visit) -> Effort:
+    """Choose how much is decoded so that it takes about as long on every machine."""
+    # The mean, neighbours and all: that is how long it will take.
+    one_pass_s = statistics.fmean(speed.time_passes(backbone, (), _FIRST_LOOK_S)[1])
+    if not visit.is_quick:
+        thorough = _afford(one_pass_s, len(PROMPTS), 2, _BUDGET_S, _MAX_TOKENS)
+        if visit.is_thorough:
+            return replace(thorough, max_tokens=_MAX_TOKENS)
+        if thorough.max_tokens >= _MIN_TOKENS:
+            return thorough
+    quick = _afford(one_pass_s, 3, 1, _QUICK_BUDGET_S, _QUICK_MAX_TOKENS)
+    return replace(quick, max_tokens=max(quick.max_tokens, _MIN_TOKENS))
+
+
+def _afford(
+    one_pass_s: float, num_prompts: int, num_exact: int, budget_s: float, most: int
+) -> Effort:
+    """Return an effort that keeps to a budget, however few tokens that leaves."""
+    # Answers, then two temperatures in: the plain loop, four modes alone, and a batch.
+    passes_per_token = num_prompts + 2 * num_exact * 6 + 2 * _SPEED_REPEATS
+    affordable = int(budget_s / (one_pass_s * passes_per_token))
+    return Effort(num_prompts, num_exact, min(affordable, most), budget_s / 6)
+
+
+def _write_texts(patient: Patient, backbone: Backbone, effort: Effort) -> Iterator[ProbeText]:
+    """Let the backbone answer the built-in prompts."""
+    for task, prompt in list(PROMPTS.items())[: effort.num_prompts]:
+        ids = prompt_ids(patient.tokenizer, prompt, backbone)
+        answer = write_answer(backbone, ids, _eos_ids(patient), effort.max_tokens, SamplingParams())
+        yield ProbeText(task, ids, answer)
+
+
+def _judge(patient: Patient, backbone: Backbone, texts: Sequence[ProbeText]) -> Judged:
+    assert patient.head is not None
+    taps = taps_needed(patient.head, backbone.config.num_layers)
+    heard = [hear(backbone, text, taps) for text in texts]
+    shortest = min(len(text.answer_ids) for text in texts)
+    depth = speed.MAX_K if shortest >= 4 * speed.MAX_K else draft_checks.PROBE_DEPTH
+    return Judged(patient.head, measure_acceptance(patient.head, heard, depth), heard)
+
+
+def _draft_findings(patient: Patient, backbone: Backbone, judged: Judged) -> Iterator[Finding]:
+    yield draft_checks.check_alive(judged)
+    yield draft_checks.check_coverage(judged)
+    quant = patient.visit.head_quant
+    as_stored = judged.head if quant is None else patient.build_head(None)
+    yield draft_checks.check_precision(judged, as_stored, quant)
+    weights = None if patient.weights is None else replace(patient.weights, quant=quant)
+    others = list(list_alternatives(judged.head, weights, backbone))
+    yield draft_checks.check_reading(judged, others)
+    if patient.head_folder is not None:
+        yield draft_checks.check_record(judged, read_record(patient.head_folder))
+
+
+def _speed_findings(
+    examination: Examination, subject: Subject, ids: tuple[int, ...], effort: Effort
+) -> Iterator[Finding]:
+    patient, judged = examination.patient, examination.judged
+    taps = () if patient.head is None else patient.head.tap_layers
+    curve = speed.undisturbed(speed.time_passes(subject.backbone, taps, effort.timing_s))
+    yield speed.check_pass_cost(curve)
+    if patient.head is None and patient.second is None:
+        yield skipped("best K", "n-grams alone draft; what they gain depends on the text")
+        return
+    alone = replace(subject, drafter=patient.make_drafter("head"))
+    cost, stats = speed.measure_drafts(alone, ids, _SPEED_REPEATS)
+    length = speed.length_by_stats(stats)
+    if judged is not None:
+        length = judged.acceptance.length
+    elif stats.rounds:
+        yield draft_checks.judge_lengths(stats.acceptance_at_depth, "draft model", {})
+    yield speed.check_gain(curve, cost, length)
+
+
+def _eos_ids(patient: Patient) -> frozenset[int]:
+    return frozenset() if patient.tokenizer is None else patient.tokenizer.eos_ids

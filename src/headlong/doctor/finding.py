@@ -1,0 +1,81 @@
+"""What a check found: how bad it is, what was seen, and what to do about it.
+
+In:  nothing. Out: `Finding`, the one record every check of the doctor returns, and short ways to
+make one. Knows nothing of models, heads or terminals.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from headlong.errors import HeadlongError
+
+
+class Level(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """It works, but not as well as it could; or it could not be made sure of."""
+    FAULT = "fault"
+    """Something is broken."""
+    SKIPPED = "skipped"
+    """Not looked at; `seen` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check."""
+
+    check: str
+    """What was looked at, in a word or two."""
+    level: Level
+    seen: str
+    """What was seen, with numbers, in whole sentences or a short phrase."""
+    remedy: str = ""
+    """What to do; always there for warnings and faults."""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """The same for scripts."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything for JSON."""
+        return {
+            "check": self.check,
+            "level": self.level.value,
+            "seen": self.seen,
+            "remedy": self.remedy,
+            "numbers": dict(self.numbers),
+        }
+
+
+def ok(check: str, seen: str, numbers: Mapping[str, Any] | None = None) -> Finding:
+    """Return a finding that all is well."""
+    return Finding(check, Level.OK, seen, numbers=numbers or {})
+
+
+def warning(
+    check: str, seen: str, remedy: str, numbers: Mapping[str, Any] | None = None
+) -> Finding:
+    """Return a finding that something could be better."""
+    return Finding(check, Level.WARNING, seen, remedy, numbers or {})
+
+
+def fault(check: str, seen: str, remedy: str, numbers: Mapping[str, Any] | None = None) -> Finding:
+    """Return a finding that something is broken."""
+    return Finding(check, Level.FAULT, seen, remedy, numbers or {})
+
+
+def refused(check: str, error: HeadlongError) -> Finding:
+    """Return a refusal by another room as a fault, in its own words."""
+    return fault(check, error.problem, error.remedy)
+
+
+def skipped(check: str, reason: str) -> Finding:
+    """Return that a check could not be made, and why."""
+    return Finding(check, Level.SKIPPED, reason)
+
+
+def count(findings: Sequence[Finding], level: Level) -> int:
+    """Return how many findings are of a level."""
+    return sum(finding.level is level for finding in findings)

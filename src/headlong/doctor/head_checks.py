@@ -1,0 +1,233 @@
+"""Is the head there, whole and sound, as far as its files tell?
+
+In:  a patient. Out: findings about a head that is missing, stripped, mis-shaped, broken in its
+numbers, made for other tokens or for other weights. Whether its drafts stand is for `draft_checks`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from headlong.doctor.finding import Finding, fault, ok, refused, skipped, warning
+from headlong.doctor.patient import Patient
+from headlong.doctor.records import read_record
+from headlong.heads.head_files import CONFIG_FILE
+from headlong.heads.head_weights import HeadWeights, list_names
+from headlong.heads.shipped_heads import FOLDER, fingerprint
+from headlong.weights.tensors import StoredTensor
+
+GO_WITHOUT = "Draft with n-grams (`--drafter ngram`) until then."
+TRAIN_ONE = "Train one with `headlong train`, or name one with --head DIR."
+EXPORT_AGAIN = f"Export the head again in full, or get an undamaged copy. {GO_WITHOUT}"
+
+_ANNOUNCED = (
+    "nextn_predict_layers",
+    "num_nextn_predict_layers",
+    "mtp_num_hidden_layers",
+    "num_mtp_layers",
+    "num_mtp_modules",
+)
+"""How GGUF metadata and config.json say that a model comes with MTP layers."""
+
+_VALUES_AT_ONCE = 2**22
+
+
+def check_presence(patient: Patient) -> Finding:
+    """Is there a head, and is it the whole of it?"""
+    if patient.visit.draft_model is not None and patient.origin is None:
+        return skipped("head", "a draft model drafts instead")
+    if "head files" in patient.refusals:
+        return refused("head", patient.refusals["head files"])
+    if patient.origin is None:
+        return _check_missing(patient)
+    if "head" in patient.refusals:
+        return refused("head", patient.refusals["head"])
+    if patient.head is None:
+        return skipped("head", "whether it fits is unknown, since the model cannot be put together")
+    head, where = patient.head, patient.origin
+    num_drafted = None if head.vocabulary is None else len(head.vocabulary)
+    numbers = {"kind": head.kind, "origin": where, "num_bytes": head.num_bytes}
+    drafts = "all tokens" if num_drafted is None else f"{num_drafted:,} tokens"
+    seen = f"{head.kind}, {where}, fits; drafts from {drafts}"
+    unused = head.report.unused_tensors
+    if unused:
+        return warning(
+            "head",
+            f"{seen}; nothing reads {list_names(list(unused))}.",
+            "If they belong to the head's maths, it is of another dialect: see whether its drafts "
+            "stand, below.",
+            numbers | {"unused_tensors": list(unused)},
+        )
+    return ok("head", seen, numbers)
+
+
+def _check_missing(patient: Patient) -> Finding:
+    """Tell a model that never had a head from one that lost it."""
+    checkpoint = patient.checkpoint
+    if checkpoint is None or patient.backbone is None:
+        return skipped("head", "the model could not be read")
+    announced = announced_layers(checkpoint.metadata, checkpoint.architecture)
+    if announced:
+        return fault(
+            "head",
+            f"The model says it comes with {announced} MTP layer{'s' if announced > 1 else ''}, "
+            "but their tensors are not in the file: it was stripped.",
+            "Get a file that kept them (many converters drop `mtp` or `nextn` tensors), or train "
+            f"a head with `headlong train`. {GO_WITHOUT}",
+            {"announced_layers": announced},
+        )
+    relative = _shipped_for_relative(patient)
+    if relative is not None:
+        return warning(
+            "head",
+            f"There is none. One ships for a model of the same sizes ({relative}), but these "
+            "weights are others: fine-tuned, or another model.",
+            f"Go on from it: `headlong train --from-head {FOLDER / relative} …`, or try it "
+            f"with --head. {GO_WITHOUT}",
+        )
+    return warning(
+        "head",
+        "There is none: no MTP layers in the file, and none is shipped for this model. N-grams "
+        "draft alone.",
+        TRAIN_ONE,
+    )
+
+
+def announced_layers(metadata: Mapping[str, Any], architecture: str) -> int:
+    """Return how many MTP layers a model's metadata promises."""
+    nested = metadata.get("text_config")
+    places = [metadata, nested if isinstance(nested, dict) else {}]
+    names = [*_ANNOUNCED, *(f"{architecture}.{name}" for name in _ANNOUNCED)]
+    values = [place.get(name) for place in places for name in names]
+    return max((v for v in values if isinstance(v, int) and not isinstance(v, bool)), default=0)
+
+
+def _shipped_for_relative(patient: Patient) -> str | None:
+    """Return the name of a shipped head whose sizes are this model's."""
+    assert patient.backbone is not None
+    config = patient.backbone.config
+    ours = (config.hidden_size, config.vocab_size, config.num_heads)
+    for file in sorted(FOLDER.glob(f"*/{CONFIG_FILE}")):
+        theirs = json.loads(file.read_text())
+        if ours == tuple(theirs[k] for k in ("hidden_size", "vocab_size", "num_attention_heads")):
+            return file.parent.name
+    return None
+
+
+def check_numbers(patient: Patient) -> Finding:
+    """Are all weights finite, and is none of them just zeros?"""
+    if patient.weights is None:
+        return skipped("head weights", "there is no head to look into")
+    broken: list[str] = []
+    zero: list[str] = []
+    for name, tensor in patient.weights.tensors.items():
+        num_broken, is_zero = _look_through(tensor)
+        if num_broken:
+            broken.append(f"{name} ({num_broken:,} values)")
+        elif is_zero and name.endswith("weight"):
+            zero.append(name)
+    numbers = {"broken": broken, "zero": zero, "num_tensors": len(patient.weights.tensors)}
+    if broken:
+        return fault(
+            "head weights",
+            f"NaN or infinite numbers in {list_names(broken)}.",
+            f"Its training diverged, or the file is damaged. {EXPORT_AGAIN}",
+            numbers,
+        )
+    if zero:
+        return fault(
+            "head weights",
+            f"Nothing but zeros in {list_names(zero)}.",
+            f"The export left them unfilled. {EXPORT_AGAIN}",
+            numbers,
+        )
+    return ok("head weights", f"{numbers['num_tensors']} tensors, all finite, none empty", numbers)
+
+
+def _look_through(tensor: StoredTensor) -> tuple[int, bool]:
+    """Return how many values are not finite, and whether all are zero."""
+    columns = tensor.shape[-1] if tensor.shape else 1
+    step = max(1, _VALUES_AT_ONCE // max(1, columns))
+    num_broken, is_zero = 0, True
+    for first in range(0, len(tensor.data), step):
+        data = tensor.data[first : first + step]
+        part = StoredTensor(tensor.name, (len(data), columns), tensor.type, data).to_float32()
+        num_broken += int(part.size - np.isfinite(part).sum())
+        is_zero = is_zero and not part.any()
+    return num_broken, is_zero
+
+
+def check_vocabulary(patient: Patient) -> Finding:
+    """Does every draft token exist, once, in the backbone and in the tokenizer?"""
+    weights, backbone = patient.weights, patient.backbone
+    if weights is None or backbone is None:
+        return skipped("draft vocabulary", "there is no head to look into")
+    vocabulary = weights.vocabulary
+    if vocabulary is None:
+        return ok("draft vocabulary", "the backbone's own")
+    return next(_vocabulary_faults(weights, patient), None) or ok(
+        "draft vocabulary",
+        f"{len(vocabulary):,} tokens, all of them the backbone's",
+        {"draft_vocab_size": len(vocabulary)},
+    )
+
+
+def _vocabulary_faults(weights: HeadWeights, patient: Patient) -> Iterator[Finding]:
+    assert weights.vocabulary is not None
+    assert patient.backbone is not None
+    vocabulary, rows = weights.vocabulary, patient.backbone.config.vocab_size
+    numbers = {"draft_vocab_size": len(vocabulary), "vocab_size": rows}
+    beyond = int(((vocabulary < 0) | (vocabulary >= rows)).sum())
+    if beyond:
+        yield fault(
+            "draft vocabulary",
+            f"{beyond:,} of {len(vocabulary):,} draft tokens map to ids outside 0…{rows - 1} (up "
+            f"to {int(vocabulary.max())}).",
+            f"The head was made for another tokenizer, or d2t is damaged. {EXPORT_AGAIN}",
+            numbers | {"beyond": beyond},
+        )
+    num_twice = len(vocabulary) - len(np.unique(vocabulary))
+    if num_twice:
+        yield fault(
+            "draft vocabulary",
+            f"{num_twice:,} draft tokens map to an id that another one has already.",
+            f"Its d2t or token_map is damaged. {EXPORT_AGAIN}",
+            numbers | {"twice": num_twice},
+        )
+    size = rows if patient.tokenizer is None else patient.tokenizer.vocab_size
+    unspoken = int((vocabulary >= size).sum())
+    if unspoken:
+        yield warning(
+            "draft vocabulary",
+            f"{unspoken:,} draft tokens are padding: the tokenizer has only {size:,}.",
+            "Harmless but useless; train the head with a vocabulary from real answers.",
+            numbers | {"unspoken": unspoken},
+        )
+
+
+def check_stale(patient: Patient) -> Finding:
+    """Was the head trained for these very weights?"""
+    if patient.head_folder is None:
+        reason = "there is no head" if patient.origin is None else "it came with the weights"
+        return skipped("trained for", reason)
+    if patient.backbone is None:
+        return skipped("trained for", "the model could not be read")
+    record = read_record(patient.head_folder)
+    if record.problem:
+        return warning("trained for", record.problem, "Restore run.json from where it came.")
+    if record.fingerprint is None:
+        return skipped("trained for", "the head has no run.json that names its backbone")
+    own = fingerprint(patient.backbone)
+    numbers = {"backbone": own, "trained_for": record.fingerprint}
+    if own != record.fingerprint:
+        return warning(
+            "trained for",
+            f"Other weights than these: its backbone was {record.fingerprint[:10]}…, this one is "
+            f"{own[:10]}…. After fine-tuning a head goes stale.",
+            f"Go on training it on this model: `headlong train --from-head {patient.head_folder} "
+            "…`; whether it still drafts well is said below.",
+            numbers,
+        )
+    return ok("trained for", f"this very backbone ({own[:10]}…)", numbers)

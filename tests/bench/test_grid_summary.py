@@ -1,0 +1,89 @@
+"""The document of a grid: means, shares and noise are those the grid was made with."""
+
+import math
+
+import pytest
+
+from grid_parts import KS, TASKS, make_grid_document, measure
+from headlong.bench.grid_cells import Cell
+from headlong.bench.grid_run import GridMeasured
+from headlong.bench.grid_summary import sort_levels
+
+
+def test_maps_hold_the_means_of_their_cells() -> None:
+    document = make_grid_document(measure())
+    found = {one["title"]: one for one in document["maps"]}
+    tasks = found["Task and K, with a head"]
+    assert tasks["rows"] == ["chat", "code", "stories"]
+    assert tasks["columns"] == ["2", "4", "auto"]
+    for row, cells in zip(tasks["rows"], tasks["cells"], strict=True):
+        for k, cell in zip((2, 4, "auto"), cells, strict=True):
+            assert cell["speedup"] == pytest.approx(math.exp(TASKS[row] + KS[k]))
+            assert cell["num_cells"] == 2 * 2 * 2  # temperatures, precisions of backbone and head
+            assert cell["acceptance_length"] == pytest.approx(2.5)
+    precision = found["Precision of backbone and head"]
+    assert (precision["rows"], precision["columns"]) == (["q8", "q4"], ["q8", "q4"])
+    mean = math.exp(0.2 + 0.0)  # of all tasks and of all K
+    assert precision["cells"][0][0]["speedup"] == pytest.approx(mean)
+
+
+def test_shares_are_those_the_grid_was_made_with() -> None:
+    document = make_grid_document(measure())
+    shares = {one["factor"]: one["share"] for one in document["effects"]["factors"]}
+    of_task, of_k = 0.06, 0.02 / 3
+    assert shares["task"] == pytest.approx(of_task / (of_task + of_k))
+    assert shares["mtp"] == pytest.approx(of_k / (of_task + of_k))
+    assert shares["quant"] == shares["temperature"] == pytest.approx(0.0, abs=1e-9)
+    levels = {one["factor"]: one["levels"] for one in document["effects"]["factors"]}
+    assert [level["level"] for level in levels["mtp"]] == ["2", "4", "auto"]
+    assert levels["mtp"][2]["speedup"] == pytest.approx(math.exp(0.2 + 0.1))
+
+
+def test_controls_tell_the_noise_and_stay_out_of_the_rest() -> None:
+    def rule(cell: Cell) -> float:
+        return 0.0 if not cell.is_control else 0.04 if cell.temperature else -0.02
+
+    document = make_grid_document(measure(rule=rule))
+    noise = document["noise"]
+    assert noise["num_cells"] == 4
+    assert noise["slowest"] == pytest.approx(math.exp(-0.02))
+    assert noise["fastest"] == pytest.approx(math.exp(0.04))
+    assert noise["spread"] == pytest.approx(math.sqrt((0.04**2 + 0.02**2) / 2))
+    assert document["speedup"] == pytest.approx(1.0)
+    assert document["effects"] is None  # all the same: nothing decides
+
+
+def test_best_worst_and_auto_are_named() -> None:
+    document = make_grid_document(measure())
+    assert document["best"]["speedup"] == pytest.approx(math.exp(0.6))
+    assert document["best"]["cell"].startswith("code at")
+    assert document["worst"]["speedup"] == pytest.approx(math.exp(-0.2))
+    auto = document["auto"]
+    assert (auto["num_cells"], auto["num_faster"]) == (36, 24)  # 1.00 × is not faster
+    assert auto["slowest"] == pytest.approx(1.0)
+    assert [one["quant"] for one in document["precisions"]] == ["q8", "q4"]
+    assert document["precisions"][0]["plain_tokens_per_second"] == pytest.approx(11)
+
+
+def test_different_commits_are_noted() -> None:
+    records = measure().records
+    old = [record | {"commit": "a" * 40} for record in records[:3]]
+    new = [record | {"commit": "b" * 40} for record in records[3:]]
+    document = make_grid_document(GridMeasured([*old, *new]))
+    assert document["notes"] == [
+        "The cells were measured at different commits: aaaaaaaaaa, bbbbbbbbbb."
+    ]
+
+
+def test_failed_cells_are_listed_and_left_out() -> None:
+    records = list(measure().records)
+    records[-1] = records[-1] | {"error": "broke", "speedup": None}
+    document = make_grid_document(GridMeasured(records))
+    assert document["num_measured"] == len(records) - 1
+    assert [failure["error"] for failure in document["failures"]] == ["broke"]
+
+
+def test_levels_are_listed_as_people_would() -> None:
+    assert sort_levels(["auto", 6, 1, 2]) == [1, 2, 6, "auto"]
+    assert sort_levels(["q4", "f16", "q8", "q4"]) == ["f16", "q8", "q4"]
+    assert sort_levels(["qa", "code"]) == ["code", "qa"]

@@ -1,0 +1,120 @@
+"""Rates given, read from results and measured."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headlong.bench.plan import Rates
+from headlong.bench.plan_rates import give_rates, measure_rates, one_of_each_task, read_rates
+from headlong.bench.rows import Row
+from headlong.bench.summary import FORMAT, KIND
+from headlong.errors import RequestError
+from headlong.llm import LLM
+
+
+def row(side: str, prompt: str, ttft_s: float, total_s: float, **more: Any) -> dict[str, Any]:
+    """One answer of 101 tokens to a prompt of 200."""
+    numbers: dict[str, Any] = {"num_tokens": 101, "num_prompt_tokens": 200} | more
+    asked: dict[str, Any] = {"temperature": 0.0, "max_tokens": 101, "run": 0, "seed": 0, "place": 0}
+    made = Row(side, "code", prompt, prompt, **asked, ttft_s=ttft_s, total_s=total_s, **numbers)
+    return made.to_dict()
+
+
+def write_results(path: Path, runs: list[dict[str, Any]], **changes: Any) -> Path:
+    """Write a results file as `headlong bench` does, as far as a plan reads it."""
+    document = {
+        "kind": KIND,
+        "format": FORMAT,
+        "sides": [{"name": "off", "label": "MTP off"}, {"name": "auto", "label": "MTP auto"}],
+        "candidate": "auto",
+        "runs": runs,
+        "prompts": {},
+        "settings": {},
+        "setup": {},
+        "conditions": {},
+        "token_counter": "",
+    }
+    path.write_text(json.dumps(document | changes))
+    return path
+
+
+def test_given_rates_leave_reading_as_it_is() -> None:
+    pair = give_rates(50, 800, 1.5)
+    assert pair.plain == Rates(800, 50)
+    assert pair.mtp == Rates(800, 75)
+    assert pair.speedup == 1.5
+    assert give_rates(50, 800, None).mtp is None
+
+
+@pytest.mark.parametrize("speedup", [0.0, -2.0, float("nan")])
+def test_impossible_speedup_is_refused(speedup: float) -> None:
+    with pytest.raises(RequestError, match="speedup"):
+        give_rates(50, 800, speedup)
+
+
+def test_results_give_what_was_measured(tmp_path: Path) -> None:
+    runs = [
+        row("off", "a", ttft_s=0.2, total_s=2.2),
+        row("auto", "a", ttft_s=0.25, total_s=1.25),
+        row("off", "b", ttft_s=0.2, total_s=2.2),
+        row("auto", "b", ttft_s=0.25, total_s=1.25),
+        # Answered by one side only: does not count.
+        row("off", "c", ttft_s=9.0, total_s=99.0),
+    ]
+    pair = read_rates(write_results(tmp_path / "results.json", runs))
+    # 2 × 200 prompt tokens in 0.4 s, 2 × 100 later tokens in 4 s.
+    assert pair.plain.read_tokens_per_second == pytest.approx(1000)
+    assert pair.plain.write_tokens_per_second == pytest.approx(50)
+    assert pair.mtp is not None
+    assert pair.mtp.read_tokens_per_second == pytest.approx(800)
+    assert pair.mtp.write_tokens_per_second == pytest.approx(100)
+    assert pair.speedup == pytest.approx(2.0)
+
+
+def test_remembered_prompt_tokens_were_not_read(tmp_path: Path) -> None:
+    runs = [
+        row(side, "a", ttft_s=0.1, total_s=1.1, num_cached_tokens=150) for side in ("off", "auto")
+    ]
+    pair = read_rates(write_results(tmp_path / "results.json", runs))
+    assert pair.plain.read_tokens_per_second == pytest.approx(500)
+
+
+def test_results_of_one_side_plan_without_mtp(tmp_path: Path) -> None:
+    runs = [row("off", "a", ttft_s=0.1, total_s=1.1)]
+    sides = [{"name": "off", "label": "MTP off"}]
+    path = write_results(tmp_path / "results.json", runs, sides=sides, candidate=None)
+    assert read_rates(path).mtp is None
+
+
+def test_results_without_answers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="no question that all sides have answered"):
+        read_rates(write_results(tmp_path / "results.json", []))
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"kind": "something"}')
+    with pytest.raises(RequestError):
+        read_rates(tmp_path / "x.json")
+
+
+def test_prompts_of_unknown_length_are_refused(tmp_path: Path) -> None:
+    runs = [row(s, "a", 0.1, 1.1, num_prompt_tokens=None) for s in ("off", "auto")]
+    with pytest.raises(RequestError, match="how long prompts"):
+        read_rates(write_results(tmp_path / "results.json", runs))
+
+
+def test_tiny_model_is_measured_both_ways(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headlong.bench.plan_rates.MEASURED_TOKENS", 8)
+    monkeypatch.setattr("headlong.bench.plan_rates.TIME_BUDGET_S", 1.0)
+    seen: list[str] = []
+    pair = measure_rates(tiny_llm, lambda run: seen.append(run.side))
+    assert pair.mtp is not None
+    assert min(pair.plain.read_tokens_per_second, pair.mtp.write_tokens_per_second) > 0
+    assert {"off", "auto"} == set(seen)
+
+
+def test_every_built_in_task_is_measured_once() -> None:
+    tasks = [prompt.task for prompt in one_of_each_task()]
+    assert len(tasks) == len(set(tasks)) >= 5

@@ -1,0 +1,58 @@
+"""The bar: time left from the pace so far, failures at once, silence when quiet."""
+
+import time
+
+import pytest
+
+from bench_parts import FakeClock, make_answer, make_prompt, make_question, make_run
+from headlong.cli.bench_bar import BenchBar, format_duration
+
+QUESTION = make_question(make_prompt(1))
+
+
+def test_time_left_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    with BenchBar(10, is_quiet=True) as bar, BenchBar(10, 9.0, is_quiet=True) as hurried:
+        for _ in range(2):
+            clock.advance(3.0)
+            bar.advance(make_run("off", QUESTION, make_answer()))
+            hurried.advance(make_run("off", QUESTION, make_answer()))
+        assert bar.time_left_s() == pytest.approx(24.0)
+        assert hurried.time_left_s() == pytest.approx(3.0)  # its budget is nearly used up
+
+
+def test_lines_come_now_and_then_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    with BenchBar(10) as bar:
+        for _ in range(4):
+            clock.advance(10.0)
+            bar.advance(make_run("off", QUESTION, make_answer()))
+    assert capsys.readouterr().err.splitlines() == [
+        "2 of 10 answers, 1:20 left",
+        "4 of 10 answers, 1:00 left",
+    ]
+
+
+def test_failures_are_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with BenchBar(2) as bar:
+        bar.advance(make_run("B", QUESTION, None, "broke off"))
+    assert "failed: code:1 on B: broke off" in capsys.readouterr().err
+
+
+def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with BenchBar(2, is_quiet=True) as bar:
+        bar.advance(make_run("B", QUESTION, None, "broke off"))
+    assert capsys.readouterr().err == ""
+
+
+def test_durations_are_minutes_and_hours() -> None:
+    assert [format_duration(s) for s in (0.4, 42, 725, 3723)] == [
+        "0:00",
+        "0:42",
+        "12:05",
+        "1:02:03",
+    ]

@@ -1,0 +1,101 @@
+"""Chances: per depth and sequence, begun from what others have shown; confidence made honest."""
+
+import random
+
+import pytest
+
+from headlong.engine.chances import (
+    MAX_AUTO_TOKENS,
+    OWN_MEMORY,
+    SHARED_MEMORY,
+    Confidence,
+    Look,
+    expect,
+    make_ladders,
+    priors_from,
+)
+
+
+def test_expected_tokens_follow_what_stood() -> None:
+    own, priors = make_ladders(OWN_MEMORY), priors_from(make_ladders(SHARED_MEMORY))
+    for _ in range(500):
+        own.observe(Look(num_asked=2, num_steps=2, num_drafted=2, num_accepted=1))
+    found = expect(own, priors)
+    assert found.tokens[0] == pytest.approx(1.0, abs=0.05)
+    assert found.tokens[1] == pytest.approx(0.0, abs=0.1), "depth 2 never stood"
+    assert found.rows[1] == pytest.approx(1.0, abs=0.05), "but it was always there"
+
+
+def test_short_drafts_cost_no_rows() -> None:
+    own, priors = make_ladders(OWN_MEMORY), priors_from(make_ladders(SHARED_MEMORY))
+    for _ in range(500):
+        own.observe(Look(num_asked=6, num_steps=2, num_drafted=1, num_accepted=1))
+    found = expect(own, priors)
+    assert sum(found.rows) == pytest.approx(1.0, abs=0.35)
+    assert sum(found.steps) == pytest.approx(2.0, abs=0.35)
+
+
+def test_new_sequences_begin_with_what_others_have_shown() -> None:
+    shared = make_ladders(SHARED_MEMORY)
+    for _ in range(300):
+        shared.observe(Look(4, 4, 4, 0))
+    fresh = make_ladders(OWN_MEMORY)
+    assert expect(fresh, priors_from(shared)).tokens[0] < 0.1
+    assert expect(fresh, priors_from(make_ladders(SHARED_MEMORY))).tokens[0] == pytest.approx(0.7)
+
+
+def test_own_experience_outweighs_others_soon() -> None:
+    shared, own = make_ladders(SHARED_MEMORY), make_ladders(OWN_MEMORY)
+    for _ in range(300):
+        shared.observe(Look(4, 4, 4, 0))
+    for _ in range(20):
+        own.observe(Look(4, 4, 4, 4))
+    found = expect(own, priors_from(shared))
+    assert found.tokens[0] > 0.7
+    # What nobody has tried is judged by how well the depths before it did.
+    assert found.tokens[4] / found.tokens[3] > 0.5
+
+
+def test_amounts_never_rise_with_depth() -> None:
+    rng = random.Random(3)
+    own, priors = make_ladders(OWN_MEMORY), priors_from(make_ladders(SHARED_MEMORY))
+    for _ in range(200):
+        asked = rng.randint(1, MAX_AUTO_TOKENS)
+        drafted = rng.randint(0, asked)
+        own.observe(Look(asked, drafted, drafted, rng.randint(0, drafted)))
+    found = expect(own, priors)
+    for amounts in (found.steps, found.rows, found.tokens):
+        assert list(amounts) == sorted(amounts, reverse=True)
+
+
+def test_fading_makes_room_for_new_looks() -> None:
+    own, priors = make_ladders(OWN_MEMORY), priors_from(make_ladders(SHARED_MEMORY))
+    for _ in range(100):
+        own.observe(Look(2, 2, 2, 0))
+    own.fade(0.1)
+    for _ in range(4):
+        own.observe(Look(2, 2, 2, 2))
+    assert expect(own, priors).tokens[0] > 0.5
+
+
+def test_untested_confidence_is_taken_at_its_word() -> None:
+    assert Confidence().product_for(0.3) == pytest.approx(0.3, abs=0.1)
+    assert Confidence().product_for(0.0) == 0.0
+
+
+def test_boasting_raises_the_bar_and_modesty_lowers_it() -> None:
+    rng = random.Random(4)
+    boaster, modest = Confidence(), Confidence()
+    for _ in range(4000):
+        product = rng.random()
+        boaster.observe([product], int(rng.random() < product**2))
+        modest.observe([product], int(rng.random() < product**0.5))
+    assert boaster.product_for(0.25) == pytest.approx(0.5, abs=0.1)
+    assert modest.product_for(0.5) == pytest.approx(0.25, abs=0.1)
+
+
+def test_product_counts_and_not_the_single_token() -> None:
+    confidence = Confidence()
+    for _ in range(500):
+        confidence.observe([0.9, 0.5], 1)  # 0.9 stands, 0.45 does not
+    assert 0.45 < confidence.product_for(0.5) <= 0.9

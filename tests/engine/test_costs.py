@@ -1,0 +1,107 @@
+"""Prices: learned from noisy measurements, ordered by rows, moved together by the weather."""
+
+import random
+
+import pytest
+
+from headlong.engine.costs import CostModel, DraftWork
+
+
+def learned(curve: dict[int, float], noise: float = 0.0, num_rounds: int = 200) -> CostModel:
+    """Return a model that has seen passes over these rows, in turn."""
+    rng = random.Random(1)
+    costs = CostModel()
+    for _ in range(num_rounds):
+        for num_rows, seconds in curve.items():
+            costs.observe_pass(num_rows, seconds * rng.lognormvariate(0.0, noise))
+    costs.refresh()
+    return costs
+
+
+def test_unmeasured_passes_are_read_off_the_curve() -> None:
+    costs = learned({1: 0.010, 5: 0.018})
+    assert costs.pass_s(3) == pytest.approx(0.014, rel=0.01)
+    assert costs.pass_s(2.5) == pytest.approx(0.013, rel=0.01)
+    assert costs.pass_s(7) == pytest.approx(0.022, rel=0.01), "beyond the last point: it goes on"
+
+
+def test_first_guess_beyond_one_point_is_hopeful() -> None:
+    costs = learned({1: 0.010})
+    assert 0.010 < costs.pass_s(2) < 0.012
+
+
+def test_noise_does_not_make_more_rows_cheaper() -> None:
+    costs = learned(dict.fromkeys(range(1, 10), 0.010), noise=0.3)
+    prices = [costs.pass_s(n) for n in range(1, 10)]
+    assert prices == sorted(prices)
+    # Pooling must not pull the short passes down either: then drafts would seem dear.
+    assert prices[-1] / prices[0] < 1.15
+
+
+def test_steps_of_a_curve_are_kept() -> None:
+    """Kernels work in tiles, so one row more may cost a whole tile."""
+    costs = learned({n: 0.010 if n <= 8 else 0.020 for n in range(1, 13)}, noise=0.05)
+    assert costs.pass_s(8) < 0.0125
+    assert costs.pass_s(9) > 0.0175
+
+
+def test_one_stalled_pass_changes_little() -> None:
+    costs = learned({1: 0.010}, num_rounds=30)
+    costs.observe_pass(1, 1.0)
+    assert costs.pass_s(1) < 0.0115
+
+
+def test_cold_first_measurement_does_not_stand() -> None:
+    costs = CostModel()
+    for seconds in (0.100, 0.011, 0.010):
+        costs.observe_pass(1, seconds)
+    costs.refresh()
+    assert costs.pass_s(1) < 0.0125
+
+
+def test_weather_moves_all_prices_alike() -> None:
+    """Guards a slow neighbour that makes the only pass in use look dear against all others."""
+    costs = learned({1: 0.010, 4: 0.014})
+    for _ in range(60):
+        costs.observe_pass(4, 0.028)
+    costs.refresh()
+    assert costs.pass_s(4) == pytest.approx(0.028, rel=0.03)
+    assert costs.pass_s(4) / costs.pass_s(1) == pytest.approx(1.4, rel=0.15)
+
+
+def test_a_new_curve_is_learned() -> None:
+    costs = learned({1: 0.010, 4: 0.012})
+    for _ in range(150):
+        costs.observe_pass(1, 0.010)
+        costs.observe_pass(4, 0.030)
+    costs.refresh()
+    assert costs.pass_s(4) / costs.pass_s(1) == pytest.approx(3.0, rel=0.15)
+
+
+def test_known_is_what_was_measured_or_lies_between() -> None:
+    costs = learned({2: 0.010, 6: 0.020})
+    assert [costs.is_known(n) for n in (1, 2, 4, 6, 7)] == [False, True, True, True, False]
+    assert not CostModel().is_known(1)
+
+
+def test_draft_steps_of_many_sequences_share_their_depths() -> None:
+    costs = learned({1: 0.010, 8: 0.020})
+    rng = random.Random(2)
+    for _ in range(2000):
+        num_asks, depth = rng.choice([1, 2, 4, 8]), rng.randint(1, 5)
+        num_steps = num_asks * depth
+        seconds = 0.001 * num_asks + 0.0005 * depth + 0.0001 * num_steps
+        costs.observe_draft(DraftWork(num_asks, depth, num_steps), seconds)
+    for num_asks, depth in ((1, 3), (8, 1), (8, 4)):
+        work = DraftWork(num_asks, depth, num_asks * depth)
+        expected = 0.001 * num_asks + 0.0005 * depth + 0.0001 * num_asks * depth
+        assert costs.draft_s(work) == pytest.approx(expected, rel=0.15)
+
+
+def test_one_stalled_draft_changes_little() -> None:
+    costs = learned({1: 0.010})
+    work = DraftWork(1, 3, 3)
+    for _ in range(100):
+        costs.observe_draft(work, 0.001)
+    costs.observe_draft(work, 1.0)
+    assert costs.draft_s(work) < 0.0013

@@ -1,0 +1,160 @@
+"""The scheduler: in order, in turns, within measured time; a full queue says when to come back."""
+
+import time
+
+import pytest
+
+from headlong.cache.kv_cache import KVCache
+from headlong.config import SamplingParams
+from headlong.decode.sampling import Sampler
+from headlong.decode.sequence import DecodingSequence
+from headlong.engine.limits import EngineLimits
+from headlong.engine.policy import Policy
+from headlong.engine.request import Request, Running
+from headlong.engine.scheduler import MAX_RETRY_S, MIN_CHUNK, PREFILL_SHARE, Scheduler
+from headlong.errors import BusyError, RequestError
+
+
+def reading(num_tokens: int) -> Running:
+    """Return a request with a prompt of so many tokens, none of which has run."""
+    prompt = (1,) * num_tokens
+    sampler = Sampler(SamplingParams(), prompt, 8)
+    sequence = DecodingSequence(list(prompt), KVCache(()), sampler, None)
+    return Running(Request(prompt), sequence, Policy("off"))
+
+
+def decoding() -> Running:
+    """Return a request whose prompt has run."""
+    running = reading(4)
+    advance(running, 4)
+    running.sequence.token_ids.append(2)
+    running.sequence.has_begun = True
+    return running
+
+
+def advance(running: Running, num_rows: int) -> None:
+    """Run rows of a prompt."""
+    running.sequence.cache.append(num_rows)
+    running.sequence.cache.commit(num_rows)
+
+
+def begun(scheduler: Scheduler, *requests: Running) -> None:
+    """Let requests run."""
+    for one in requests:
+        scheduler.enqueue(one)
+        scheduler.begin(one)
+
+
+def test_alone_a_prompt_gets_the_whole_step() -> None:
+    scheduler = Scheduler(EngineLimits(prefill_rows_per_step=100))
+    one = reading(250)
+    begun(scheduler, one)
+    sizes = []
+    while chunks := scheduler.next_chunks():
+        ((_, num_rows),) = chunks
+        sizes.append(num_rows)
+        advance(one, num_rows)
+    assert sizes == [100, 100, 50]
+
+
+def test_prompts_take_turns() -> None:
+    scheduler = Scheduler(EngineLimits(prefill_rows_per_step=64))
+    long, short = reading(1000), reading(40)
+    begun(scheduler, long, short)
+    for _ in range(2):
+        for one, num_rows in scheduler.next_chunks():
+            advance(one, num_rows)
+    assert short.sequence.num_rows_left == 0, "it need not wait for the long one"
+    assert long.sequence.num_rows_left < 1000
+
+
+def test_more_prompts_than_rows_are_all_served() -> None:
+    scheduler = Scheduler(EngineLimits(prefill_rows_per_step=2 * MIN_CHUNK))
+    requests = [reading(100) for _ in range(7)]
+    begun(scheduler, *requests)
+    for _ in range(7):
+        chunks = scheduler.next_chunks()
+        assert sum(num_rows for _, num_rows in chunks) <= 2 * MIN_CHUNK
+        for one, num_rows in chunks:
+            advance(one, num_rows)
+    assert all(one.sequence.num_rows_left < 100 for one in requests)
+
+
+def test_beside_streams_a_prompt_takes_as_long_as_a_few_rounds() -> None:
+    scheduler = Scheduler(EngineLimits(prefill_rows_per_step=1000))
+    begun(scheduler, decoding(), reading(5000))
+    for _ in range(20):
+        scheduler.observe_prefill(100, 0.100)  # 1 ms a row
+        scheduler.observe_round(0.025)
+    ((_, num_rows),) = scheduler.next_chunks()
+    assert num_rows == pytest.approx(PREFILL_SHARE * 25, abs=1)
+
+
+def test_slow_prompts_still_move_on() -> None:
+    scheduler = Scheduler(EngineLimits())
+    begun(scheduler, decoding(), reading(5000))
+    scheduler.observe_prefill(1, 1.0)
+    scheduler.observe_round(0.001)
+    ((_, num_rows),) = scheduler.next_chunks()
+    assert num_rows == MIN_CHUNK
+
+
+def test_one_stall_does_not_starve_prompts() -> None:
+    scheduler = Scheduler(EngineLimits(prefill_rows_per_step=1000))
+    begun(scheduler, decoding(), reading(5000))
+    for _ in range(20):
+        scheduler.observe_prefill(100, 0.100)
+        scheduler.observe_round(0.050)
+    scheduler.observe_prefill(100, 60.0)
+    ((_, num_rows),) = scheduler.next_chunks()
+    assert num_rows > 60
+
+
+def test_set_back_request_is_first_again() -> None:
+    scheduler = Scheduler(EngineLimits())
+    first, second = reading(5), reading(5)
+    begun(scheduler, first)
+    scheduler.enqueue(second)
+    scheduler.set_back(first)
+    assert list(scheduler.waiting) == [first, second]
+
+
+def test_full_queue_refuses_with_all_numbers() -> None:
+    scheduler = Scheduler(EngineLimits(max_running=1, max_waiting=2))
+    for _ in range(3):
+        scheduler.enqueue(reading(5))
+    with pytest.raises(BusyError, match=r"3 requests .* 1 that run and 2 that wait") as caught:
+        scheduler.enqueue(reading(5))
+    assert caught.value.retry_after_s >= 1
+
+
+def test_retry_follows_how_often_requests_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    scheduler = Scheduler(EngineLimits(max_running=50))
+    requests = [reading(5) for _ in range(30)]
+    begun(scheduler, *requests)
+    for one in requests[:20]:
+        now_s += 8.0
+        scheduler.remove(one)
+    assert scheduler.retry_after_s == pytest.approx(8.0, rel=0.05)
+    for one in requests[20:29]:
+        now_s += 1000.0
+        scheduler.remove(one)
+    assert scheduler.retry_after_s == MAX_RETRY_S
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_running": 0},
+        {"max_waiting": -1},
+        {"kv_bytes": 0},
+        {"rows_per_step": 0},
+        {"prefill_rows_per_step": 0},
+        {"prefix_bytes": -1},
+    ],
+)
+def test_impossible_limits_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(RequestError, match=next(iter(wrong))):
+        EngineLimits(**wrong)

@@ -1,0 +1,126 @@
+"""A world with exact prices and known chances, in which policies can be compared.
+
+Every token of a text has a chance to be guessed right; a head knows it more or less well and says
+so. Passes and draft steps take what the world says, with as much noise as wanted. A fixed K and
+"auto" play the same text, so that tokens per second of simulated time tell who decides better.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+
+from headlong.config import MtpMode
+from headlong.drafters.drafter import NO_BAR, Draft, Guess, as_draft, goes_on
+from headlong.engine.costs import DraftWork
+from headlong.engine.planner import Planner
+from headlong.engine.policy import Policy, Wish
+
+Chance = Callable[[random.Random, int], float]
+"""Draws the chance that the next guess stands, given the time in rounds."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What things cost and how well drafts do."""
+
+    pass_s: Callable[[int], float]
+    step_s: float = 0.0002
+    shared_step_s: float = 0.0001
+    """Of a draft step, the part that all sequences share."""
+    chance: Chance = lambda rng, time: 0.7
+    is_honest: bool = True
+    """Whether the head says the chance it has; else it is always sure."""
+    noise: float = 0.0
+    """Spread of measured times, as a standard deviation of their logarithm."""
+
+    def draft_s(self, work: DraftWork) -> float:
+        """Return how long drafting takes."""
+        own_s = self.step_s - self.shared_step_s
+        asked_s = work.num_asks * 0.0001
+        return asked_s + work.num_depths * self.shared_step_s + work.num_steps * own_s
+
+
+@dataclass
+class Player:
+    """One sequence in the world."""
+
+    policy: Policy
+    rng: random.Random
+    num_tokens: float = 0.0
+    """What its rounds were worth: tokens in the mean, which tells more than those of one play."""
+
+    def draft(self, wish: Wish, world: World, time: int) -> tuple[Draft, int]:
+        """Draft as a head would; return the draft and how many of its tokens stand."""
+        bar = wish.bars.get("head", NO_BAR)
+        guesses: list[Guess] = []
+        chances: list[float] = []
+        while len(guesses) < wish.num_tokens:
+            chance = world.chance(self.rng, time)
+            chances.append(chance)
+            guesses.append(Guess(0, chance if world.is_honest else 0.99))
+            if not goes_on((guess.prob for guess in guesses), bar):
+                break
+        draft = as_draft(guesses, "head", bar)
+        del chances[len(draft.token_ids) :]
+        self.num_tokens += 1 + sum(accumulate(chances, mul))
+        stood = [self.rng.random() < chance for chance in chances]
+        return draft, [*stood, False].index(False)
+
+
+@dataclass
+class Outcome:
+    """How a play went."""
+
+    tokens_per_second: float
+    lengths: list[int]
+    """Draft lengths asked for, of the first sequence."""
+    players: Sequence[Player]
+
+
+def play(
+    world: World,
+    mtp: MtpMode,
+    num_rounds: int,
+    num_sequences: int = 1,
+    planner: Planner | None = None,
+    seed: int = 0,
+) -> Outcome:
+    """Let sequences run together for so many rounds."""
+    planner = planner or Planner()
+    noise = random.Random(seed + 1)
+    players = [
+        Player(planner.make_policy(mtp, 0.0), random.Random(f"{seed} {i}"))
+        for i in range(num_sequences)
+    ]
+    seconds, lengths = 0.0, []
+    for time in range(num_rounds):
+        wishes = planner.plan([one.policy for one in players], max_rows=64)
+        lengths.append(wishes[0].num_tokens)
+        drafts = [one.draft(wish, world, time) for one, wish in zip(players, wishes, strict=True)]
+        asked = [draft for (draft, _), wish in zip(drafts, wishes, strict=True) if wish.num_tokens]
+        steps = [draft.num_steps for draft in asked]
+        work = DraftWork(len(asked), max(steps, default=0), sum(steps))
+        num_rows = sum(len(draft.token_ids) + 1 for draft, _ in drafts)
+        draft_s, verify_s = world.draft_s(work), world.pass_s(num_rows)
+        seconds += draft_s + verify_s
+        if mtp != "auto":
+            continue  # nobody decides, so nobody need learn
+        blur = math.exp(noise.gauss(0.0, world.noise))
+        planner.costs.observe_pass(num_rows, verify_s * blur)
+        planner.costs.observe_draft(work, draft_s * blur)
+        for one, wish, (draft, num_accepted) in zip(players, wishes, drafts, strict=True):
+            planner.learn(one.policy, wish, draft, num_accepted)
+    return Outcome(sum(one.num_tokens for one in players) / seconds, lengths, players)
+
+
+def best_fixed(world: World, num_rounds: int, num_sequences: int = 1) -> tuple[int, float]:
+    """Return the best fixed draft length, 0 included, and its tokens per second."""
+    rates = {
+        mtp: play(world, mtp or "off", num_rounds, num_sequences).tokens_per_second
+        for mtp in (0, 1, 2, 3, 4, 6, 8)
+    }
+    best = max(rates, key=lambda mtp: rates[mtp])
+    return best, rates[best]

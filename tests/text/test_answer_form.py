@@ -1,0 +1,51 @@
+"""What a request says about JSON and tools becomes one form, or is refused."""
+
+from typing import Any
+
+import pytest
+
+from headlong.errors import RequestError
+from headlong.text.answer_form import read_form
+from headlong.text.grammar import json_object_grammar, tool_call_grammar
+from tiny_text import byte_level_tokenizer
+
+TOOLS = [{"type": "function", "function": {"name": "now"}}]
+OBJECT = {"type": "json_object"}
+
+
+def test_nothing_said_is_free_text() -> None:
+    form = read_form({"tools": None, "response_format": None, "temperature": 1})
+    assert form.tools is None
+    assert form.make_grammar(byte_level_tokenizer()) is None
+
+
+def test_each_wish_has_its_grammar() -> None:
+    tokenizer = byte_level_tokenizer()
+    wanted = read_form({"response_format": OBJECT}).make_grammar(tokenizer)
+    assert wanted is json_object_grammar(tokenizer)
+    called = read_form({"tools": TOOLS, "parallel_tool_calls": False}).make_grammar(tokenizer)
+    assert called is tool_call_grammar(tokenizer, TOOLS, "auto", parallel=False)
+    both = read_form({"tools": TOOLS, "tool_choice": "required", "response_format": OBJECT})
+    assert both.make_grammar(tokenizer) is tool_call_grammar(
+        tokenizer, TOOLS, "required", answer_schema={"type": "object"}
+    )
+
+
+def test_tools_that_may_not_be_called_are_not_shown() -> None:
+    form = read_form({"tools": TOOLS, "tool_choice": "none"})
+    assert form.tools is None
+    assert form.make_grammar(byte_level_tokenizer()) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"tool_choice": "required"}, "no tools"),
+        ({"tool_choice": {"function": {"name": "f"}}}, "names 'f'.*no tool was given"),
+        ({"tools": 5}, "tools is 5"),
+        ({"response_format": {"type": "yaml"}}, "response_format"),
+    ],
+)
+def test_impossible_wishes_are_refused(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(RequestError, match=reason):
+        read_form(options)

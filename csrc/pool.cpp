@@ -1,6 +1,8 @@
 #include "pool.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -19,6 +21,19 @@ namespace {
 constexpr int kSpinsAtBarrier = 160000;
 constexpr int kSpinsBetweenRuns = 40000;  // about half a millisecond, a decode's time between passes
 constexpr int kSpinsWhenCrowded = 50;
+
+// Who has waited longer than work differs between members waits for somebody without a core. To
+// offer ours now and then costs next to nothing when nobody wants it, and helps most when it is the
+// one that is waited for.
+constexpr int kSpinsBeforeYield = 4000;  // about 50 microseconds
+constexpr int kSpinsPerYield = 64;
+
+// A member that is kept waiting this long again and again is worth less than nothing: the caller
+// then does all the work itself for some runs, and for twice as many whenever that happens anew.
+constexpr std::chrono::microseconds kStarving{700};
+constexpr int kFirstSoloRuns = 32;
+constexpr int kMostSoloRuns = 512;
+constexpr int kRunsToForget = 256;
 
 int num_cores() {
 #ifdef __linux__
@@ -55,17 +70,30 @@ void relax() {
 #endif
 }
 
-// Wait until `word` is no longer `seen`; return its new value.
-uint32_t await_change(std::atomic<uint32_t>& word, std::atomic<int>& num_sleepers, uint32_t seen, int num_spins) {
-    for (int i = 0; i < num_spins; ++i) {
+struct Change {
+    uint32_t value;
+    bool was_slow;  // somebody was kept from working
+};
+
+// Wait until `word` is no longer `seen`.
+Change await_change(std::atomic<uint32_t>& word, std::atomic<int>& num_sleepers, uint32_t seen, int num_spins) {
+    using Clock = std::chrono::steady_clock;
+    for (int i = 0; i < std::min(num_spins, kSpinsBeforeYield); ++i) {
         const uint32_t now = word.load(std::memory_order_acquire);
-        if (now != seen) return now;
+        if (now != seen) return {now, false};
         relax();
+    }
+    const Clock::time_point began = Clock::now();
+    for (int i = kSpinsBeforeYield; i < num_spins; ++i) {
+        const uint32_t now = word.load(std::memory_order_acquire);
+        if (now != seen) return {now, Clock::now() - began > kStarving};
+        if (i % kSpinsPerYield != 0) relax();
+        else std::this_thread::yield();
     }
     num_sleepers.fetch_add(1);
     word.wait(seen);
     num_sleepers.fetch_sub(1);
-    return word.load(std::memory_order_acquire);
+    return {word.load(std::memory_order_acquire), Clock::now() - began > kStarving};
 }
 
 void change(std::atomic<uint32_t>& word, std::atomic<int>& num_sleepers) {
@@ -97,7 +125,25 @@ struct alignas(64) Pool::Team {
     int caller_core = -1;  // which the threads are kept off
     bool is_crowded = false;
 
+    std::atomic<bool> is_starved{false};  // a member waited long in this run
+    uint32_t recent = 0;                  // one bit per run, the newest lowest: was it starved?
+    int solo_runs_left = 0;
+    int next_solo_runs = kFirstSoloRuns;
+    int calm_runs = 0;
+
     int spins(int usual) const { return is_crowded ? kSpinsWhenCrowded : usual; }
+
+    // Learn from a finished run whether the next ones are better made by the caller alone.
+    void settle_run() {
+        const bool starved = is_starved.load(std::memory_order_relaxed);
+        recent = (recent << 1 | uint32_t(starved)) & 0xF;
+        calm_runs = starved ? 0 : calm_runs + 1;
+        if (calm_runs >= kRunsToForget) next_solo_runs = kFirstSoloRuns;
+        if (std::popcount(recent) < 2) return;  // one alone is a passing neighbour
+        solo_runs_left = next_solo_runs;
+        next_solo_runs = std::min(2 * next_solo_runs, kMostSoloRuns);
+        recent = 0;
+    }
 };
 
 void Member::barrier() {
@@ -109,7 +155,8 @@ void Member::barrier() {
         change(team.phase, team.phase_sleepers);
         return;
     }
-    await_change(team.phase, team.phase_sleepers, phase, team.spins(kSpinsAtBarrier));
+    const Change change = await_change(team.phase, team.phase_sleepers, phase, team.spins(kSpinsAtBarrier));
+    if (change.was_slow) team.is_starved.store(true, std::memory_order_relaxed);
 }
 
 Pool::Pool(int num_threads) : num_threads_(std::max(1, num_threads)) {
@@ -137,7 +184,7 @@ void Pool::start() {
         team_->threads.emplace_back([this, index, team = team_] {
             uint32_t seen = 0;
             while (true) {
-                seen = await_change(team->run_count, team->run_sleepers, seen, team->spins(kSpinsBetweenRuns));
+                seen = await_change(team->run_count, team->run_sleepers, seen, team->spins(kSpinsBetweenRuns)).value;
                 if (team->work == nullptr) return;
                 Member member(*this, index, num_threads_);
                 (*team->work)(member);
@@ -154,15 +201,23 @@ void Pool::run(const std::function<void(Member&)>& work) {
         return;
     }
     if (team_ == nullptr) start();
+    if (team_->solo_runs_left > 0) {  // results do not depend on the number of members
+        --team_->solo_runs_left;
+        Member alone(*this, 0, 1);
+        work(alone);
+        return;
+    }
     const int core = current_core();
     if (core != team_->caller_core && !team_->is_crowded) {
         team_->caller_core = core;
         for (std::thread& thread : team_->threads) keep_off(thread, core);
     }
+    team_->is_starved.store(false, std::memory_order_relaxed);
     team_->work = &work;
     change(team_->run_count, team_->run_sleepers);
     work(member);
     member.barrier();  // `work` lives in the caller's frame; nobody may still be in it
+    team_->settle_run();
 }
 
 void Pool::forget_team() {

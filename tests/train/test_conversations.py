@@ -8,6 +8,7 @@ from headlong.text.tokenizer import Tokenizer
 from headlong.train.conversations import SELF_WRITTEN, Conversations
 from headlong.train.prompt_files import Prompt
 from headlong.train.recipe import make_recipe
+from headlong.train.tool_prompts import COMPOSED_TOOLS
 from tiny_text import byte_level_tokenizer
 
 PROMPTS = [Prompt((f"say {word}",), "words", "chat") for word in ("a", "b", "c", "hello")]
@@ -38,6 +39,12 @@ def test_shares_are_those_of_the_recipe() -> None:
     assert 340 < found[SELF_WRITTEN] < 460
     assert 150 < found["reading_passages"] < 250
     assert found["words"] > 200
+
+
+def test_tool_prompts_get_their_share() -> None:
+    source = make(byte_level_tokenizer(), self_written_share=0.2, tool_share=0.5, max_tokens=4000)
+    found = Counter(source.next_ask().set_name for _ in range(400))
+    assert 150 < found[COMPOSED_TOOLS] < 250
 
 
 def test_a_written_user_turn_becomes_a_prompt() -> None:

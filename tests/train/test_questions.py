@@ -27,7 +27,6 @@ def composed(**shares: float) -> dict[float, list[tuple[str, str]]]:
             "prompts": {
                 "self_written_share": 0.0,
                 "passage_share": 0.0,
-                "tool_share": 0.0,
                 "code_share": 0.0,
                 **shares,
             }
@@ -38,7 +37,7 @@ def composed(**shares: float) -> dict[float, list[tuple[str, str]]]:
 
 def test_only_wanted_kinds_are_composed() -> None:
     assert composed() == {}
-    assert set(composed(tool_share=0.25, code_share=0.5)) == {0.25, 0.5}
+    assert set(composed(passage_share=0.25, code_share=0.5)) == {0.25, 0.5}
 
 
 def test_a_python_function_is_asked_for_in_a_block() -> None:
@@ -59,8 +58,3 @@ def test_a_javascript_comment_becomes_a_docstring() -> None:
 
 def test_words_are_not_taken_for_code() -> None:
     assert not any(name == "talk_blocks" for _, name in composed(code_share=0.5)[0.5])
-
-
-def test_tool_prompts_may_use_functions_found_in_code() -> None:
-    texts = [text for text, _ in composed(tool_share=0.25)[0.25]]
-    assert any('"name": "area"' in text for text in texts)

@@ -2,9 +2,18 @@
 
 import json
 import re
+from collections.abc import Sequence
+
+import numpy as np
 
 from headlong.train.tool_functions import TOOL_FUNCTIONS
-from headlong.train.tool_prompts import compose_tool_prompts
+from headlong.train.tool_prompts import ToolPrompts
+
+
+def compose_tool_prompts(num_prompts: int, seed: int, code: Sequence[str] = ()) -> list[str]:
+    """Many prompts from one seed."""
+    prompts, rng = ToolPrompts(code), np.random.default_rng(seed)
+    return [prompts.compose(rng) for _ in range(num_prompts)]
 
 
 def test_the_same_seed_composes_the_same() -> None:
@@ -32,3 +41,11 @@ def test_every_request_names_only_its_own_parameters() -> None:
 def test_code_without_a_doctest_lends_no_function() -> None:
     texts = compose_tool_prompts(300, 1, ['def f(n: int) -> int:\n    """Do it."""'])
     assert not any('"name": "f"' in text for text in texts)
+
+
+def test_code_with_a_doctest_lends_its_function() -> None:
+    text = (
+        'def area(side: int) -> int:\n    """Area of a square.\n\n    >>> area(3)\n    9\n    """'
+    )
+    texts = compose_tool_prompts(300, 1, [text])
+    assert any('"name": "area"' in text for text in texts)

@@ -19,6 +19,7 @@ from headlong.train.prompt_files import ChatFrame, Prompt, read_frame
 from headlong.train.questions import compose_questions
 from headlong.train.recipe import Recipe
 from headlong.train.sampler import Job
+from headlong.train.tool_prompts import COMPOSED_TOOLS, ToolPrompts
 
 SELF_WRITTEN = "self_written"
 MAX_TURN_TOKENS = 160
@@ -56,6 +57,7 @@ class Conversations:
         self._files = _encode(
             tokenizer, self._frame, [(p.turns[0], p.set_name) for p in prompts], recipe
         )
+        self._tools = ToolPrompts([p.turns[0] for p in prompts if p.task == "code"])
         composed = compose_questions(prompts, recipe)
         self._composed = [
             (share, _encode(tokenizer, self._frame, questions, recipe))
@@ -87,6 +89,11 @@ class Conversations:
             if draw < bar and questions:
                 chosen = questions[int(rng.integers(len(questions)))]
                 return self._answer(chosen.ids, chosen.set_name, rng, 1)
+        if draw < bar + shares.tool_share:
+            text = self._frame.frame(self._tools.compose(rng))
+            ids = _ids(self._tokenizer, text)
+            if len(ids) <= shares.max_tokens:
+                return self._answer(ids, COMPOSED_TOOLS, rng, 1)
         # Every pass over the file prompts goes through them in an order of its own.
         turn, place = divmod(number, len(self._files))
         step = _coprime(len(self._files), self._recipe.seed + turn)

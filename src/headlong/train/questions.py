@@ -1,4 +1,4 @@
-"""Questions made from the prompts: passages asked about anew, functions to call, code to complete.
+"""Questions made from the prompts: passages asked about anew, code to complete.
 
 In:  the prompts of the files, a recipe. Out: texts by kind, each with its share of all questions.
 Prompt files are thin where agents and coders ask most; these fill in, in the forms they use.
@@ -9,10 +9,8 @@ from collections.abc import Sequence
 
 from headlong.train.prompt_files import Prompt
 from headlong.train.recipe import Recipe
-from headlong.train.tool_prompts import COMPOSED_TOOLS, compose_tool_prompts
 
 MIN_PASSAGE_CHARS = 300
-NUM_TOOL_PROMPTS = 30_000
 
 _PASSAGE_TASKS = (
     "Summarize: {passage}",
@@ -62,10 +60,6 @@ def compose_questions(
     kinds: list[tuple[float, list[tuple[str, str]]]] = []
     if wanted.passage_share:
         kinds.append((wanted.passage_share, _passage_questions(prompts)))
-    if wanted.tool_share:
-        functions = [prompt.turns[0] for prompt in code]
-        texts = compose_tool_prompts(NUM_TOOL_PROMPTS, recipe.seed, functions)
-        kinds.append((wanted.tool_share, [(text, COMPOSED_TOOLS) for text in texts]))
     if wanted.code_share:
         kinds.append((wanted.code_share, _code_questions(code)))
     return kinds

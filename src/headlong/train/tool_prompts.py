@@ -1,6 +1,6 @@
 """Tool prompts: questions that want one of a few functions called, composed from parts.
 
-In:  a seed; coding prompts whose signatures and doctests can serve as functions, too.
+In:  random numbers; coding prompts whose signatures and doctests can serve as functions, too.
 Out: texts with a JSON list of functions and a request, in the forms agents send them.
 Prompt files hold few of these, and a head drafts JSON well only if it has seen the backbone write
 some. All parts are our own words, so what is composed has the licence of this project.
@@ -36,27 +36,30 @@ _DOCTEST = re.compile(r"^\s*>>> (\w+)\((.{1,120})\)\s*$", re.MULTILINE)
 _JSON_TYPES = {"int": "integer", "float": "float", "str": "string", "bool": "boolean"}
 
 
-def compose_tool_prompts(num_prompts: int, seed: int, code: Sequence[str] = ()) -> list[str]:
-    """Compose prompts of one to four functions each; `code` lends further functions."""
-    rng = np.random.default_rng(seed)
-    functions = [*TOOL_FUNCTIONS, *(found for text in code if (found := _read_function(text)))]
-    return [_compose(functions, rng) for _ in range(num_prompts)]
+class ToolPrompts:
+    """Composes prompts of one to four functions each; `code` lends further functions."""
 
+    def __init__(self, code: Sequence[str] = ()) -> None:
+        found = [_read_function(text) for text in code]
+        self._functions = [*TOOL_FUNCTIONS, *(function for function in found if function)]
 
-def _compose(functions: Sequence[Function], rng: np.random.Generator) -> str:
-    """Write one prompt: half of the wanted functions are written by hand, half read from code."""
-    pool = len(TOOL_FUNCTIONS) if rng.random() < 0.5 else len(functions)
-    wanted = functions[int(rng.integers(pool))]
-    others = [functions[int(i)] for i in rng.integers(len(functions), size=int(rng.integers(4)))]
-    listed = [wanted, *(other for other in others if other.name != wanted.name)]
-    type_name = ("dict", "object")[int(rng.integers(2))]
-    schemas = [_schema(listed[int(i)], type_name) for i in rng.permutation(len(listed))]
-    indent = 2 if rng.random() < 0.15 else None
-    request = wanted.requests[int(rng.integers(len(wanted.requests)))].format(
-        **{p.name: p.values[int(rng.integers(len(p.values)))] for p in wanted.parameters}
-    )
-    frame = _FRAMES[int(rng.integers(len(_FRAMES)))] if rng.random() < 0.6 else _FRAMES[0]
-    return frame.format(tools=json.dumps(schemas, indent=indent), request=request)
+    def compose(self, rng: np.random.Generator) -> str:
+        """Write one prompt: half of the wanted functions are written by hand, half any."""
+        functions = self._functions
+        wanted = functions[
+            int(rng.integers(len(TOOL_FUNCTIONS if rng.random() < 0.5 else functions)))
+        ]
+        chosen = rng.integers(len(functions), size=int(rng.integers(4)))
+        others = [functions[int(i)] for i in chosen]
+        listed = [wanted, *(other for other in others if other.name != wanted.name)]
+        type_name = ("dict", "object")[int(rng.integers(2))]
+        schemas = [_schema(listed[int(i)], type_name) for i in rng.permutation(len(listed))]
+        indent = 2 if rng.random() < 0.15 else None
+        request = wanted.requests[int(rng.integers(len(wanted.requests)))].format(
+            **{p.name: p.values[int(rng.integers(len(p.values)))] for p in wanted.parameters}
+        )
+        frame = _FRAMES[int(rng.integers(len(_FRAMES)))] if rng.random() < 0.6 else _FRAMES[0]
+        return frame.format(tools=json.dumps(schemas, indent=indent), request=request)
 
 
 def _schema(function: Function, type_name: str) -> dict[str, Any]:

@@ -155,8 +155,8 @@ void Member::barrier() {
         change(team.phase, team.phase_sleepers);
         return;
     }
-    const Change change = await_change(team.phase, team.phase_sleepers, phase, team.spins(kSpinsAtBarrier));
-    if (change.was_slow) team.is_starved.store(true, std::memory_order_relaxed);
+    const Change waited = await_change(team.phase, team.phase_sleepers, phase, team.spins(kSpinsAtBarrier));
+    if (waited.was_slow) team.is_starved.store(true, std::memory_order_relaxed);
 }
 
 Pool::Pool(int num_threads) : num_threads_(std::max(1, num_threads)) {

@@ -70,30 +70,31 @@ void relax() {
 #endif
 }
 
+using Clock = std::chrono::steady_clock;
+
 struct Change {
     uint32_t value;
-    bool was_slow;  // somebody was kept from working
+    Clock::duration waited;  // nothing where it came at once
 };
 
 // Wait until `word` is no longer `seen`.
 Change await_change(std::atomic<uint32_t>& word, std::atomic<int>& num_sleepers, uint32_t seen, int num_spins) {
-    using Clock = std::chrono::steady_clock;
     for (int i = 0; i < std::min(num_spins, kSpinsBeforeYield); ++i) {
         const uint32_t now = word.load(std::memory_order_acquire);
-        if (now != seen) return {now, false};
+        if (now != seen) return {now, {}};
         relax();
     }
     const Clock::time_point began = Clock::now();
     for (int i = kSpinsBeforeYield; i < num_spins; ++i) {
         const uint32_t now = word.load(std::memory_order_acquire);
-        if (now != seen) return {now, Clock::now() - began > kStarving};
+        if (now != seen) return {now, Clock::now() - began};
         if (i % kSpinsPerYield != 0) relax();
         else std::this_thread::yield();
     }
     num_sleepers.fetch_add(1);
     word.wait(seen);
     num_sleepers.fetch_sub(1);
-    return {word.load(std::memory_order_acquire), Clock::now() - began > kStarving};
+    return {word.load(std::memory_order_acquire), Clock::now() - began};
 }
 
 void change(std::atomic<uint32_t>& word, std::atomic<int>& num_sleepers) {
@@ -153,10 +154,15 @@ void Member::barrier() {
     if (team.num_arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == uint32_t(count)) {
         team.num_arrived.store(0, std::memory_order_relaxed);
         change(team.phase, team.phase_sleepers);
+        since_ = Clock::now();
         return;
     }
-    const Change waited = await_change(team.phase, team.phase_sleepers, phase, team.spins(kSpinsAtBarrier));
-    if (waited.was_slow) team.is_starved.store(true, std::memory_order_relaxed);
+    const Clock::time_point arrived = Clock::now();
+    const Clock::duration waited =
+        await_change(team.phase, team.phase_sleepers, phase, team.spins(kSpinsAtBarrier)).waited;
+    // Shares are about equal: a mate that needs twice our time, and long, was kept from working.
+    if (waited > kStarving && waited > arrived - since_) team.is_starved.store(true, std::memory_order_relaxed);
+    since_ = arrived + waited;
 }
 
 Pool::Pool(int num_threads) : num_threads_(std::max(1, num_threads)) {

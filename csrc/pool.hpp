@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,7 @@ public:
 
 private:
     Pool& pool_;
+    std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();  // at work
 };
 
 class Pool {

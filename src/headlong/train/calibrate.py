@@ -76,8 +76,9 @@ def _count_standing(
     ids, starts, sequences, heat = (part.to(backbone.device) for part in laid_out)
     hidden = backbone.forward(ids, head.tap_layers)
     target = make_targets(hidden.normed, lm_rows, starts, sequences, 1).at_depth(1).float()
-    state = next(head.rollout(hidden, ids))
-    logits = head.logits(torch.index_select(state, 0, starts), 1).float()
+    with backbone.mixed_precision():
+        state = next(head.rollout(hidden, ids))
+        logits = head.logits(torch.index_select(state, 0, starts), 1).float()
     tokens = torch.arange(logits.shape[1], device=logits.device)
     gumbel = noise(sequences + _SEED, starts, tokens) * heat[:, None]
     picks = (target + gumbel).argmax(-1)

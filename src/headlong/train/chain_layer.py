@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from headlong.models.model_config import ModelConfig
 from headlong.train.pointwise import Pointwise
+from headlong.train.projection import Projection
 
 
 @dataclass(slots=True)
@@ -53,10 +54,10 @@ class SelfAttention(nn.Module):
     def __init__(self, config: ModelConfig, input_size: int, pointwise: Pointwise) -> None:
         super().__init__()
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        self.q_proj = nn.Linear(input_size, queries, bias=False)
-        self.k_proj = nn.Linear(input_size, keys, bias=False)
-        self.v_proj = nn.Linear(input_size, keys, bias=False)
-        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
+        self.q_proj = Projection(input_size, queries, bias=False)
+        self.k_proj = Projection(input_size, keys, bias=False)
+        self.v_proj = Projection(input_size, keys, bias=False)
+        self.o_proj = Projection(queries, config.hidden_size, bias=False)
         self._head_dim = config.head_dim
         self._num_kv_heads = config.num_kv_heads
         self._pointwise = pointwise
@@ -105,9 +106,9 @@ class GatedMlp(nn.Module):
     def __init__(self, config: ModelConfig, pointwise: Pointwise) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
-        self.gate_proj = nn.Linear(hidden, inner, bias=False)
-        self.up_proj = nn.Linear(hidden, inner, bias=False)
-        self.down_proj = nn.Linear(inner, hidden, bias=False)
+        self.gate_proj = Projection(hidden, inner, bias=False)
+        self.up_proj = Projection(hidden, inner, bias=False)
+        self.down_proj = Projection(inner, hidden, bias=False)
         self._swiglu = pointwise.swiglu
 
     def forward(self, x: Tensor) -> Tensor:

@@ -16,6 +16,9 @@ _GOLDEN = -1640531527  # 0x9E3779B9
 _FIRST = 0x7FEB352D
 _SECOND = -2073254261  # 0x846CA68B
 
+GROUP = 32
+"""Weights that share a scale where matrices are packed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
@@ -28,11 +31,21 @@ class Pointwise:
     mix_scores: Callable[..., Any]
     loss_forward: Callable[..., Any]
     loss_backward: Callable[..., Any]
+    round_to_q4: Callable[..., Any]
 
 
 def make_pointwise(*, compile: bool) -> Pointwise:
     """Return the functions, fused where asked for."""
-    plain = (rms_norm, rotate, swiglu, pick, mix_scores, loss_forward, loss_backward)
+    plain = (
+        rms_norm,
+        rotate,
+        swiglu,
+        pick,
+        mix_scores,
+        loss_forward,
+        loss_backward,
+        round_to_q4,
+    )
     if not compile:
         return Pointwise(*plain)
     # Grouped lengths, row counts and grad modes each compile once; the default limit of 8 is less.
@@ -133,3 +146,14 @@ def _mix(bits: Tensor) -> Tensor:
     bits = bits ^ ((bits >> 15) & 0x1FFFF)
     bits = bits * _SECOND
     return bits ^ ((bits >> 16) & 0xFFFF)
+
+
+def round_to_q4(weight: Tensor) -> Tensor:
+    """Return what packing a matrix to 4 bits leaves of it, as `csrc/pack.cpp` rounds: (out, in)."""
+    groups = weight.float().view(-1, GROUP)
+    low, high = groups.aminmax(dim=-1, keepdim=True)
+    scale = ((high - low) / 15).half().float()
+    minimum = low.half().float()
+    inverse = torch.where(scale > 0, 1 / scale, 0.0)
+    levels = ((groups - minimum) * inverse).round().clamp(0, 15)
+    return (levels * scale + minimum).view_as(weight).to(weight.dtype)

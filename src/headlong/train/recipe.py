@@ -15,6 +15,7 @@ from headlong.errors import RequestError
 
 HeadShape: TypeAlias = Literal["eagle3", "nextn", "medusa"]
 LossName: TypeAlias = Literal["kl", "lk"]
+PackedName: TypeAlias = Literal["full", "q4"]
 
 MAX_DEPTHS = 8
 
@@ -64,6 +65,8 @@ class HeadRecipe:
     """Most frequent tokens of the backbone's own answers that the head can draft."""
     num_blocks: int = 1
     """Residual blocks per depth, for medusa."""
+    packed: PackedName = "full"
+    """Format to learn in: q4 rounds weights in every step as packing to 4 bits will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,8 @@ class Recipe:
         _require(bool(answers.temperatures), "answers.temperatures", (), "at least one number")
         kinds = get_args(HeadShape)
         _require(self.head.kind in kinds, "head.kind", self.head.kind, f"one of {kinds}")
+        formats = get_args(PackedName)
+        _require(self.head.packed in formats, "head.packed", self.head.packed, f"one of {formats}")
         losses = get_args(LossName)
         _require(training.loss in losses, "training.loss", training.loss, f"one of {losses}")
         on_path = training.on_path_share

@@ -7,9 +7,7 @@ true tokens changes nothing.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -79,7 +77,7 @@ class Simulator:
         hidden = self.backbone.forward(ids, self.head.tap_layers)
         flat = ids.reshape(-1)
         found: list[Tensor] = []
-        with _autocast(device):
+        with self.backbone.mixed_precision():
             states = self.head.rollout(hidden, ids)
             for depth in range(1, deepest + 1):
                 logits = self._cut(self.head.logits(next(states)[starts], depth)).float()
@@ -119,10 +117,3 @@ def _walk(stands: NDArray[np.bool_], counted: Mapping[int, DecodeStats]) -> None
                 num_accepted += 1
             stats.observe_round(("head",) * num_drafted, num_accepted)
             row += num_accepted + 1
-
-
-def _autocast(device: torch.device) -> AbstractContextManager[Any]:
-    context: AbstractContextManager[Any] = torch.autocast(
-        "cuda", dtype=torch.bfloat16, enabled=device.type == "cuda"
-    )
-    return context

@@ -6,8 +6,9 @@ Written for whole batches; decoding row by row is `sampler`'s business. It never
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -63,6 +64,13 @@ class TorchBackbone:
     def device(self) -> torch.device:
         """Where it lives."""
         return self.embedding.device
+
+    def mixed_precision(self) -> AbstractContextManager[Any]:
+        """Return the context in which a head's float32 weights meet 16-bit rows on CUDA."""
+        context: AbstractContextManager[Any] = torch.autocast(
+            "cuda", dtype=torch.bfloat16, enabled=self.device.type == "cuda"
+        )
+        return context
 
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return cosines and sines of rotary positions: (N,) → twice (N, D / 2)."""

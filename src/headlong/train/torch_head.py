@@ -20,6 +20,7 @@ from headlong.heads.nextn_families import NextnSwitches
 from headlong.heads.parallel import make_medusa_config
 from headlong.models.rope import make_rope
 from headlong.train.chain_layer import ChainLayer, Chains, Norm
+from headlong.train.projection import Projection, learn_packed
 from headlong.train.recipe import HeadRecipe
 from headlong.train.torch_backbone import HiddenBatch, TorchBackbone, TorchLayer
 
@@ -60,10 +61,10 @@ class TorchEagle3(TorchHead):
         self._backbone = backbone
         self._rope = _own_rope(backbone)
         hidden = config.hidden_size
-        self.fc = nn.Linear(3 * hidden, hidden, bias=False)
+        self.fc = Projection(3 * hidden, hidden, bias=False)
         self.midlayer = ChainLayer(config, backbone.pointwise, beside=True)
         self.norm = Norm(hidden, config.norm_eps, backbone.pointwise)
-        self.lm_head = nn.Linear(hidden, len(vocabulary), bias=False)
+        self.lm_head = Projection(hidden, len(vocabulary), bias=False)
         with torch.no_grad():
             self.fc.weight.zero_()
             self.fc.weight[:, 2 * hidden :].copy_(torch.eye(hidden))
@@ -100,10 +101,10 @@ class TorchNextn(TorchHead):
         self._backbone = backbone
         self.pre_fc_norm_embedding = Norm(hidden, eps, pointwise)
         self.pre_fc_norm_hidden = Norm(hidden, eps, pointwise)
-        self.fc = nn.Linear(2 * hidden, hidden, bias=False)
+        self.fc = Projection(2 * hidden, hidden, bias=False)
         self.layers = nn.ModuleList([ChainLayer(config, pointwise, beside=False)])
         self.norm = Norm(hidden, eps, pointwise)
-        self.lm_head = nn.Linear(hidden, len(vocabulary), bias=False)
+        self.lm_head = Projection(hidden, len(vocabulary), bias=False)
         with torch.no_grad():
             self.fc.weight.mul_(0.1)
             self.fc.weight[:, hidden:].add_(torch.eye(hidden))
@@ -144,7 +145,7 @@ class TorchMedusa(TorchHead):
         self.max_depth = num_depths
         self.blocks = nn.ModuleList([_MedusaBlocks(hidden, num_blocks) for _ in range(num_depths)])
         self.lm_heads = nn.ModuleList(
-            [nn.Linear(hidden, len(vocabulary), bias=False) for _ in range(num_depths)]
+            [Projection(hidden, len(vocabulary), bias=False) for _ in range(num_depths)]
         )
         with torch.no_grad():
             rows = backbone.lm_head[torch.from_numpy(vocabulary)]
@@ -171,7 +172,7 @@ class _MedusaBlocks(nn.Module):
 
     def __init__(self, hidden: int, num_blocks: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(hidden, hidden) for _ in range(num_blocks)])
+        self.layers = nn.ModuleList([Projection(hidden, hidden) for _ in range(num_blocks)])
         for layer in self.layers:
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
@@ -194,6 +195,8 @@ def make_head(
     else:
         head = TorchMedusa(backbone, vocabulary, num_depths, recipe.num_blocks)
     head.to(backbone.device)
+    if recipe.packed == "q4":
+        learn_packed(head, backbone.pointwise)
     return head
 
 

@@ -9,7 +9,6 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +127,7 @@ class Trainer:
         with torch.no_grad():
             hidden = self.backbone.forward(ids, self.head.tap_layers)
             targets = make_targets(hidden.normed, self._lm_rows, starts, sequences, depths)
-        with self._autocast():
+        with self.backbone.mixed_precision():
             states = self.head.rollout(hidden, ids)
             total, overlaps = self._sum_depths(states, starts, targets, sharpness)
         self._optimiser.zero_grad(set_to_none=True)
@@ -208,13 +207,6 @@ class Trainer:
             plan = plan_epoch(answers, self.recipe.training.tokens_per_step, seed)
             yield from read_batches(answers, plan[state.place :])
             state.epoch, state.place = state.epoch + 1, 0
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        is_cuda = self.backbone.device.type == "cuda"
-        context: AbstractContextManager[Any] = torch.autocast(
-            "cuda", dtype=torch.bfloat16, enabled=is_cuda
-        )
-        return context
 
     def _say(self, report: Report, loss: Tensor, overlaps: list[Tensor], rate: float) -> None:
         settings, state = self.recipe.training, self.state

@@ -1,0 +1,54 @@
+"""A head that learns packed sees the very weights it will run with."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headlong.heads.head_weights import store_array
+from headlong.ops.native_ops import NativeOps
+from headlong.train.pointwise import make_pointwise, round_to_q4
+from headlong.train.projection import Projection, learn_packed
+
+PLAIN = make_pointwise(compile=False)
+
+
+def random_weight(outputs: int, inputs: int) -> Tensor:
+    """Weights of many sizes, one group of them all equal."""
+    torch.manual_seed(3)
+    weight = torch.randn(outputs, inputs) * torch.logspace(-4, 1, outputs)[:, None]
+    weight[0, :32] = 0.25
+    return weight
+
+
+def test_rounding_is_what_packing_leaves() -> None:
+    weight = random_weight(24, 96)
+    ops = NativeOps()
+    packed = ops.matrix(store_array("test.weight", weight.numpy()), "q4")
+    unpacked = ops.embed(packed, np.arange(24))
+    np.testing.assert_allclose(round_to_q4(weight).numpy(), unpacked, rtol=1e-6, atol=1e-9)
+    assert not np.allclose(weight.numpy(), unpacked)
+
+
+def test_rounding_again_changes_nothing_that_packing_would_see() -> None:
+    rounded = round_to_q4(random_weight(8, 64))
+    torch.testing.assert_close(round_to_q4(rounded), rounded, rtol=2e-3, atol=1e-6)
+
+
+def test_a_packed_projection_multiplies_rounded_weights_and_learns_the_unrounded() -> None:
+    layer = Projection(64, 8, bias=False)
+    learn_packed(nn.Sequential(layer), PLAIN)
+    x = torch.randn(5, 64)
+    y = layer(x)
+    torch.testing.assert_close(y, F.linear(x, round_to_q4(layer.weight.detach())))
+    assert not torch.allclose(y, F.linear(x, layer.weight))
+    y.sum().backward()
+    assert layer.weight.grad is not None
+    torch.testing.assert_close(layer.weight.grad, x.sum(0).expand(8, 64))
+
+
+def test_rows_that_are_no_whole_groups_stay_as_they_are() -> None:
+    layer = Projection(40, 8, bias=False)
+    learn_packed(nn.Sequential(layer), PLAIN)
+    x = torch.randn(5, 40)
+    torch.testing.assert_close(layer(x), F.linear(x, layer.weight))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from headlong.heads.head_weights import store_array
 from headlong.ops.native_ops import NativeOps
 from headlong.train.pointwise import make_pointwise, round_to_q4
-from headlong.train.projection import Projection, learn_packed
+from headlong.train.projection import Projection, learn_packed, running_parameters
 
 PLAIN = make_pointwise(compile=False)
 
@@ -52,3 +52,14 @@ def test_rows_that_are_no_whole_groups_stay_as_they_are() -> None:
     learn_packed(nn.Sequential(layer), PLAIN)
     x = torch.randn(5, 40)
     torch.testing.assert_close(layer(x), F.linear(x, layer.weight))
+
+
+def test_a_file_gets_the_rounded_weights() -> None:
+    head = nn.Sequential(Projection(64, 8), Projection(40, 8))
+    learn_packed(head, PLAIN)
+    found = dict(running_parameters(head))
+    assert found.keys() == dict(head.named_parameters()).keys()
+    torch.testing.assert_close(found["0.weight"], round_to_q4(head[0].weight.detach()))
+    assert not torch.equal(found["0.weight"], head[0].weight)
+    for name in ("0.bias", "1.weight", "1.bias"):
+        assert torch.equal(found[name], head.get_parameter(name))

@@ -12,6 +12,7 @@ from headlong.arrays import IntArray
 from headlong.errors import HeadError
 from headlong.heads.head_files import WEIGHTS_FILE, read_head_weights, save_head
 from headlong.heads.head_weights import FloatType, HeadKind, HeadWeights, store_arrays
+from headlong.train.projection import running_parameters
 from headlong.train.recipe import HeadShape
 from headlong.train.torch_head import TorchHead
 
@@ -24,7 +25,7 @@ def head_weights(
     head: TorchHead, kind: HeadShape, vocabulary: IntArray, float_type: FloatType = "float16"
 ) -> HeadWeights:
     """Return a trained head as a plain record; parameters are named as in files already."""
-    arrays = {name: p.detach().float().cpu().numpy() for name, p in head.named_parameters()}
+    arrays = {name: p.float().cpu().numpy() for name, p in running_parameters(head)}
     tensors = store_arrays(arrays, float_type)
     return HeadWeights(_KINDS[kind], head.export_config(), tensors, vocabulary)
 

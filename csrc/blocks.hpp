@@ -66,9 +66,12 @@ struct GatedMlp {
     void check() const;
 };
 
+// At least one of the two blocks is there.
 struct Layer {
     std::shared_ptr<Attention> attention;
     std::shared_ptr<GatedMlp> mlp;
+
+    int64_t hidden_size() const { return attention != nullptr ? attention->hidden_size() : mlp->hidden_size(); }
 };
 
 // Consecutive rows of a pass that belong to one sequence.

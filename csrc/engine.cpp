@@ -7,6 +7,19 @@
 
 namespace headlong {
 
+namespace {
+constexpr int64_t kManyRows = 64;  // more than most rounds have, fewer than a chunk of a prompt
+}  // namespace
+
+void Workspace::begin(int64_t num_rows) {
+    if (num_rows >= kManyRows) {
+        passes_left_ = kPassesAfterPrompt;
+    } else if (--passes_left_ == 0) {
+        *this = {};
+        trim_heap();
+    }
+}
+
 void Engine::run_layers(
     const PassInput& input, const std::vector<Layer>& layers,
     const std::vector<std::vector<KVLayer*>>& caches, const std::vector<float*>& taps,
@@ -22,7 +35,7 @@ void Engine::run_layers(
     pool.run([&](Member& me) {
         for (size_t i = 0; i < layers.size(); ++i) {
             if (taps[i] != nullptr) {
-                const int64_t size = layers[i].attention->hidden_size();
+                const int64_t size = layers[i].hidden_size();
                 const Member::Range own = me.share(input.num_rows);
                 for (int64_t row = own.first; row < own.stop; ++row) {
                     std::memcpy(taps[i] + row * tap_stride, input.x + row * size, size * sizeof(float));
@@ -32,6 +45,30 @@ void Engine::run_layers(
             if (layers[i].mlp != nullptr) pass.gated_mlp(me, *layers[i].mlp);
         }
     });
+}
+
+void Engine::run_last(
+    const PassInput& input, const Layer& layer, const std::vector<KVLayer*>& caches, float* y) {
+    const int64_t size = layer.attention->hidden_size();
+    const auto num_spans = static_cast<int64_t>(input.spans.size());
+    PassInput last{y, num_spans, {}, nullptr};
+    std::vector<float> beside(input.beside != nullptr ? num_spans * size : 0);
+    int64_t num_positions = 0;
+    for (int64_t s = 0; s < num_spans; ++s) {
+        const Span& span = input.spans[s];
+        const int64_t row = span.first_row + span.num_rows - 1, position = span.first_position + span.num_rows - 1;
+        std::memcpy(y + s * size, input.x + row * size, size * sizeof(float));
+        if (!beside.empty()) std::memcpy(&beside[s * size], input.beside + row * size, size * sizeof(float));
+        last.spans.push_back({s, 1, position});
+        num_positions = std::max(num_positions, position + 1);
+    }
+    if (!beside.empty()) last.beside = beside.data();
+    if (num_spans < input.num_rows) {
+        layer.attention->rope->reach(num_positions);
+        Pass pass(*this, input, *layer.attention);
+        pool.run([&](Member& me) { pass.remember(me, *layer.attention, caches); });
+    }
+    run_layers(last, {layer}, {caches}, {nullptr}, 0);  // writes the keys and values of last rows as they were
 }
 
 void Engine::project(

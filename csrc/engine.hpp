@@ -23,10 +23,20 @@ struct PassInput {
     const float* beside = nullptr;  // (rows, hidden) or null
 };
 
-// Scratch of the running pass; it grows and is kept.
+// Scratch of the running pass; it grows and is kept for as long as it may be wanted again.
 struct Workspace {
     Scratch groups, inner_groups, values, inner_values, projected, results, tiles, partials;
     Scratch logits, embedded, fused, sums, found;  // of drafts
+
+    // Say that a pass begins, before it asks for room. What a prompt took goes back to the system some passes
+    // after it, and now and then what else was freed since: caches that grew leave their old room behind.
+    void begin(int64_t num_rows);
+
+private:
+    static constexpr int kPassesAfterPrompt = 64;  // its next chunk may come between the rounds of others
+    static constexpr int kPassesUsually = 1024;    // about a second
+
+    int passes_left_ = kPassesUsually;
 };
 
 class Engine {
@@ -47,6 +57,9 @@ public:
         const PassInput& input, const std::vector<Layer>& layers,
         const std::vector<std::vector<KVLayer*>>& caches, const std::vector<float*>& taps,
         int64_t tap_stride);
+    // One layer over all rows of `input`, as far as it is read: keys and values of all rows go to the caches,
+    // y (spans, hidden) is what the last row of each span comes to.
+    void run_last(const PassInput& input, const Layer& layer, const std::vector<KVLayer*>& caches, float* y);
     // y = linear(norm(x)), the norm being optional.
     void project(const float* x, int64_t num_rows, const Norm* norm, const Linear& linear, float* y);
     void normalise(const float* x, int64_t num_rows, const Norm& norm, float* y);

@@ -72,7 +72,10 @@ class Scratch {
 public:
     template <class T>
     T* room(size_t count) {
-        if (count * sizeof(T) > buffer_.size()) buffer_ = HugeBuffer(count * sizeof(T) * 5 / 4);
+        if (count * sizeof(T) > buffer_.size()) {
+            buffer_ = {};  // first, so that there are never two
+            buffer_ = HugeBuffer(count * sizeof(T) * 5 / 4);
+        }
         return reinterpret_cast<T*>(buffer_.bytes());
     }
 

@@ -27,12 +27,13 @@ Stack make_stack(std::vector<std::pair<std::shared_ptr<Attention>, std::shared_p
         require(attention != nullptr || mlp != nullptr, "a layer needs at least one block");
         if (attention != nullptr) attention->check();
         if (mlp != nullptr) mlp->check();
-        const int64_t size = attention != nullptr ? attention->hidden_size() : mlp->hidden_size();
+        const Layer layer{attention, mlp};
+        const int64_t size = layer.hidden_size();
         require(mlp == nullptr || mlp->hidden_size() == size, "blocks of a layer differ in size");
         require(stack.hidden_size == 0 || stack.hidden_size == size, "layers differ in size");
         stack.hidden_size = size;
         stack.has_beside |= attention != nullptr && attention->beside_norm.has_value();
-        stack.layers.push_back({std::move(attention), std::move(mlp)});
+        stack.layers.push_back(layer);
     }
     return stack;
 }
@@ -75,14 +76,31 @@ Caches by_layer(const Stack& stack, const Caches& caches, const std::vector<Span
     return turned;
 }
 
-void run(Engine& self, const Stack& stack, Rows x, const std::vector<SpanTuple>& tuples, const Caches& caches,
-         const std::vector<int64_t>& tap_layers, std::optional<Rows> taps, std::optional<Input> beside) {
+PassInput read_input(
+    const Stack& stack, const Rows& x, const std::vector<SpanTuple>& tuples, const std::optional<Input>& beside) {
     const auto num_rows = static_cast<int64_t>(x.shape(0)), size = stack.hidden_size;
     require(num_rows >= 1 && int64_t(x.shape(1)) == size, "rows do not fit the layers");
-    const PassInput input{x.data(), num_rows, read_spans(tuples, num_rows), beside ? beside->data() : nullptr};
     require(stack.has_beside == beside.has_value(), "rows to put beside x are missing, or nobody reads them");
     require(!beside || (int64_t(beside->shape(0)) == num_rows && int64_t(beside->shape(1)) == size),
             "rows beside x have another shape");
+    return {x.data(), num_rows, read_spans(tuples, num_rows), beside ? beside->data() : nullptr};
+}
+
+void run_last(Engine& self, const Stack& stack, Rows x, const std::vector<SpanTuple>& tuples, const Caches& caches,
+              std::optional<Input> beside, Rows y) {
+    const PassInput input = read_input(stack, x, tuples, beside);
+    require(stack.layers.size() == 1 && stack.layers[0].attention != nullptr, "one layer with attention is run at a time");
+    require(y.shape(0) == input.spans.size() && int64_t(y.shape(1)) == stack.hidden_size,
+            "the room for last rows has another shape");
+    const Caches turned = by_layer(stack, caches, input.spans);
+    const Turn turn(self);
+    self.run_last(input, stack.layers[0], turned[0], y.data());
+}
+
+void run(Engine& self, const Stack& stack, Rows x, const std::vector<SpanTuple>& tuples, const Caches& caches,
+         const std::vector<int64_t>& tap_layers, std::optional<Rows> taps, std::optional<Input> beside) {
+    const PassInput input = read_input(stack, x, tuples, beside);
+    const int64_t num_rows = input.num_rows, size = stack.hidden_size;
     const Caches turned = by_layer(stack, caches, input.spans);
     const auto num_taps = static_cast<int64_t>(tap_layers.size());
     require(num_taps == 0 || (taps && int64_t(taps->shape(0)) == num_rows && int64_t(taps->shape(1)) == num_taps * size),
@@ -112,6 +130,8 @@ void bind_pass(nb::module_& module, nb::class_<Engine>& engine) {
         }, nb::arg("blocks"));
     engine.def("run", &run, nb::arg("stack"), nb::arg("x").noconvert(), nb::arg("spans"), nb::arg("caches"),
                nb::arg("tap_layers"), nb::arg("taps").noconvert().none(), nb::arg("beside").none());
+    engine.def("run_last", &run_last, nb::arg("stack"), nb::arg("x").noconvert(), nb::arg("spans"), nb::arg("caches"),
+               nb::arg("beside").none(), nb::arg("y").noconvert());
 }
 
 }  // namespace headlong

@@ -16,6 +16,12 @@ const Kernels& best_kernels() {
     return kernels;
 }
 
+bool has_nan(const Row& logits) {
+    unsigned found = 0;  // without a way out, so that the compiler makes vectors of it
+    for (size_t i = 0; i < logits.shape(0); ++i) found |= logits.data()[i] != logits.data()[i];
+    return found != 0;
+}
+
 void check_row(const Row& logits, double best, double temperature) {
     require(logits.shape(0) > 0, "there are no logits");
     require(std::isfinite(best) && temperature > 0, "the best logit must be finite, the temperature above 0");
@@ -25,7 +31,8 @@ void check_row(const Row& logits, double best, double temperature) {
 void bind_picking(nb::module_& module) {
     nb::class_<PickRule>(module, "PickRule")
         .def("__init__", [](PickRule* rule, double temperature, int64_t top_k, double top_p, double min_p, uint64_t seed) {
-            require(temperature >= 0 && top_k >= 0 && top_p > 0 && min_p >= 0, "a sampling parameter is out of range");
+            require(temperature >= 0 && top_k >= 0 && top_p > 0 && top_p <= 1 && min_p >= 0 && min_p <= 1,
+                    "a sampling parameter is out of range");
             new (rule) PickRule{temperature, top_k, top_p, min_p, seed};
         }, nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"), nb::arg("seed"));
     module.def("race", [](Row logits, std::optional<Ids> token_ids, double best, double temperature, uint64_t key) {
@@ -42,6 +49,8 @@ void bind_picking(nb::module_& module) {
         nb::capsule owner(columns, [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
         {
             const nb::gil_scoped_release release;
+            // What is no number has no rank, and would lead a sort out of its array.
+            require(!has_nan(logits), "a logit is not a number");
             *columns = surviving_columns(logits.data(), logits.shape(0), best, rule, best_kernels());
         }
         return nb::ndarray<nb::numpy, int64_t, nb::ndim<1>>(columns->data(), {columns->size()}, owner);

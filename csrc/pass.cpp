@@ -22,6 +22,7 @@ Pass::Needs Pass::needs(std::initializer_list<const Linear*> readers) const {
 
 void Pass::make_room(const Needs& needs, int64_t inner_size) {
     // Few rows are prepared by every member for itself, hence the factor. Rows may become fewer.
+    engine_.workspace.begin(rows());
     const int64_t num_threads = engine_.pool.num_threads();
     const int64_t copied = std::max(rows(), num_threads * std::min(rows(), num_threads - 1));
     Workspace& work = engine_.workspace;
@@ -34,6 +35,12 @@ void Pass::make_room(const Needs& needs, int64_t inner_size) {
 Pass::Pass(Engine& engine, const PassInput& input, const Linear& linear)
     : engine_(engine), k_(engine.kernels), input_(input) {
     make_room(needs({&linear}), 0);
+}
+
+Pass::Pass(Engine& engine, const PassInput& input, const Attention& block)
+    : engine_(engine), k_(engine.kernels), input_(input) {
+    make_room(needs({&block.key, &block.value}), 0);
+    projected_ = engine_.workspace.projected.room<float>(rows() * 2 * block.key_size());
 }
 
 Pass::Pass(

@@ -15,10 +15,13 @@ public:
     // looked at anew by every block, and may have fewer rows by then.
     Pass(Engine& engine, const PassInput& input, const std::vector<Layer>& layers,
          const std::vector<const Linear*>& others = {});
-    // The same for a single projection.
+    // The same for a single projection, and for the keys and values of a block alone.
     Pass(Engine& engine, const PassInput& input, const Linear& linear);
+    Pass(Engine& engine, const PassInput& input, const Attention& block);
 
     void attention(Member& me, const Attention& block, const std::vector<KVLayer*>& caches);
+    // Write the keys and values that `attention` would write, and leave it at that.
+    void remember(Member& me, const Attention& block, const std::vector<KVLayer*>& caches);
     void gated_mlp(Member& me, const GatedMlp& block);
     void project(Member& me, const float* x, const Norm* norm, const Linear& linear, float* y);
     // The same for some tiles only, which this member takes.
@@ -55,7 +58,9 @@ private:
     void add_result(Member& me, const Activations& x, const Linear& linear,
                     const std::optional<Norm>& norm) const;
 
-    void turn_and_store(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const;
+    Entry entry(const Attention& block) const;
+    // Of rows that hold `num_queries` heads of queries, then those of keys and values.
+    void turn_and_store(Member& me, const Attention& block, const std::vector<KVLayer*>& caches, int num_queries) const;
     bool is_split(const Span& span) const;
     void attend_by_chunks(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const;
     void merge_chunks(Member& me, const Attention& block, const KVLayer& shape) const;
@@ -71,7 +76,7 @@ private:
     float* values_ = nullptr;           // (rows, inputs)
     ActGroup* inner_groups_ = nullptr;  // what a block's second projection reads
     float* inner_values_ = nullptr;
-    float* projected_ = nullptr;        // (rows, q + k + v)
+    float* projected_ = nullptr;        // (rows, q + k + v), or (rows, k + v) to remember
     float* results_ = nullptr;          // (rows, hidden)
     float* tiles_ = nullptr;            // per member: a few outputs of gate and of up for all rows
     uint8_t* partials_ = nullptr;       // (chunks, kv heads, rows, heads per kv head)

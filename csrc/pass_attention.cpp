@@ -16,14 +16,24 @@ int64_t rows_per_task(const Attention& block) {
 
 bool Pass::is_split(const Span& span) const { return span.num_rows <= kSplitRows; }
 
+Pass::Entry Pass::entry(const Attention& block) const {
+    if (!block.beside_norm) return {input_.x, &block.norm};
+    return {input_.x, &block.norm, input_.beside, &*block.beside_norm};
+}
+
+void Pass::remember(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) {
+    const Activations x = enter(me, entry(block), {&block.key, &block.value});
+    multiply(me, x, {&block.key, &block.value}, projected_, 2 * block.key_size());
+    me.barrier();
+    turn_and_store(me, block, caches, 0);
+}
+
 void Pass::attention(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) {
-    const Entry entry{input_.x, &block.norm, block.beside_norm ? input_.beside : nullptr,
-                      block.beside_norm ? &*block.beside_norm : nullptr};
-    const Activations x = enter(me, entry, {&block.query, &block.key, &block.value});
+    const Activations x = enter(me, entry(block), {&block.query, &block.key, &block.value});
     const int64_t stride = block.query_size() + 2 * block.key_size();
     multiply(me, x, {&block.query, &block.key, &block.value}, projected_, stride);
     me.barrier();
-    turn_and_store(me, block, caches);
+    turn_and_store(me, block, caches, block.num_heads);
     me.barrier();
     attend_by_rows(me, block, caches);
     if (num_chunks_ > 0) {
@@ -47,10 +57,11 @@ void Pass::attention(Member& me, const Attention& block, const std::vector<KVLay
 }
 
 // Norm and turn queries and keys, scale queries in place, write keys and values to the caches.
-void Pass::turn_and_store(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const {
+void Pass::turn_and_store(
+    Member& me, const Attention& block, const std::vector<KVLayer*>& caches, int num_queries) const {
     const int dim = block.head_dim;
-    const int num_heads = block.num_heads, num_kv_heads = block.num_kv_heads;
-    const int64_t per_row = num_heads + 2 * num_kv_heads;
+    const int num_kv_heads = block.num_kv_heads;
+    const int64_t per_row = num_queries + 2 * num_kv_heads;
     uint16_t halves[4096];
     const Member::Range own = me.share(rows() * per_row);
     size_t s = 0;
@@ -61,7 +72,7 @@ void Pass::turn_and_store(Member& me, const Attention& block, const std::vector<
         const Span& span = input_.spans[s];
         const int64_t position = span.first_position + row - span.first_row;
         float* numbers = projected_ + row * per_row * dim + int64_t{head} * dim;
-        const bool is_query = head < num_heads, is_key = !is_query && head < num_heads + num_kv_heads;
+        const bool is_query = head < num_queries, is_key = !is_query && head < num_queries + num_kv_heads;
         const std::optional<Norm>& norm = is_query ? block.query_norm : block.key_norm;
         if (is_query || is_key) {
             if (norm) k_.rms_norm(numbers, norm->weight.data(), norm->eps, dim, numbers);
@@ -73,9 +84,9 @@ void Pass::turn_and_store(Member& me, const Attention& block, const std::vector<
         }
         k_.to_half(numbers, dim, halves);
         if (is_key) {
-            caches[s]->write_key(head - num_heads, position, halves);
+            caches[s]->write_key(head - num_queries, position, halves);
         } else {
-            caches[s]->write_value(head - num_heads - num_kv_heads, position, halves);
+            caches[s]->write_value(head - num_queries - num_kv_heads, position, halves);
         }
     }
 }

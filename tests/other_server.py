@@ -38,6 +38,8 @@ class OtherServer:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    clients: list[object] = field(default_factory=list)
+    """Address and port of whoever asked: one for each connection."""
     token_s: float = 0.0
     """Seconds for each token."""
     num_busy: int = 0
@@ -50,6 +52,7 @@ class OtherServer:
         body = await request.json()
         self.bodies.append(body)
         self.paths.append(request.url.path)
+        self.clients.append(request.client)
         self.keys.append(request.headers.get("authorization"))
         if self.num_busy:
             self.num_busy -= 1
@@ -75,7 +78,7 @@ class OtherServer:
         for number in range(0 if mode == "empty" else body["max_tokens"]):
             if self.token_s:
                 await anyio.sleep(self.token_s)
-            text = f"tok{number} "
+            text = "" if mode == "late" and body["max_tokens"] == 1 else f"tok{number} "
             choice = {"delta": {"content": text}} if is_chat else {"text": text}
             yield _event({"choices": [choice | {"index": 0}]})
             if number == 2 and mode == "cut":
@@ -95,6 +98,8 @@ class OtherServer:
                 | EXTRAS.get(mode, {})
             )
         yield "data: [DONE]\n\n"
+        if mode == "rude":
+            raise ConnectionError("gone without a goodbye")
 
 
 def _event(document: dict[str, Any]) -> str:

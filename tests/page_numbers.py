@@ -6,15 +6,20 @@ from typing import Any
 
 from headlong.bench.report_html import FORMATS, UNKNOWN
 
+_APART = ("style", "title", "text", "dd", "dt", "footer", "h1", "li")
+"""Elements whose text is not about the document: what is drawn, names, conditions."""
+
 
 class Page(HTMLParser):
-    """Collects numbers, of <data> elements and of drawings, and all tags and attributes."""
+    """Collects numbers, of <data> elements and of drawings, all tags, and the text between."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.numbers: list[tuple[dict[str, str | None], str]] = []
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str | None]] = []
+        self.text: list[str] = []
+        self._is_apart = False
         self._open: dict[str, str | None] | None = None
         self.feed(html)
 
@@ -23,6 +28,7 @@ class Page(HTMLParser):
         self.attributes += attrs
         found = dict(attrs)
         self._open = found if "data-kind" in found else None
+        self._is_apart = tag in _APART
 
     def handle_endtag(self, tag: str) -> None:
         self._open = None
@@ -30,6 +36,8 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._open is not None:
             self.numbers.append((self._open, data))
+        elif not self._is_apart:
+            self.text.append(data)
 
 
 def check_numbers(page: Page, document: Mapping[str, Any]) -> int:

@@ -1,28 +1,11 @@
 """Visits to a page in a real browser, each watched for errors and for requests to strangers."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
-
-from browser import find_browser
+from playwright.sync_api import Browser, Page, expect
 
 _REFUSED = re.compile(r"Failed to load resource: .* status of 4\d\d")
-
-
-@contextmanager
-def running_browser() -> Iterator[Browser]:
-    """Run the machine's Chromium without a window."""
-    path = find_browser()
-    if path is None:
-        pytest.skip("There is no Chromium on this machine.")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 class Visits:

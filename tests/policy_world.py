@@ -31,8 +31,8 @@ class World:
     shared_step_s: float = 0.0001
     """Of a draft step, the part that all sequences share."""
     chance: Chance = lambda rng, time: 0.7
-    is_honest: bool = True
-    """Whether the head says the chance it has; else it is always sure."""
+    says: Callable[[float], float] = float
+    """What probability the head says where it has some chance; an honest one says just that."""
     noise: float = 0.0
     """Spread of measured times, as a standard deviation of their logarithm."""
 
@@ -60,7 +60,7 @@ class Player:
         while len(guesses) < wish.num_tokens:
             chance = world.chance(self.rng, time)
             chances.append(chance)
-            guesses.append(Guess(0, chance if world.is_honest else 0.99))
+            guesses.append(Guess(0, world.says(chance)))
             if not goes_on((guess.prob for guess in guesses), bar):
                 break
         draft = as_draft(guesses, "head", bar)

@@ -19,9 +19,6 @@ from headlong.config import MtpMode, SamplingParams, StopParams
 from headlong.decode.autoregressive import generate_plain
 from headlong.decode.sampling import Pick, Sampler
 from headlong.drafters.choose import make_drafter
-from headlong.drafters.draft_model import DraftModelDrafter
-from headlong.drafters.drafter import Drafter
-from headlong.drafters.ngram import NgramDrafter
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
 from headlong.engine.request import FinishReason, Request, Running
@@ -29,6 +26,7 @@ from headlong.heads.head_files import build_head
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
 from model_files import ARCHITECTURES
+from random_drafters import drafter_named
 from random_heads import HEAD_KINDS, random_head
 
 TEMPERATURES = (0.0, 0.3, 0.7, 1.0)
@@ -116,19 +114,6 @@ def run(engine: Engine, requests: Sequence[Request]) -> list[Running]:
 def picks_of(running: Running) -> list[Pick]:
     """Return everything a request was handed."""
     return [emitted.pick for emitted in running.outbox]
-
-
-def drafter_named(name: str, backbone: Backbone) -> Drafter:
-    """Make a drafter of any kind with random weights."""
-    if name == "ngram":
-        return NgramDrafter()
-    if name == "draft-model":
-        return DraftModelDrafter(backbone, backbone)
-    kind = next(kind for kind in HEAD_KINDS if name.endswith(kind))
-    head = build_head(random_head(kind, backbone.config), backbone)
-    drafter = make_drafter("auto" if name.startswith("chain-") else "head", backbone, head, None)
-    assert drafter is not None
-    return drafter
 
 
 @pytest.mark.parametrize("name", DRAFTERS)

@@ -14,33 +14,17 @@ import pytest
 from headlong.config import MtpMode, SamplingParams, StopParams
 from headlong.decode.autoregressive import generate_plain
 from headlong.decode.sampling import Pick, Sampler
-from headlong.drafters.choose import make_drafter
-from headlong.drafters.draft_model import DraftModelDrafter
 from headlong.drafters.drafter import Drafter
-from headlong.drafters.ngram import NgramDrafter
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
 from headlong.engine.request import FinishReason, Request, Running
-from headlong.heads.head_files import build_head
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
 from model_files import ARCHITECTURES
-from random_heads import HEAD_KINDS, random_head
+from random_drafters import drafter_named
+from random_heads import HEAD_KINDS
 
 DRAFTERS = ("ngram", "draft-model", *HEAD_KINDS, "chain-eagle3")
-
-
-def drafter_named(name: str, backbone: Backbone) -> Drafter:
-    """Make a drafter of any kind with random weights."""
-    if name == "ngram":
-        return NgramDrafter()
-    if name == "draft-model":
-        return DraftModelDrafter(backbone, backbone)
-    kind = next(kind for kind in HEAD_KINDS if name.endswith(kind))
-    head = build_head(random_head(kind, backbone.config), backbone)
-    drafter = make_drafter("auto" if name.startswith("chain-") else "head", backbone, head, None)
-    assert drafter is not None
-    return drafter
 
 
 def draw_request(rng: random.Random, prompts: Sequence[tuple[int, ...]]) -> Request:

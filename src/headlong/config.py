@@ -6,7 +6,7 @@ Nothing here knows models, text or devices.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from headlong.errors import RequestError
 
@@ -23,11 +23,13 @@ MtpMode: TypeAlias = Literal["auto", "off"] | int
 QuantName: TypeAlias = Literal["q4", "q8", "f16", "bf16", "f32"]
 """A format weights can be packed in: 4- or 8-bit groups of 32, or floats."""
 
-DEFAULT_HEAD_QUANT: QuantName = "q8"
-"""A head is read anew for every draft token, so half its bytes are nearly half its time."""
+HeadQuant: TypeAlias = QuantName | Literal["auto", "stored"]
+"""A head's format: "auto" is the one it was made for, "stored" that of its file."""
 
-AS_STORED = "stored"
-"""How settings say that a head keeps the format of its file."""
+HEAD_QUANTS: tuple[HeadQuant, ...] = ("auto", *get_args(QuantName), "stored")
+
+DEFAULT_HEAD_QUANT: QuantName = "q8"
+"""For heads that name none. One is read anew for every draft token: bytes are its time."""
 
 DrafterName: TypeAlias = Literal["auto", "head", "ngram", "draft-model", "none"]
 """How drafts are made; "auto" chains n-grams with the head, or takes n-grams alone."""

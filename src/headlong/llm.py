@@ -17,8 +17,8 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, cast
 import numpy as np
 
 from headlong.config import (
-    DEFAULT_HEAD_QUANT,
     DrafterName,
+    HeadQuant,
     MtpMode,
     QuantName,
     SamplingParams,
@@ -78,7 +78,7 @@ class DraftOptions(TypedDict, total=False):
     """Who drafts for a model."""
 
     head: str | Path | None
-    head_quant: QuantName | None
+    head_quant: HeadQuant
     drafter: DrafterName
 
 
@@ -117,8 +117,9 @@ class LLM:
         Args:
             model: A GGUF file, a Hugging Face folder, a catalogue name, or a hub id.
             options: `head` – folder of a head (else the model's own one, or one we ship for it);
-                `quant`, `head_quant` – format to pack the model and the head in: "q4", "q8",
-                "f16", "bf16", "f32", or None for as stored (the head's default is "q8");
+                `quant` – format to pack the model in: "q4", "q8", "f16", "bf16", "f32", or None
+                for as stored; `head_quant` – the same for the head, or "auto" for the one it was
+                made for (else "q8"), or "stored";
                 `drafter` – "auto", "head", "ngram", "draft-model" or "none";
                 `draft_model` – a second model for drafter="draft-model";
                 `backend` – "auto" or a backend's name; `progress` – who hears of downloads.
@@ -158,6 +159,7 @@ class LLM:
         name = _resolve_drafter(wanted)
         found = _find_head(open_checkpoint(self.model_path), self.backbone, name, wanted)
         drafter = make_drafter(name, self.backbone, found.head, None)
+        self.backbone.ops.settle()
         return replace(
             self, head=found.head, notes=found.notes, engine=Engine(self.backbone, drafter)
         )
@@ -165,10 +167,12 @@ class LLM:
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Completion:
         """Generate an answer and return it whole, tool calls taken out of its text."""
         completion = self.stream(prompt, **options).complete()
-        if read_form(options).tools is None:
+        form = read_form(options)
+        if form.tools is None:
             return completion
         stem = f"{completion.seed:x}_{completion.num_prompt_tokens}"
-        parts = read_answer(completion.text, stem, self.tokenizer.tool_style)
+        style = self.tokenizer.tool_style
+        parts = read_answer(completion.text, stem, style, form.tool_names)
         return replace(completion, text=parts.text, tool_calls=parts.tool_calls)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generation:
@@ -301,7 +305,7 @@ def _find_head(
     checkpoint: Checkpoint, backbone: Backbone, drafter: DrafterName, options: LoadOptions
 ) -> _FoundHead:
     """Load the head that was named, else the model's own or a shipped one if it would be used."""
-    head_path, quant = options.get("head"), options.get("head_quant", DEFAULT_HEAD_QUANT)
+    head_path, quant = options.get("head"), options.get("head_quant", "auto")
     if head_path is not None:
         return _FoundHead(load_head(Path(head_path), backbone, quant))
     if drafter not in ("auto", "head"):

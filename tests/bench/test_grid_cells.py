@@ -68,3 +68,10 @@ def test_cells_have_names_for_people() -> None:
         "code at 0.7, q4 backbone, q8 head, chain, K=3"
     )
     assert Cell("qa", 0.0, "f16", "off", None, None).name == "qa at 0, f16 backbone, MTP off"
+
+
+def test_the_heads_own_precision_stands_for_all() -> None:
+    axes = Axes(tasks=("code",))
+    assert axes.led_by("q4").head_quants == ("q4", "q8", "f16")
+    assert axes.led_by("bf16").head_quants[0] == "bf16"
+    assert axes.led_by(None) == axes

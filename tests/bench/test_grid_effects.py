@@ -65,6 +65,20 @@ def test_levels_are_told_apart_in_a_lopsided_grid() -> None:
     assert sum(shares(effects).values()) == pytest.approx(1.0)
 
 
+def test_lucky_cell_of_a_rare_level_bends_nothing() -> None:
+    """One cell with another K, twice as fast as the rest: all numbers would go up with it."""
+    cells, logs = full_grid()
+    cells = [cell | {"mtp": 1} for cell in cells]
+    cells.append(cells[0] | {"mtp": 4})
+    logs.append(logs[0] + math.log(2))
+    effects = explain(cells, logs)
+    assert effects is not None
+    assert effects.untold == ("mtp",)
+    task = next(factor for factor in effects.factors if factor.factor == "task")
+    plain = {name: math.exp(0.3 + effect) for name, effect in TASKS.items()}
+    assert {level.level: level.speedup for level in task.levels} == pytest.approx(plain, rel=0.1)
+
+
 def test_noise_is_credited_to_nobody() -> None:
     """As many columns as here explain a tenth of pure noise; that must not count as a finding."""
     rng = np.random.default_rng(7)

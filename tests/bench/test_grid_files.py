@@ -53,6 +53,7 @@ def test_all_files_are_written_and_written_again(tmp_path: Path) -> None:
     assert len(rows) == len(document["cells"])
     assert [float(row["speedup"]) for row in rows] == [c["speedup"] for c in document["cells"]]
     assert "heat" in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "grid.svg").read_text().startswith("<svg")
 
 
 def test_folders_of_other_measurements_are_refused(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import sync_playwright
 
-from browser import find_browser
+from browser import open_page
 from grid_parts import AXES, ScriptedMaker, make_grid_document, make_plan, measure
 from headlong.bench.grid_cells import order_cells
 from headlong.bench.grid_html import make_grid_report
@@ -65,26 +64,19 @@ def test_partial_and_empty_grids_have_reports() -> None:
     assert "Nothing was measured." in make_grid_report(make_grid_document(GridMeasured([])))
 
 
-def test_page_fits_every_screen(document: dict[str, Any], tmp_path: Path) -> None:
-    browser_path = find_browser()
-    if browser_path is None:
-        pytest.skip("there is no Chromium")
+@pytest.mark.parametrize("width", [360, 1200])
+def test_page_fits_every_screen(document: dict[str, Any], tmp_path: Path, width: int) -> None:
     path = tmp_path / "report.html"
     path.write_text(make_grid_report(document), encoding="utf-8")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        for width in (360, 1200):
-            page = browser.new_page(viewport={"width": width, "height": 800})
-            page.goto(path.as_uri())
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            assert page.locator("#verdict").inner_text() == document["finding"]
-            # No number touches its neighbour.
-            touching = page.evaluate(
-                """() => [...document.querySelectorAll('.heat svg')].filter(row => {
-                     const boxes = [...row.querySelectorAll('.ratio')].map(
-                       text => text.getBoundingClientRect());
-                     return boxes.some((box, i) => i && box.left < boxes[i - 1].right);
-                   }).length"""
-            )
-            assert touching == 0
-        browser.close()
+    with open_page(path, width) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("#verdict").inner_text() == document["finding"]
+        # No number touches its neighbour.
+        touching = page.evaluate(
+            """() => [...document.querySelectorAll('.heat svg')].filter(row => {
+                 const boxes = [...row.querySelectorAll('.ratio')].map(
+                   text => text.getBoundingClientRect());
+                 return boxes.some((box, i) => i && box.left < boxes[i - 1].right);
+               }).length"""
+        )
+        assert touching == 0

@@ -18,6 +18,13 @@ def test_deciding_factors_are_named_with_their_levels() -> None:
     assert "Plain decoding against itself came out between 1.00 × and 1.00 ×" in finding
 
 
+def test_one_control_says_nothing_of_noise() -> None:
+    records = measure().records
+    few = [record for record in records if record["mtp"] != "off"]
+    few.append(next(record for record in records if record["mtp"] == "off"))
+    assert "against itself" not in make_grid_document(GridMeasured(few))["finding"]
+
+
 def test_interplay_is_put_into_words() -> None:
     def rule(cell: Cell) -> float:
         return 0.3 if (cell.task == "code") == (cell.drafter == "chain") else -0.3
@@ -31,6 +38,16 @@ def test_few_cells_claim_nothing() -> None:
     finding = make_grid_document(GridMeasured(records))["finding"]
     assert finding.startswith("Too few cells to tell what decides the gain")
     assert make_grid_document(GridMeasured([]))["finding"] == "Nothing was measured."
+
+
+def test_factors_hardly_measured_are_not_judged() -> None:
+    """A short run has one or two cells of most K: "hardly matters" would be made up."""
+    drafted = [record for record in measure().records if record["mtp"] != "off"]
+    autos = [record for record in drafted if record["mtp"] == "auto"]
+    others = [record for record in drafted if record["mtp"] != "auto"]
+    document = make_grid_document(GridMeasured([*autos, *others[:2]]))
+    assert document["effects"]["untold"] == ["mtp"]
+    assert "Too few cells to tell about K; let it run longer." in document["finding"]
 
 
 def test_texts_that_differ_come_first() -> None:

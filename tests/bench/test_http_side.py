@@ -50,6 +50,34 @@ def test_answer_has_text_tokens_and_times(other: OtherServer) -> None:
     assert answer.pace.gap_p95_s >= 0.015
 
 
+def test_connection_serves_all_questions(other: OtherServer) -> None:
+    """A stream left before its end costs the connection: times would hold a handshake each."""
+    side = HttpSide("A", f"{other.url}/v1", "some-model")
+    for _ in range(3):
+        side.answer(QUESTION)
+    side.close()
+    assert len(set(other.clients)) == 1
+
+
+def test_bad_goodbye_after_the_end_is_forgiven(other: OtherServer) -> None:
+    assert ask(other, mode="rude").num_tokens == 6
+
+
+def test_prompt_is_read_ahead_where_sides_share_a_server(other: OtherServer) -> None:
+    """The side that asks second would find the prompt in the server's cache."""
+    side = HttpSide("A", f"{other.url}/v1", "some-model", reads_ahead=True)
+    assert side.answer(QUESTION).num_tokens == 6
+    side.close()
+    assert [body["max_tokens"] for body in other.bodies] == [1, 6]
+
+
+def test_empty_look_ahead_is_no_failure(other: OtherServer) -> None:
+    """One token may be half a letter, which no server sends."""
+    side = HttpSide("A", f"{other.url}/v1", "m", {"mode": "late"}, reads_ahead=True)
+    assert side.answer(QUESTION).num_tokens == 6
+    side.close()
+
+
 def test_request_is_openais(other: OtherServer) -> None:
     ask(other, top_p=0.9, seed=None)
     (body,) = other.bodies

@@ -65,11 +65,7 @@ class Expected:
 
 
 def expect(num_prompt: int, *, drafts: bool, draft_ms: float = DRAFT_MS) -> Expected:
-    """Walk through one answer: the first token is the prompt's, the others come in rounds.
-
-    The engine hands tokens out after a step, and the step that ends a prompt makes a round as well:
-    so a reader at the front door has the first token after the first round.
-    """
+    """Walk through one answer: the first token is the prompt's, the others come in rounds."""
     prefill_ms = PASS_MS + ROW_MS * num_prompt
     head_ms = OBSERVE_MS * num_prompt if drafts else 0.0
     found = Expected(prefill_ms + head_ms, prefill_ms + head_ms)
@@ -86,8 +82,6 @@ def expect(num_prompt: int, *, drafts: bool, draft_ms: float = DRAFT_MS) -> Expe
         observe_ms = OBSERVE_MS * (stood + 1) if drafts else 0.0
         found.total_ms += PASS_MS + ROW_MS * (k + 1) + draft_ms * k + observe_ms
         position += stood + 1
-        if found.rounds == 1:
-            found.ttft_ms = found.total_ms
     return found
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import sync_playwright
 
-from browser import find_browser
+from browser import open_page
 from headlong.bench.load_html import make_load_report
 from headlong.bench.load_run import Level, LoadLog
 from load_parts import make_load_document, make_load_plan, make_log
@@ -59,19 +58,12 @@ def test_partial_empty_and_single_loads_have_reports() -> None:
     assert "Gains by traffic class" not in report
 
 
-def test_page_fits_every_screen(document: dict[str, Any], tmp_path: Path) -> None:
-    browser_path = find_browser()
-    if browser_path is None:
-        pytest.skip("there is no Chromium")
+@pytest.mark.parametrize("width", [360, 1200])
+def test_page_fits_every_screen(document: dict[str, Any], tmp_path: Path, width: int) -> None:
     path = tmp_path / "report.html"
     path.write_text(make_load_report(document), encoding="utf-8")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        for width in (360, 1200):
-            page = browser.new_page(viewport={"width": width, "height": 800})
-            page.goto(path.as_uri())
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            assert page.locator("#verdict").inner_text() == document["verdict"]
-            dots = page.locator("circle.dot")
-            assert dots.count() == 6 * (2 + 2 + 4 + 4 + 4)
-        browser.close()
+    with open_page(path, width) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("#verdict").inner_text() == document["verdict"]
+        dots = page.locator("circle.dot")
+        assert dots.count() == 6 * (2 + 2 + 4 + 4 + 4)

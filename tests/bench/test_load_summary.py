@@ -57,7 +57,9 @@ def test_tokens_after_the_end_of_a_slice_do_not_count() -> None:
     asked = make_asked(question, "off", 100.0, 4.0)  # tokens at 0.4, 0.8, 1.2, … 4.0 s
     log = LoadLog([Slice(Level(1), 0, "off", 2.1, 100.0, [asked])])
     document = make_load_document(log, make_load_plan(modes=["off"]))
-    assert document["levels"][0]["modes"]["off"]["tokens_per_second"] == pytest.approx(5 / 2.1)
+    off = document["levels"][0]["modes"]["off"]
+    assert off["tokens_per_second"] == pytest.approx(5 / 2.1)
+    assert off["requests_per_second"] == pytest.approx(0.5 / 2.1)
 
 
 def test_busy_and_failed_requests_are_counted_apart() -> None:

@@ -43,6 +43,14 @@ def test_levels_are_sorted_by_what_may_be_said() -> None:
     )
 
 
+def test_class_that_runs_slower_is_not_said_to_gain() -> None:
+    level = make_level(4, make_gain(0.9, "loss"))
+    level["classes"] = [make_gain(0.98, "unknown", "agents"), make_gain(0.8, "loss", "chat")]
+    assert say(level).endswith(
+        "With 4 at a time, chat lose most (0.80 ×) and agents least (0.98 ×)."
+    )
+
+
 def test_trouble_is_counted() -> None:
     words = say(make_level(1, make_gain(1.0, "same"), num_busy=3, num_failed=1))
     assert words.endswith("6 of 20 requests were turned away as busy and 2 of 20 failed.")

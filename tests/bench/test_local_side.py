@@ -1,9 +1,12 @@
 """This process as a side: same text in every mode, prompts read in full by each of them."""
 
+from dataclasses import replace
+
 import pytest
 
 from bench_parts import make_prompt, make_question
 from headlong.bench.local_side import LocalSide, as_asked, split_by_context
+from headlong.errors import RequestError
 from headlong.llm import LLM
 
 
@@ -39,6 +42,12 @@ def test_prompts_go_through_the_template_unless_raw(tiny_llm: LLM) -> None:
     prompt = make_prompt(1)
     assert as_asked(tiny_llm, prompt, is_raw=False) == prompt.messages
     assert as_asked(tiny_llm, prompt, is_raw=True) == "code prompt 1"
+
+
+def test_refused_prompt_is_named(tiny_llm: LLM) -> None:
+    odd = replace(make_prompt(1), messages=({"role": "wizard", "content": "hi"},), text=None)
+    with pytest.raises(RequestError, match="code:1: Message 0 has the role 'wizard'"):
+        split_by_context(tiny_llm, [odd], is_raw=False)
 
 
 @pytest.mark.parametrize("is_raw", [True, False])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headlong.bench.measure import Run
 from headlong.bench.plan import Rates
 from headlong.bench.plan_rates import give_rates, measure_rates, one_of_each_task, read_rates
 from headlong.bench.rows import Row
@@ -81,6 +82,15 @@ def test_remembered_prompt_tokens_were_not_read(tmp_path: Path) -> None:
     assert pair.plain.read_tokens_per_second == pytest.approx(500)
 
 
+def test_prompts_out_of_a_cache_tell_no_reading_rate(tmp_path: Path) -> None:
+    """One token in the time of a whole first token would plan hundreds of workers too many."""
+    runs = [
+        row(side, "a", ttft_s=0.1, total_s=1.1, num_cached_tokens=199) for side in ("off", "auto")
+    ]
+    with pytest.raises(RequestError, match="came from a cache"):
+        read_rates(write_results(tmp_path / "results.json", runs))
+
+
 def test_results_of_one_side_plan_without_mtp(tmp_path: Path) -> None:
     runs = [row("off", "a", ttft_s=0.1, total_s=1.1)]
     sides = [{"name": "off", "label": "MTP off"}]
@@ -113,6 +123,19 @@ def test_tiny_model_is_measured_both_ways(tiny_llm: LLM, monkeypatch: pytest.Mon
     assert pair.mtp is not None
     assert min(pair.plain.read_tokens_per_second, pair.mtp.write_tokens_per_second) > 0
     assert {"off", "auto"} == set(seen)
+
+
+def test_stopped_measurement_makes_no_plan(tiny_llm: LLM) -> None:
+    """Ctrl-C must end the command, not plan with the few answers that were there."""
+    seen: list[str] = []
+
+    def stop(run: Run) -> None:
+        seen.append(run.side)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure_rates(tiny_llm, stop)
 
 
 def test_every_built_in_task_is_measured_once() -> None:

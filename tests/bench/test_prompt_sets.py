@@ -46,7 +46,7 @@ def test_lines_of_json_bring_their_own_settings(tmp_path: Path) -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
     lines = [
         {"messages": messages, "task": "chat", "max_tokens": 5, "temperature": 0.9},
-        {"prompt": "Hello", "id": 7},
+        {"prompt": "Hello", "id": 7, "turns": None},
         {"turns": ["one", "two"], "task": "chat"},
         {"prompt": "Weather?", "tools": [{"type": "function"}]},
     ]
@@ -58,7 +58,7 @@ def test_lines_of_json_bring_their_own_settings(tmp_path: Path) -> None:
     assert (plain.text, plain.task, plain.max_tokens) == ("Hello", "mine", None)
     assert turns.text == "one"
     assert tools.tools == ({"type": "function"},)
-    assert found.notes == ("Of 1 conversations only the first turn is asked.",)
+    assert found.notes == ("Conversations of which only the first turn is asked: 1.",)
 
 
 def test_files_of_a_folder_are_one_prompt_each(tmp_path: Path) -> None:

@@ -44,6 +44,19 @@ def test_folder_holds_json_csv_and_report(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_rows_of_a_killed_run_are_never_overwritten(tmp_path: Path) -> None:
+    """They are all that is left of it; the same command again would have wiped them."""
+    ResultFolder(tmp_path).add(ROWS[0])
+    with pytest.raises(RequestError, match="already holds a measurement"):
+        ResultFolder(tmp_path)
+
+
+def test_folder_where_nothing_was_measured_is_free(tmp_path: Path) -> None:
+    ResultFolder(tmp_path)
+    ResultFolder(tmp_path).add(ROWS[0])
+    assert len(read_csv(tmp_path)) == 1
+
+
 def test_older_results_are_never_overwritten(tmp_path: Path) -> None:
     ResultFolder(tmp_path).finish(make_document(ROWS), ROWS)
     with pytest.raises(RequestError, match="already holds a measurement"):

@@ -2,17 +2,16 @@
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from bench_parts import make_document, make_pairs
-from browser import find_browser
+from browser import open_page
 from headlong.bench.plots import make_forest
-from headlong.bench.report_html import FORMATS, Numbers, make_report
+from headlong.bench.report_html import Numbers, make_report
+from page_numbers import Page, check_numbers
 
 ROWS = make_pairs({"code": [2.1, 1.9, 2.0, 2.2], "stories": [0.9, 0.92, 0.88, 0.91], "qa": [1.2]})
 ROWS += make_pairs({"stories": [0.7, 0.8, 0.72, 0.75]}, temperature=0.9)
@@ -25,47 +24,8 @@ def document() -> dict[str, Any]:
     return json.loads(json.dumps(make_document(ROWS, notes=notes)))  # type: ignore[no-any-return] # any JSON
 
 
-class Page(HTMLParser):
-    """Collects <data> elements, and the text that is outside of them."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.numbers: list[tuple[dict[str, str | None], str]] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self._open: dict[str, str | None] | None = None
-        self._skips = False
-        self.text: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        self._open = dict(attrs) if tag == "data" else None
-        self._skips = tag in ("style", "title", "text", "dd", "dt", "footer", "h1", "li")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._open = None
-
-    def handle_data(self, data: str) -> None:
-        if self._open is not None:
-            self.numbers.append((self._open, data))
-        elif not self._skips:
-            self.text.append(data)
-
-
 def test_every_number_is_the_documents(document: dict[str, Any]) -> None:
-    page = Page(make_report(document))
-    assert len(page.numbers) > 100
-    for attributes, shown in page.numbers:
-        path, kind = attributes["data-path"], attributes["data-kind"]
-        assert path is not None
-        assert kind is not None
-        place: Any = document
-        for name in path.split("/")[1:]:
-            place = place[int(name)] if isinstance(place, list) else place[name]
-        assert repr(place) == attributes["value"], path
-        assert shown == FORMATS[kind](place), path
+    assert check_numbers(Page(make_report(document)), document) > 100
 
 
 def test_no_number_stands_outside_of_the_document(document: dict[str, Any]) -> None:
@@ -134,20 +94,13 @@ def test_partial_and_empty_measurements_have_reports(document: dict[str, Any]) -
 def test_page_fits_every_screen(
     document: dict[str, Any], tmp_path: Path, width: int, scheme: Any
 ) -> None:
-    browser_path = find_browser()
-    if browser_path is None:
-        pytest.skip("there is no Chromium")
     path = tmp_path / "report.html"
     path.write_text(make_report(document), encoding="utf-8")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        page = browser.new_page(
-            viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=True
-        )
-        complaints: list[str] = []
+    complaints: list[str] = []
+    with open_page(path, width, color_scheme=scheme) as page:
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(path.as_uri())
+        page.reload()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.locator("#verdict").inner_text() == document["verdict"]
         marks = page.locator(".forest circle")
@@ -158,5 +111,4 @@ def test_page_fits_every_screen(
             "rgb(251, 251, 249)"
         )
         assert is_dark == (scheme == "dark")
-        browser.close()
     assert complaints == []

@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,29 +15,7 @@ from headlong.bench import local_side
 from headlong.bench.measure import Answer, Question
 from headlong.cli.bench import parse_duration
 from headlong.cli.main import main
-from talking_model import write_talking_model
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The path of a tiny model."""
-    return str(write_talking_model(tmp_path_factory.mktemp("bench") / "tiny.gguf"))
-
-
-@pytest.fixture
-def prompts(tmp_path: Path) -> str:
-    """Five prompts of two tasks."""
-    path = tmp_path / "prompts.jsonl"
-    lines = [{"prompt": f"say {n}", "task": "code" if n % 2 else "chat"} for n in range(5)]
-    path.write_text("\n".join(json.dumps(line) for line in lines))
-    return str(path)
-
-
-def read_json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Return the last line of standard output."""
-    document = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert isinstance(document, dict)
-    return document
+from last_line import read_json
 
 
 def test_default_model_is_measured_for_real(
@@ -118,7 +95,7 @@ def test_only_over_long_prompts_are_refused(
     path = tmp_path / "p.txt"
     path.write_text("long " * 200)
     assert main(["bench", str(path), "-m", model]) == 1
-    assert "No prompt is left to ask" in capsys.readouterr().err
+    assert "All prompts are too long for the model: " in capsys.readouterr().err
 
 
 def test_texts_that_differ_are_shouted_and_fail(
@@ -247,3 +224,13 @@ def test_older_results_are_not_overwritten(
 
 def test_durations_have_units() -> None:
     assert [parse_duration(text) for text in ("90", "90s", "5m", "1.5h")] == [90, 90, 300, 5400]
+
+
+@pytest.mark.parametrize("verb", [["bench"], ["bench", "load", "http://127.0.0.1:9"]])
+@pytest.mark.parametrize("timeout", ["0", "-5", "nan"])
+def test_impossible_timeouts_are_refused(
+    verb: list[str], timeout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """httpx would break on them later, and it would look like a bug of ours."""
+    assert main([*verb, f"--timeout={timeout}"]) == 2
+    assert "is no time; write 90, 90s, 5m or 1h" in capsys.readouterr().err

@@ -2,37 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headlong.bench import local_side
 from headlong.bench.measure import Answer, Question
 from headlong.cli.main import main
-from talking_model import write_talking_model
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The path of a tiny model without a head."""
-    return str(write_talking_model(tmp_path_factory.mktemp("grid") / "tiny.gguf"))
-
-
-@pytest.fixture
-def prompts(tmp_path: Path) -> str:
-    """Two prompts of two tasks."""
-    path = tmp_path / "prompts.jsonl"
-    lines = [{"prompt": f"say {n}", "task": "code" if n % 2 else "chat"} for n in range(4)]
-    path.write_text("\n".join(json.dumps(line) for line in lines))
-    return str(path)
-
-
-def read_json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Return the last line of standard output."""
-    document = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert isinstance(document, dict)
-    return document
-
+from last_line import read_json
 
 SMALL = ["--quant", "q8", "--temperature", "0", "--temperature", "0.9", "--max-tokens", "5"]
 

@@ -27,7 +27,7 @@ def test_maps_show_speedups_and_acceptance() -> None:
 
 def test_shares_and_speeds_are_shown() -> None:
     shown = show(measure())
-    assert "task                90%  chat 1.22  code 1.65  stories 0.90" in shown
+    assert "task                90%  chat: 1.22  code: 1.65  stories: 0.90" in shown
     assert [line.split() for line in shown.splitlines() if line.strip().startswith("q8  ")]
     assert shown.rstrip().splitlines()[-1].startswith("What decides the gain here: the task")
 

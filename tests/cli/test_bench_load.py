@@ -7,23 +7,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headlong.cli.main import main
+from last_line import read_json
 from live_server import ONE_THREAD, serve
 from other_server import run_other_server
 from talking_model import write_talking_model
 
 SHORT = ["--concurrency", "1,3", "--duration", "0.6", "--max-tokens", "6"]
-
-
-def read_json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Return the last line of standard output."""
-    document = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert isinstance(document, dict)
-    return document
 
 
 def test_real_server_is_loaded_with_all_classes(

@@ -23,6 +23,11 @@ def test_last_line_holds_the_numbers(
     for name in ("bandwidth_gb_s", "bytes_per_pass", "draft_step_ms", "pick_ms", "python_share"):
         assert name in document
     assert any("memory bandwidth" in line for line in lines)
+    memory = document["memory"]
+    assert memory["positions"] == read_config(open_checkpoint(tiny_model_path)).context_length
+    assert all(memory[name] > 0 for name in ("weights_bytes", "head_bytes", "kv_bytes"))
+    assert memory["resident_bytes"] == document["resident_bytes"]
+    assert any("keys and values" in line for line in lines)
 
 
 def test_json_is_all_there_is_on_standard_output(

@@ -3,29 +3,13 @@
 import json
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headlong.cli.main import main
+from last_line import read_json
 from other_server import run_other_server
 from talking_model import write_talking_model
-
-
-@pytest.fixture
-def prompts(tmp_path: Path) -> str:
-    """Five prompts of two tasks."""
-    path = tmp_path / "prompts.jsonl"
-    lines = [{"prompt": f"say {n}", "task": "code" if n % 2 else "chat"} for n in range(5)]
-    path.write_text("\n".join(json.dumps(line) for line in lines))
-    return str(path)
-
-
-def read_json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Return the last line of standard output."""
-    document = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert isinstance(document, dict)
-    return document
 
 
 def test_two_servers_are_compared(prompts: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +36,9 @@ def test_one_server_with_two_bodies_is_a_and_b(
         document = read_json(capsys)
     assert {body["mtp"] for body in other.bodies} == {"off", "auto"}
     assert {body["model"] for body in other.bodies} == {"mine"}
+    # Both warm up, then ask five questions, each read ahead so that no side profits from the other.
+    assert [body["max_tokens"] for body in other.bodies].count(1) == 10 + 2
+    assert document["notes"][0].startswith("A and B are one server")
     assert [side["label"].rpartition(" ")[2] for side in document["sides"]] == [
         "(mtp=off)", "(mtp=auto)",
     ]  # fmt: skip

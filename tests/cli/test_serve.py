@@ -42,7 +42,7 @@ def test_settings_are_shown_with_where_they_came_from(
     assert shown["max_running"] == ["5", "HEADLONG_MAX_RUNNING"]
     assert shown["mtp"] == ["4", str(config)]
     assert shown["cors_origins"] == ["https://a.example", "--cors-origins"]
-    assert shown["head_quant"] == ["q8", "default"]
+    assert shown["head_quant"] == ["auto", "default"]
     assert "secret" not in str(shown)
 
 

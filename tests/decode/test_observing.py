@@ -12,7 +12,7 @@ from headlong.cache.kv_cache import KVCache
 from headlong.config import SamplingParams
 from headlong.decode.observing import MAX_UNOBSERVED, catch_up, settle
 from headlong.decode.sampling import Sampler
-from headlong.decode.sequence import DecodingSequence
+from headlong.decode.sequence import MAX_LOOSE, DecodingSequence, Span
 from headlong.drafters.drafter import Settled
 from headlong.models.hidden import HiddenRows
 
@@ -35,29 +35,33 @@ def listener() -> Listener:
 
 
 def make_sequence() -> DecodingSequence:
-    """Return a sequence that has a drafter's memory and nothing else."""
-    return DecodingSequence([1], KVCache(()), Sampler(SamplingParams(), [1], 96), "memory")
+    """Return a sequence that has a drafter's memory and a prompt none of which has run."""
+    sampler = Sampler(SamplingParams(), [1], 96)
+    return DecodingSequence(list(range(2000)), KVCache(()), sampler, "memory")
 
 
-def settled(first: int, num_rows: int) -> Settled:
-    """Return rows whose numbers tell where they belong."""
-    ids = np.arange(first, first + num_rows)
-    raw: FloatArray = ids.astype(np.float32)[:, None]
-    return Settled("old memory", ids, HiddenRows(raw, raw + 0.5, raw + 0.25), ids + 1)
+def commit(sequence: DecodingSequence, num_rows: int, num_others: int = 0) -> Span:
+    """Run the next rows of a sequence in a pass with others; their numbers tell their places."""
+    first = sequence.cache.length
+    sequence.cache.append(num_rows)
+    sequence.cache.commit(num_rows)
+    raw: FloatArray = np.arange(first - num_others, first + num_rows, dtype=np.float32)[:, None]
+    hidden = HiddenRows(raw, raw + 0.5, raw + 0.25)
+    return Span(hidden, num_others, num_others + num_rows)
 
 
 def test_rows_of_a_drafting_sequence_are_observed_at_once(listener: Listener) -> None:
     sequence = make_sequence()
-    settle(listener, [(sequence, settled(0, 3))])
+    settle(listener, [(sequence, commit(sequence, 3))])
     assert [one.token_ids.tolist() for one in listener.heard] == [[0, 1, 2]]
-    assert sequence.unobserved.parts == []
+    assert sequence.unobserved.num_rows == 0
 
 
 def test_rows_of_a_resting_sequence_wait_and_come_together(listener: Listener) -> None:
     sequence = make_sequence()
     sequence.is_resting = True
-    for first in range(5):
-        settle(listener, [(sequence, settled(first, 1))])
+    for _ in range(5):
+        settle(listener, [(sequence, commit(sequence, 1, num_others=3))])
     assert listener.heard == []
     catch_up(listener, [sequence])
     (one,) = listener.heard
@@ -74,36 +78,41 @@ def test_rows_of_a_resting_sequence_wait_and_come_together(listener: Listener) -
 def test_waiting_rows_are_bounded(listener: Listener) -> None:
     sequence = make_sequence()
     sequence.is_resting = True
-    for first in range(0, 3 * MAX_UNOBSERVED, 2):
-        settle(listener, [(sequence, settled(first, 2))])
+    for _ in range(0, 3 * MAX_UNOBSERVED, 2):
+        settle(listener, [(sequence, commit(sequence, 2))])
         assert sequence.unobserved.num_rows <= MAX_UNOBSERVED
         assert sequence.unobserved.num_rows == sum(
-            len(one.next_ids) for one in sequence.unobserved.parts
+            span.stop - span.first for span in sequence.unobserved.spans
         )
     ids = np.concatenate([one.token_ids for one in listener.heard]).tolist()
     assert ids == list(range(len(ids)))
     assert len(listener.heard) <= 3
 
 
-def test_waiting_rows_do_not_hold_the_whole_pass(listener: Listener) -> None:
+def test_waiting_rows_hold_a_few_whole_passes_at_most(listener: Listener) -> None:
     """Guards keeping a pass over a batch alive for each of its rows."""
     sequence = make_sequence()
     sequence.is_resting = True
-    rows = settled(0, 40)
-    part = Settled(rows.state, rows.token_ids[:1], rows.hidden.rows(0, 1), rows.next_ids[:1])
-    settle(listener, [(sequence, part)])
-    waiting = sequence.unobserved.parts[0].hidden
-    assert sequence.unobserved.num_bytes == 3 * 4
-    assert waiting.raw.base is None
-    assert waiting.taps is not None
-    assert waiting.taps.base is None
+    num_rows = 3 * MAX_LOOSE + 2
+    for _ in range(num_rows):
+        settle(listener, [(sequence, commit(sequence, 1, num_others=40))])
+    assert sequence.unobserved.bytes_for(5) == (num_rows + 5) * 3 * 4
+    assert num_held(sequence) == 2
+    sequence.unobserved.compact()
+    assert num_held(sequence) == 0
+    catch_up(listener, [sequence])
+    assert listener.heard[0].token_ids.tolist() == list(range(num_rows))
+
+
+def num_held(sequence: DecodingSequence) -> int:
+    """Return how many passes are alive only for rows that wait."""
+    spans = sequence.unobserved.spans
+    return sum(len(span.hidden.raw) > span.stop - span.first for span in spans)
 
 
 def test_observed_rows_are_counted() -> None:
     sequence = make_sequence()
-    cache = sequence.cache
-    cache.append(7)
-    cache.commit(7)
-    for first, num_rows in ((4, 2), (6, 1)):
-        sequence.unobserved.add(settled(first, num_rows))
+    commit(sequence, 4)
+    for num_rows in (2, 1):
+        sequence.unobserved.add(commit(sequence, num_rows))
     assert sequence.num_observed == 4

@@ -1,5 +1,6 @@
 """Heads that are read the wrong way round, in the shipped head and in fitted ones."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from headlong.doctor.draft_checks import check_reading
 from headlong.doctor.finding import Finding, Level
 from headlong.doctor.patient import Patient
 from headlong.doctor.probe import Heard
+from headlong.doctor.records import read_record
 from headlong.heads.head_files import build_head
 from headlong.heads.head_weights import HeadWeights, store_arrays
 from headlong.heads.nextn_families import NextnSwitches
@@ -36,6 +38,14 @@ def read(patient: Patient, heard: list[Heard]) -> Finding:
 
 def test_shipped_head_is_read_rightly(default_patient: Patient, default_heard: list[Heard]) -> None:
     assert read(default_patient, default_heard).level is Level.OK
+    assert default_patient.head is not None
+    assert default_patient.head_folder is not None
+    others = list_alternatives(
+        default_patient.head, default_patient.weights, parts(default_patient)[0]
+    )
+    judged = judge(default_patient.head, default_heard)
+    record = read_record(default_patient.head_folder)
+    assert check_reading(judged, list(others), record).level is Level.OK
 
 
 def exchange_halves(arrays: Arrays) -> None:
@@ -74,6 +84,42 @@ def test_wrong_order_in_an_eagle3_head_is_named(
     assert found.level is Level.FAULT
     assert words in found.seen
     assert found.remedy
+
+
+def exchange_norms(arrays: Arrays) -> None:
+    one, other = "midlayer.input_layernorm.weight", "midlayer.hidden_norm.weight"
+    arrays[one], arrays[other] = arrays[other], arrays[one]
+
+
+@pytest.mark.parametrize(
+    ("plant", "taps", "words"),
+    [
+        (exchange_norms, [2, 15, 27], "With its two input norms exchanged"),
+        (None, [3, 16, 28], "With taps one layer earlier (2, 15, 27)"),
+    ],
+)
+def test_mistake_that_costs_few_drafts_is_known_by_the_record(
+    plant: Callable[[Arrays], None] | None,
+    taps: list[int],
+    words: str,
+    default_patient: Patient,
+    tmp_path: Path,
+) -> None:
+    """A head may draft nearly as well so: where drafts stand gives it away."""
+    folder = copy_shipped(tmp_path / "head", plant)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(
+        json.dumps(config | {"eagle_aux_hidden_state_layer_ids": taps})
+    )
+    patient = with_head(default_patient, folder)
+    assert patient.head is not None
+    backbone, _ = parts(patient)
+    heard = hear_answers(patient, taps_needed(patient.head, backbone.config.num_layers), 3)
+    others = list(list_alternatives(patient.head, patient.weights, backbone))
+    judged = judge(patient.head, heard)
+    found = check_reading(judged, others, read_record(folder))
+    assert found.level is Level.FAULT, found
+    assert words in found.seen
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ def healthy(default_patient: Patient, default_heard: list[Heard]) -> Judged:
 def test_shipped_head_drafts_well(healthy: Judged, default_patient: Patient) -> None:
     assert check_alive(healthy).level is Level.OK
     assert check_coverage(healthy).level is Level.OK
-    assert check_precision(healthy, default_patient.build_head(None), "q8").level is Level.OK
+    assert check_precision(healthy, default_patient.build_head("stored"), "q8").level is Level.OK
 
 
 def test_outliers_that_packing_cannot_hold_are_noticed(
@@ -53,7 +53,7 @@ def test_outliers_that_packing_cannot_hold_are_noticed(
 
     patient = with_head(default_patient, copy_shipped(tmp_path / "head", stretch))
     assert patient.head is not None
-    found = check_precision(judge(patient.head, default_heard), patient.build_head(None), "q8")
+    found = check_precision(judge(patient.head, default_heard), patient.build_head("stored"), "q8")
     assert found.level in (Level.WARNING, Level.FAULT)
     assert "--head-quant stored" in found.remedy
     assert found.numbers["stored_length"] > found.numbers["packed_length"] + 0.2

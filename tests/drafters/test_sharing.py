@@ -6,30 +6,14 @@ import numpy as np
 import pytest
 
 from fakes import ArgmaxGuesser
-from headlong.drafters.choose import make_drafter
-from headlong.drafters.draft_model import DraftModelDrafter
 from headlong.drafters.drafter import Draft, DraftAsk, Drafter, DraftState, Settled
-from headlong.drafters.ngram import NgramDrafter
-from headlong.heads.head_files import build_head
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
-from random_heads import HEAD_KINDS, random_head
+from random_drafters import drafter_named
+from random_heads import HEAD_KINDS
 
 TEXT = [5, 9, 9, 5, 9, 9, 5, 17, 30, 5, 9, 9, 5, 21, 22, 23, 5, 9]
 NAMES = ("ngram", "draft-model", *HEAD_KINDS, *(f"chain-{kind}" for kind in HEAD_KINDS))
-
-
-def drafter_named(name: str, backbone: Backbone) -> Drafter:
-    """Make a drafter of any kind with random weights."""
-    if name == "ngram":
-        return NgramDrafter()
-    if name == "draft-model":
-        return DraftModelDrafter(backbone, backbone)
-    kind = next(kind for kind in HEAD_KINDS if name.endswith(kind))
-    head = build_head(random_head(kind, backbone.config), backbone)
-    drafter = make_drafter("auto" if name.startswith("chain-") else "head", backbone, head, None)
-    assert drafter is not None
-    return drafter
 
 
 def rows_of(backbone: Backbone, drafter: Drafter, token_ids: list[int]) -> HiddenRows:

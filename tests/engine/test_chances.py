@@ -4,7 +4,9 @@ import random
 
 import pytest
 
+from headlong.drafters.drafter import Bar, num_worth
 from headlong.engine.chances import (
+    HOPE,
     MAX_AUTO_TOKENS,
     OWN_MEMORY,
     SHARED_MEMORY,
@@ -78,24 +80,44 @@ def test_fading_makes_room_for_new_looks() -> None:
     assert expect(own, priors).tokens[0] > 0.5
 
 
-def test_untested_confidence_is_taken_at_its_word() -> None:
-    assert Confidence().product_for(0.3) == pytest.approx(0.3, abs=0.1)
-    assert Confidence().product_for(0.0) == 0.0
+def test_untested_confidence_is_given_some_hope() -> None:
+    """Who is never tried cannot show what it is worth."""
+    untested = Confidence().read()
+    assert untested(0.001) == pytest.approx(HOPE, abs=0.05)
+    assert untested(0.99) > 0.95
+    assert untested.prob_for(0.2) == 0.0
+    assert 0.4 < untested.prob_for(0.7) < 0.7
 
 
 def test_boasting_raises_the_bar_and_modesty_lowers_it() -> None:
     rng = random.Random(4)
     boaster, modest = Confidence(), Confidence()
     for _ in range(4000):
-        product = rng.random()
-        boaster.observe([product], int(rng.random() < product**2))
-        modest.observe([product], int(rng.random() < product**0.5))
-    assert boaster.product_for(0.25) == pytest.approx(0.5, abs=0.1)
-    assert modest.product_for(0.5) == pytest.approx(0.25, abs=0.1)
+        prob = rng.random()
+        boaster.observe([prob], int(rng.random() < prob**2))
+        modest.observe([prob], int(rng.random() < prob**0.5))
+    assert boaster.read().prob_for(0.25) == pytest.approx(0.5, abs=0.1)
+    assert modest.read().prob_for(0.5) == pytest.approx(0.25, abs=0.1)
 
 
-def test_product_counts_and_not_the_single_token() -> None:
+def test_token_behind_a_refused_one_shows_nothing() -> None:
     confidence = Confidence()
     for _ in range(500):
-        confidence.observe([0.9, 0.5], 1)  # 0.9 stands, 0.45 does not
-    assert 0.45 < confidence.product_for(0.5) <= 0.9
+        confidence.observe([0.95, 0.55, 0.85], 1)
+    learned = confidence.read()
+    assert learned(0.95) > 0.9
+    assert learned(0.55) < 0.1, "it was reached, and refused"
+    assert learned(0.85) > 0.5, "it was never reached"
+
+
+def test_shared_noise_makes_unlikely_tokens_stand() -> None:
+    """At a temperature the chance of a token hardly falls with its probability."""
+    rng = random.Random(5)
+    confidence = Confidence()
+    for _ in range(4000):
+        prob = rng.random() ** 2
+        confidence.observe([prob], int(rng.random() < 0.27 + 0.6 * prob))
+    learned = confidence.read()
+    assert learned(0.02) == pytest.approx(0.28, abs=0.06)
+    assert num_worth([0.02], Bar(0.2, 0.0, learned)) == 1
+    assert num_worth([0.02, 0.02], Bar(0.2, 0.0, learned)) == 1, "both together are too unlikely"

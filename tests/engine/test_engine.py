@@ -8,6 +8,7 @@ from fakes import ScriptedDrafter
 from headlong.config import SamplingParams, StopParams
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
+from headlong.engine.planner import Planner
 from headlong.engine.request import BACKBONE, FinishReason, Request, Running
 from headlong.errors import BusyError, EngineError, RequestError
 from headlong.models.transformer import Backbone
@@ -123,6 +124,24 @@ def test_prompt_reaches_the_drafter_exactly_once(backbone: Backbone) -> None:
     assert sum(drafter.num_settled) == len(running.sequence.token_ids) - 1
 
 
+def test_prompt_waits_for_a_drafter_that_nobody_asks(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no draft pays, prompts need not run through the head, unless drafts were ordered."""
+    drafter = ScriptedDrafter([], backbone.config.vocab_size)
+    engine = Engine(backbone, drafter)
+    engine.submit(Request(PROMPT, mtp="off"))
+    engine.step()
+    monkeypatch.setattr(Planner, "rests", True)
+    waits = engine.submit(Request((7, *PROMPT[:5]), mtp="auto"))
+    ordered = engine.submit(Request((8, 9, *PROMPT[:5]), mtp=2))
+    while not waits.num_emitted:
+        engine.step()
+    assert ordered.num_emitted, "both were read in one pass"
+    assert drafter.num_settled == [7]
+    assert (waits.sequence.unobserved.num_rows, ordered.sequence.unobserved.num_rows) == (6, 0)
+
+
 def test_cancelled_request_stops_at_once(backbone: Backbone) -> None:
     engine = Engine(backbone)
     running = engine.submit(Request(PROMPT, stopping=StopParams(max_tokens=50)))
@@ -156,7 +175,8 @@ def test_broken_prompt_ends_its_request_only(backbone: Backbone) -> None:
     engine.step()
     bad = engine.submit(Request(PROMPT))
     bad.sequence.sampler = None  # type: ignore[assignment]
-    engine.step()
+    while bad.finish_reason is None:
+        engine.step()
     assert bad.finish_reason is FinishReason.ERROR
     assert isinstance(bad.error, EngineError)
     assert isinstance(bad.error.__cause__, AttributeError)
@@ -198,10 +218,11 @@ def test_requests_wait_for_a_place_and_are_refused_beyond(backbone: Backbone) ->
     with pytest.raises(BusyError, match="Try again in"):
         engine.submit(Request(PROMPT))
     engine.cancel(running[0])
-    engine.submit(Request(PROMPT))
+    last = engine.submit(Request(PROMPT))
     engine.step()
     assert (engine.num_running, engine.num_waiting) == (2, 1)
-    assert running[2].num_emitted > 0, "first come, first served"
+    engine.step()
+    assert (running[2].num_emitted, last.num_emitted) == (1, 0), "first come, first served"
 
 
 def test_streams_go_on_while_a_long_prompt_is_read(backbone: Backbone) -> None:
@@ -210,13 +231,42 @@ def test_streams_go_on_while_a_long_prompt_is_read(backbone: Backbone) -> None:
     engine.step()
     late = engine.submit(Request(tuple(5 + i % 80 for i in range(400))))
     gains = []
-    while not late.num_emitted:
+    while late.num_emitted < 2:
         before = stream.num_emitted
         engine.step()
         gains.append(stream.num_emitted - before)
         assert engine.snapshot().num_prefilling == (0 if late.num_emitted else 1)
     assert len(gains) > 3, "read in pieces"
-    assert min(gains) >= 1, "every step gave the stream a token"
+    *others, first_token, last = gains
+    assert min(others) >= 1, "every step gave the stream a token"
+    assert (first_token, last) == (0, 1), "only the first token of another went out before"
+
+
+def test_first_token_waits_for_no_round(backbone: Backbone) -> None:
+    engine = Engine(backbone)
+    first, second = (engine.submit(Request(PROMPT[i:])) for i in range(2))
+    engine.step()
+    assert (first.num_emitted, second.num_emitted) == (1, 1), "both prompts were short"
+    third = engine.submit(Request(PROMPT[2:]))
+    engine.step()
+    assert (first.num_emitted, second.num_emitted, third.num_emitted) == (2, 2, 0)
+    engine.step()
+    assert (first.num_emitted, second.num_emitted, third.num_emitted) == (2, 2, 1)
+
+
+def test_speed_up_counts_no_token_behind_the_end(backbone: Backbone) -> None:
+    """Guards a last draft that reaches far beyond the end, and looks like a gain."""
+    truth = [*PROMPT, *plain_ids(backbone, 30)]
+    engine = Engine(backbone, ScriptedDrafter(truth, backbone.config.vocab_size))
+    finish(engine, Request(PROMPT, stopping=StopParams(max_tokens=40), mtp="off"))
+    end = truth[len(PROMPT) + 2]
+    assert end not in truth[len(PROMPT) : len(PROMPT) + 2]
+    request = Request(PROMPT, stopping=StopParams(max_tokens=20), mtp=8, eos_ids=frozenset({end}))
+    running = finish(engine, request)
+    assert running.num_emitted == 3, "one of the prompt, two of a round that had nine"
+    timings, costs = running.sequence.timings, engine.planner.costs
+    plain_s = timings.verify_s * costs.pass_s(1) / costs.pass_s(9)
+    assert timings.plain_s == pytest.approx(2 * plain_s)
 
 
 def test_snapshot_counts_rows_of_the_last_round(backbone: Backbone) -> None:

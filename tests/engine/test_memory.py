@@ -165,6 +165,24 @@ def test_kept_prefixes_go_before_anybody_is_set_back(backbone: Backbone) -> None
     assert engine.snapshot().num_preemptions == 0
 
 
+def test_prefixes_stay_where_letting_go_would_not_help(backbone: Backbone) -> None:
+    """Guards forgetting everything, step by step, for a request that has to wait anyway."""
+    one_bytes = bytes_per_request(backbone, None, 51 + 150)
+    engine = Engine(backbone, limits=EngineLimits(kv_bytes=one_bytes + one_bytes // 2))
+    other = tuple(3 + i % 50 for i in range(50))
+    finish(engine, ask(1, system=other, max_tokens=5))
+    long = engine.submit(ask(1, max_tokens=150))
+    while long.num_emitted < 120:
+        engine.step()
+    waiting = engine.submit(ask(2, system=tuple(range(5, 95)), max_tokens=30))
+    engine.step()
+    assert (engine.num_waiting, waiting.num_emitted) == (1, 0), "there is no room for it"
+    assert engine.snapshot().prefix_entries == 1
+    while waiting.finish_reason is None:
+        engine.step()
+    assert engine.snapshot().num_failed == 0
+
+
 def test_request_larger_than_the_memory_is_refused_with_both_numbers(backbone: Backbone) -> None:
     engine = Engine(backbone, limits=EngineLimits(kv_bytes=bytes_per_request(backbone, None, 200)))
     most = engine.max_sequence_tokens
@@ -185,13 +203,15 @@ def test_ended_requests_leave_no_bytes_behind(backbone: Backbone, drafter: Draft
     assert engine.snapshot().num_finished == 18
 
 
-def test_resting_requests_lend_what_the_head_has_seen(backbone: Backbone) -> None:
+def test_resting_requests_lend_all_they_ran(backbone: Backbone) -> None:
+    """The head looks at waiting rows once somebody wants them: it is one layer, they are thirty."""
     drafter = ScriptedDrafter([], backbone.config.vocab_size)
     engine = Engine(backbone, drafter)
     (first,) = finish(engine, ask(1, mtp="auto", max_tokens=40))
     history = (*first.request.prompt_ids, *ids(first))
     (second,) = finish(engine, Request((*history, 3), mtp=2, stopping=StopParams(max_tokens=2)))
-    assert 0 < second.num_cached_tokens <= len(history) - 1
-    # What others had not shown the drafter it saw itself: every row once.
+    assert first.sequence.stats.num_drafted == 0
+    assert second.num_cached_tokens == len(history) - 1
+    # Every row once, whoever ran it.
     num_rows = len(second.sequence.token_ids) - 1
     assert sum(drafter.num_settled) == num_rows

@@ -169,6 +169,46 @@ def test_drafter_that_cannot_be_taken_back_is_done_without(backbone: Backbone) -
         assert ids(one) == alone(backbone, request)
 
 
+def test_drafter_that_cannot_observe_costs_speed_not_the_answer(backbone: Backbone) -> None:
+    class Deaf(ScriptedDrafter):
+        """Fails on everything settled behind the prompts."""
+
+        def observe(self, settled: Sequence[Settled]) -> None:
+            """Fail on short parts."""
+            if any(len(one.next_ids) < len(PROMPTS[0]) for one in settled):
+                raise RuntimeError("it hears nothing")
+
+    engine = Engine(backbone, Deaf([], backbone.config.vocab_size))
+    running = [engine.submit(request) for request in requests()]
+    run(engine, running)
+    for request, one in zip(requests(), running, strict=True):
+        assert "it hears nothing" in str(one.sequence.off_reason)
+        assert ids(one) == alone(backbone, request)
+
+
+def test_request_that_cannot_begin_is_lost_alone(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(backbone)
+    first, *_, last = requests()
+    expected = alone(backbone, first)
+    running = engine.submit(first)
+    engine.step()
+    original = KVCache.reserve
+
+    def reserve(self: KVCache, length: int) -> None:
+        if not self.length and length == len(PROMPTS[0]) + 1:
+            raise MemoryError("no room")
+        original(self, length)
+
+    monkeypatch.setattr(KVCache, "reserve", reserve)
+    unlucky = engine.submit(last)
+    run(engine, [running, unlucky])
+    assert isinstance(unlucky.error, EngineError)
+    assert ids(running) == expected
+    assert engine.snapshot().num_failed == 1
+
+
 def test_interrupted_step_ends_all_that_ran(backbone: Backbone) -> None:
     """Guards going on with caches and histories that no longer agree, which would change text."""
     engine = Engine(backbone)

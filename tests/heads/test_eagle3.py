@@ -13,6 +13,7 @@ from headlong.errors import HeadError
 from headlong.heads.eagle3 import Eagle3Head, build_eagle3, default_taps, resolve_taps
 from headlong.heads.head import ParallelHeads, RecursiveHead
 from headlong.heads.head_weights import HeadWeights, store_array
+from headlong.models.hidden import join_rows
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
 from model_files import ARCHITECTURES
@@ -102,6 +103,17 @@ def test_chunked_observe_equals_one_shot(backbone: Backbone, chunk: int) -> None
         parts.append(head.step(head.enter(rows), [ids], [cache]))
         cache.commit(len(ids))
     assert np.concatenate(parts).tobytes() == observe(head, passage).tobytes()
+
+
+def test_following_equals_the_last_steps_bytewise(backbone: Backbone) -> None:
+    head = build_eagle3(random_eagle3(backbone.config), backbone)
+    passages = [read_passage(backbone, head.tap_layers, num_rows=n, seed=n) for n in (5, 1, 8)]
+    caches = [head.make_cache() for _ in passages]
+    hidden = join_rows([passage.hidden for passage in passages])
+    followed = head.follow(hidden, [passage.next_ids for passage in passages], caches)
+    stepped = np.concatenate([observe(head, passage)[-1:] for passage in passages])
+    assert followed.tobytes() == stepped.tobytes()
+    assert [cache.num_pending for cache in caches] == [5, 1, 8]
 
 
 def test_two_sequences_equal_each_alone(backbone: Backbone) -> None:

@@ -11,6 +11,7 @@ from headlong.heads.head_weights import (
     HeadParts,
     HeadWeights,
     check_vocabulary,
+    choose_quant,
     list_names,
     store_array,
 )
@@ -95,3 +96,15 @@ def test_missing_draft_map_is_refused(backbone: Backbone) -> None:
     weights = replace(random_eagle3(backbone.config, draft_vocab_size=40), vocabulary=None)
     with pytest.raises(HeadError, match=r"announces 40 draft tokens, but maps 96.*d2t"):
         check_vocabulary(weights, 96)
+
+
+def test_auto_is_the_format_a_head_was_made_for() -> None:
+    assert choose_quant("auto", {"headlong_quant": "q4"}) == "q4"
+    assert choose_quant("auto", {}) == "q8"
+    assert choose_quant("f16", {"headlong_quant": "q4"}) == "f16"
+    assert choose_quant("stored", {"headlong_quant": "q4"}) is None
+
+
+def test_a_format_nobody_knows_is_refused_by_name() -> None:
+    with pytest.raises(HeadError, match=r"headlong_quant = 'q5'.*--head-quant"):
+        choose_quant("auto", {"headlong_quant": "q5"})

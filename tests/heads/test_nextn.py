@@ -89,6 +89,16 @@ def check_against_plain_maths(weights: HeadWeights, backbone: Backbone) -> None:
 
 
 @pytest.mark.parametrize("switches", ALL_SWITCHES)
+def test_following_equals_the_last_step_bytewise(
+    backbone: Backbone, switches: NextnSwitches
+) -> None:
+    head = build_nextn(random_nextn(backbone.config, switches=switches), backbone)
+    passage = read_passage(backbone)
+    followed = head.follow(passage.hidden, [passage.next_ids], [head.make_cache()])
+    assert followed.tobytes() == observe(head, passage)[-1:].tobytes()
+
+
+@pytest.mark.parametrize("switches", ALL_SWITCHES)
 def test_every_switch_equals_plain_maths(backbone: Backbone, switches: NextnSwitches) -> None:
     weights = random_nextn(backbone.config, switches=switches, draft_vocab_size=40)
     check_against_plain_maths(weights, backbone)

@@ -62,6 +62,24 @@ def test_unknown_rope_scaling_is_refused(tmp_path: Path) -> None:
         read_edited(tmp_path, "llama", rope_scaling={"rope_type": "yarn", "factor": 4.0})
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"factor": 0.0}, {"high_freq_factor": 1.0}, {"original_max_position_embeddings": 0}]
+)
+def test_rope_scaling_that_gives_no_frequencies_is_refused(
+    tmp_path: Path, wrong: dict[str, float]
+) -> None:
+    """It once became infinite frequencies, and those an answer of noise."""
+    scaling: dict[str, Any] = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    with pytest.raises(CheckpointError, match="stretched"):
+        read_edited(tmp_path, "llama", rope_scaling=scaling | wrong)
+
+
 def test_llama3_rope_scaling_is_read(tmp_path: Path) -> None:
     scaling = {
         "rope_type": "llama3",

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from headlong.errors import TensorError
 from headlong.models.model_config import RopeScaling
 from headlong.models.rope import divide_rope, make_rope
 
@@ -28,3 +29,8 @@ def test_llama3_scaling_leaves_fast_pairs_alone() -> None:
 def test_divisors_slow_each_pair_by_its_own() -> None:
     rope = divide_rope(make_rope(4, 100.0), np.array([1.0, 5.0], dtype=np.float32))
     np.testing.assert_allclose(rope.frequencies, [1, 0.02], rtol=1e-6)
+
+
+def test_divisors_of_zero_are_refused() -> None:
+    with pytest.raises(TensorError, match=r"rope_freqs\.weight"):
+        divide_rope(make_rope(4, 100.0), np.array([1.0, 0.0], dtype=np.float32))

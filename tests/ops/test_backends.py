@@ -1,5 +1,7 @@
 """Choosing a backend, and what is said when the fast one is not there."""
 
+import os
+
 import pytest
 
 from headlong.errors import BackendError
@@ -39,3 +41,19 @@ def test_the_environment_forces_an_instruction_set(monkeypatch: pytest.MonkeyPat
 def test_the_environment_sets_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADLONG_THREADS", "3")
     assert "3 threads" in make_ops("native").note
+
+
+@pytest.mark.parametrize("named", ["two", "0", "-1", "1.5", "²"])
+def test_an_impossible_number_of_threads_is_refused(
+    named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADLONG_THREADS", named)
+    with pytest.raises(BackendError, match="HEADLONG_THREADS is"):
+        make_ops("native")
+
+
+def test_it_starts_where_affinity_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS has no such call; the backend must start there, too."""
+    monkeypatch.delenv("HEADLONG_THREADS", raising=False)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert f"{min(os.cpu_count() or 1, 8)} threads" in make_ops("native").note

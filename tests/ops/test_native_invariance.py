@@ -94,6 +94,39 @@ def test_sequences_do_not_know_each_other(instruction_set: str) -> None:
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_last_rows_are_those_of_the_whole_layer(instruction_set: str, is_beside: bool) -> None:
+    """What is left out for the other rows must show neither in the last ones nor in the cache."""
+    sizes, held = (1, 70, 3), (5, 0, 64)
+    x, y = random(1, sum(sizes), 64), random(2, len(sizes), 64)
+    x_beside, y_beside = random(3, *x.shape), random(4, *y.shape)
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    spans = [Span(*span) for span in zip(starts, sizes, held, strict=True)]
+    rows = Rows(np.zeros(len(x), dtype=np.int64), tuple(spans))
+    after = tuple(Span(i, 1, held[i] + sizes[i]) for i in range(len(sizes)))
+    for threads in (1, 2, 3):
+        ops = native_ops(instruction_set, threads)
+        parts = Parts(ops, "Q8_0")
+        layer = PlainLayer(parts.attention(is_beside=is_beside), parts.mlp())
+        results = []
+        for is_whole in (True, False):
+            caches = [ops.make_kv_layer(2, 32) for _ in sizes]
+            for cache, span in zip(caches, after, strict=True):
+                cache.reserve(span.first_position + 1)
+            beside = x_beside if is_beside else None
+            if is_whole:
+                attended = ops.attention(x, layer.attention, caches, rows, beside)
+                got = ops.gated_mlp(attended, layer.mlp)[np.cumsum(sizes) - 1]
+            else:
+                got = ops.run_last(x, layer, caches, rows, beside)
+            next_rows = Rows(np.zeros(len(y), dtype=np.int64), after)
+            beside = y_beside if is_beside else None
+            following = ops.attention(y, layer.attention, caches, next_rows, beside)
+            results.append((got.tobytes(), following.tobytes()))
+        assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_mlp_rows_do_not_know_their_mates(instruction_set: str) -> None:
     x = random(7, 33, 64)
     for type_name, inner in (("Q4_0", 160), ("F16", 83)):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from headlong.arrays import FloatArray
+from headlong.ops import _native
 from headlong.ops.native_ops import NativeOps
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.op_set import Linear, Rows, Span
@@ -120,6 +121,23 @@ def test_a_stack_is_its_blocks_one_after_the_other() -> None:
     assert np.array_equal(taps, np.concatenate([inputs[2], inputs[1]], axis=-1))
 
 
+def test_blocks_go_when_their_specs_go() -> None:
+    """One model sees many heads in a session; each one's weights once stayed for good."""
+    ops = native_ops("auto")
+    parts, x = Parts(ops, "Q8_0"), random(1, 2, 64)
+    kept = parts.mlp()
+    ops.gated_mlp(x, kept)
+    num_kept = len(ops._translated)
+    for _ in range(3):
+        layer, cache = PlainLayer(parts.attention(), parts.mlp()), ops.make_kv_layer(2, 32)
+        cache.reserve(2)
+        ops.run_last(x, layer, [cache], one_span(2))
+        assert len(ops._translated) > num_kept
+        del layer
+        assert len(ops._translated) == num_kept
+    ops.gated_mlp(x, kept)
+
+
 def test_broken_activations_stay_visible() -> None:
     """A NaN must reach the logits, where the sampler reports it; 8 bits cannot carry one."""
     ops = native_ops("auto")
@@ -203,6 +221,33 @@ class TestMalformedInput:
         rows = Rows(np.zeros(3, dtype=np.int64), spans)
         with pytest.raises(ValueError, match=r"spans|position"):
             self.ops.attention(random(1, 3, 64), self.parts.attention(), layers, rows)
+
+    def test_last_rows_of_what_is_no_layer_or_has_no_room(self) -> None:
+        engine, x = self.ops.engine, random(1, 3, 64)
+        layer = PlainLayer(self.parts.attention(), self.parts.mlp())
+        whole = self.ops._stack([layer])
+        cache = self.ops.engine.make_kv_layer(2, 32)
+        cache.reserve(64)
+        y = np.empty((1, 64), dtype=np.float32)
+        engine.run_last(whole, x, [(0, 3, 0)], [[cache]], None, y)
+        with pytest.raises(ValueError, match="room for last rows"):
+            engine.run_last(whole, x, [(0, 3, 0)], [[cache]], None, x)
+        with pytest.raises(ValueError, match="nobody reads"):
+            engine.run_last(whole, x, [(0, 3, 0)], [[cache]], x, y)
+        mlp_only = _native.Stack([(None, self.ops._mlp(layer.mlp))])
+        with pytest.raises(ValueError, match="one layer with attention"):
+            engine.run_last(mlp_only, x, [(0, 3, 0)], [[cache]], None, y)
+        two = self.ops._stack([layer, layer])
+        with pytest.raises(ValueError, match="one layer with attention"):
+            engine.run_last(two, x, [(0, 3, 0)], [[cache, cache]], None, y)
+
+    def test_taps_of_a_layer_without_attention(self) -> None:
+        """It once read the size of the rows from an attention block that was not there."""
+        x, taps = random(1, 3, 64), np.empty((3, 64), dtype=np.float32)
+        stack = _native.Stack([(None, self.ops._mlp(self.parts.mlp()))])
+        before = x.copy()
+        self.ops.engine.run(stack, x, [(0, 3, 0)], [[None]], [0], taps, None)
+        assert np.array_equal(taps, before)
 
     def test_two_spans_on_one_cache(self) -> None:
         layer = self.ops.make_kv_layer(2, 32)

@@ -93,3 +93,14 @@ def test_malformed_rows_are_refused() -> None:
         picking.surviving_columns(logits, 0.0, picking.PickRule(0.0, 1, 1.0, 0.0, 1))
     with pytest.raises(ValueError, match="out of range"):
         picking.surviving_columns(logits, 0.0, picking.PickRule(1.0, -1, 1.0, 0.0, 1))
+    for rule in (picking.PickRule(1.0, 0, 1.0, 1.5, 1), picking.PickRule(1.0, 0, 1.5, 0.0, 1)):
+        with pytest.raises(ValueError, match="out of range"):
+            picking.surviving_columns(logits, 0.0, rule)
+
+
+def test_rows_with_nan_are_refused() -> None:
+    """They once led top-k out of its array."""
+    logits = np.full(5000, np.nan, dtype=np.float32)
+    logits[3] = 1.0
+    with pytest.raises(ValueError, match="not a number"):
+        picking.surviving_columns(logits, 1.0, picking.PickRule(1.0, 40, 1.0, 0.0, 1))

@@ -11,6 +11,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
+from headlong.decode.sampling import Sampler
 from headlong.engine.engine import Engine
 from headlong.llm import LLM
 from headlong.server.app import make_app
@@ -205,6 +206,36 @@ def test_engine_fault_is_a_500_and_the_server_goes_on(
     error = json.loads(wires[0].body)["error"]
     assert error["type"] == "server_error"
     assert "ZeroDivisionError" in error["message"]
+    assert "second" not in error["message"], "our insides are for the log"
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_fault_inside_a_pass_is_for_the_log_alone(
+    tiny_llm: LLM,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_stream: bool,
+) -> None:
+    """Guards a fault that the engine contains: nobody else would tell of it."""
+
+    def broken_pick(sampler: Sampler, *given: Any) -> Any:
+        raise KeyError("weights at /home/me")
+
+    monkeypatch.setattr(Sampler, "pick", broken_pick)
+
+    async def work(app: FastAPI) -> Wire:
+        wire = Wire()
+        await wire.post(app, {**BODY, "stream": is_stream})
+        return wire
+
+    wire = run(tiny_llm, work)
+    assert wire.status == 500
+    message = json.loads(wire.body)["error"]["message"]
+    assert "KeyError" in message
+    assert "/home/me" not in message
+    (told,) = [one for one in caplog.records if one.name == "headlong.server.answering"]
+    assert told.exc_info is not None
+    assert "weights at /home/me" in str(told.exc_info[1])
 
 
 def test_fault_in_the_middle_ends_the_stream_with_an_error(

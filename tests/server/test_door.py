@@ -1,3 +1,4 @@
+import asyncio
 import io
 import json
 import logging
@@ -133,6 +134,18 @@ def test_paths_nobody_knows_share_a_label(log: io.StringIO) -> None:
     rendered = metrics.render().decode()
     assert 'headlong:http_requests_total{route="other",status="404"} 3.0' in rendered
     assert "nothing" not in rendered
+
+
+def test_head_is_answered_like_get_without_a_body(log: io.StringIO) -> None:
+    """Guards servers that load balancers take for dead: they ask with HEAD."""
+    metrics = Metrics()
+    client = observed(ServerSettings(log_format="json", log_level="debug"), log, metrics)
+    asked, looked = client.get("/"), asyncio.run(client.call("HEAD", "/"))
+    assert (looked.status, looked.body) == (200, b"")
+    assert looked.headers["content-length"] == asked.headers["content-length"] != "0"
+    assert lines(log)[-1]["method"] == "HEAD"
+    assert 'headlong:http_requests_total{route="/",status="200"} 2.0' in metrics.render().decode()
+    assert asyncio.run(client.call("HEAD", "/broken")).status == 405
 
 
 def test_people_read_one_line_each(log: io.StringIO) -> None:

@@ -104,6 +104,8 @@ def test_full_server_says_when_to_come_back(narrow: LiveServer) -> None:
     assert error["type"] == "rate_limit_error"
     assert int(refused[0].headers["retry-after"]) >= 1
     wait_until_idle(narrow, within_s=5)
+    counted = f'requests_refused_total{{reason="too_many_requests"}} {len(refused)}.0'
+    assert counted in narrow.get("/metrics").text
 
 
 def test_request_that_takes_too_long_ends_with_an_error(narrow: LiveServer) -> None:
@@ -168,6 +170,18 @@ def test_kept_open_connections_serve_one_after_the_other(live: LiveServer) -> No
             with client.stream("POST", "/v1/completions", json=body) as response:
                 assert "".join(response.iter_text()).endswith("data: [DONE]\n\n")
             assert client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/v1/models", "/page/app.js"])
+def test_every_look_can_be_without_its_body(live: LiveServer, path: str) -> None:
+    asked, looked = live.get(path), httpx.head(f"{live.url}{path}")
+    assert (looked.status_code, looked.content) == (200, b"")
+    assert looked.headers["content-type"] == asked.headers["content-type"]
+
+
+def test_wrong_method_is_told_the_right_one(live: LiveServer) -> None:
+    answer = httpx.put(f"{live.url}/v1/completions")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
 def test_tokens_there_and_back(live: LiveServer) -> None:

@@ -6,7 +6,11 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatFields
+from openai.types.completion_create_params import CompletionCreateParamsBase as CompletionFields
 
+from headlong.server.chat_protocol import ChatBody
+from headlong.server.completions_protocol import CompletionBody
 from live_server import LiveServer
 from openai_calls import ASKED, ask, content, extra, model_name, stream
 
@@ -163,6 +167,13 @@ def test_fields_without_effect_are_named(client: OpenAI) -> None:
     assert all(name in warnings for name in ("user", "store", "metadata", "reasoning_effort"))
     streamed = stream(client, user="me")
     assert extra(streamed[-1])["warnings"] == ["user has no effect here."]
+
+
+def test_every_field_of_openai_is_known_by_name() -> None:
+    """Guards a client that was updated and is told that its fields do not exist."""
+    for theirs, ours in ((ChatFields, ChatBody), (CompletionFields, CompletionBody)):
+        missing = {*theirs.__annotations__} - {*ours.model_fields}
+        assert not missing
 
 
 def test_answer_longer_than_the_context_warns(client: OpenAI) -> None:

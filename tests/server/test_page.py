@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from browser import running_browser
 from live_server import LiveServer, serve
-from page_visits import Visits, always_draft, answer_text, ask, running_browser
+from page_visits import Visits, always_draft, answer_text, ask
 
 FOLDER = Path(__file__).parents[2] / "src" / "headlong" / "server" / "page"
 KEY = "a-key-for-the-page"

@@ -136,6 +136,7 @@ def test_memory_bounds_the_answer(llm: LLM) -> None:
         ({"max_tokens": 3, "max_completion_tokens": 4}, "max_tokens"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
         ({"stream_options": {"include_usage": True}}, "stream"),
         ({"logit_bias": {"999999": 1}}, "logit_bias"),
         ({"prompt": ""}, "prompt"),
@@ -148,6 +149,46 @@ def test_what_no_schema_can_say_is_refused(
     service: Service, fields: dict[str, Any], param: str
 ) -> None:
     assert refusal(service, **fields).refusal.param == param
+
+
+def test_text_that_is_surely_too_long_is_refused_unread(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards the others: counting the tokens of megabytes takes the text thread seconds."""
+
+    def refuse(*given: Any, **more: Any) -> None:
+        raise AssertionError("was read")
+
+    tokenizer = service.llm.tokenizer
+    monkeypatch.setattr(tokenizer, "encode", refuse)
+    text = "x" * (tokenizer.longest_token * (service.max_prompt_tokens + 1))
+    for fields in ({"prompt": text}, {"messages": [{"role": "user", "content": text}]}):
+        told = refusal(service, **fields).refusal
+        assert told.code == "context_length_exceeded"
+        assert f"at most {service.max_prompt_tokens}" in told.message
+
+
+def test_earlier_answer_may_be_empty(service: Service) -> None:
+    for answer in ({"role": "assistant"}, {"role": "assistant", "content": None}):
+        assert chat(service, messages=[SAID, answer, SAID]).asks
+
+
+def test_wishes_for_tools_that_are_not_there_are_named(service: Service) -> None:
+    warnings = chat(service, parallel_tool_calls=False, tool_choice="auto").warnings
+    assert [warning.partition(" ")[0] for warning in warnings] == [
+        "tool_choice",
+        "parallel_tool_calls",
+    ]
+    tool = {"type": "function", "function": {"name": "look"}}
+    assert not chat(service, tools=[tool], parallel_tool_calls=False, tool_choice="auto").warnings
+
+
+def test_more_answers_than_could_ever_wait_are_refused(llm: LLM) -> None:
+    """Guards a client that is told to come back later, for ever."""
+    service = make_service(llm, max_running=2, max_waiting=1)
+    assert len(chat(service, n=3).asks) == 3
+    assert "asks for 4 answers at one time; this server holds 3" in str(refusal(service, n=4))
+    assert refusal(service, prompt=["a", "b"], n=2).refusal.param == "prompt"
 
 
 def test_foreign_model_is_a_404(service: Service) -> None:

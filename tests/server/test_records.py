@@ -26,7 +26,6 @@ def test_the_newest_come_first_and_the_oldest_go() -> None:
         records.add(record(number))
     assert [one.id for one in records.latest()] == ["chatcmpl-4", "chatcmpl-3", "chatcmpl-2"]
     assert [one.id for one in records.latest(1)] == ["chatcmpl-4"]
-    assert (len(records), records.num_added) == (3, 5)
 
 
 def test_a_record_goes_into_json() -> None:
@@ -40,4 +39,4 @@ def test_200_are_kept() -> None:
     records = Records()
     for number in range(250):
         records.add(record(number))
-    assert len(records) == 200
+    assert len(records.latest(300)) == 200

@@ -37,7 +37,7 @@ def run(llm: LLM, mtp: MtpMode, num: int = 1) -> list[Running]:
 
 def test_the_mtp_object_has_the_fields_it_was_promised_with(tiny_llm: LLM) -> None:
     (running,) = run(tiny_llm, 4)
-    report = json.loads(json.dumps(mtp_report(running, 4)))
+    report = json.loads(json.dumps(mtp_report([running], 4)))
     assert set(report) == ISSUE_FIELDS | {"explanation"}
     stats = running.sequence.stats
     assert (report["mode"], report["rounds"]) == (4, stats.rounds)
@@ -55,11 +55,11 @@ def test_the_mtp_object_has_the_fields_it_was_promised_with(tiny_llm: LLM) -> No
 
 def test_a_plain_request_says_that_it_did_not_draft(tiny_llm: LLM) -> None:
     (running,) = run(tiny_llm, "off")
-    report = mtp_report(running, "off")
+    report = mtp_report([running], "off")
     assert (report["mode"], report["num_drafted"], report["acceptance_length"]) == ("off", 0, 1.0)
     assert report["k_histogram"] == {"0": report["rounds"]}
     assert report["measured_speedup"] is None
-    spoken = speculative_metrics(running)["speculative_decoding"]
+    spoken = speculative_metrics([running])["speculative_decoding"]
     assert spoken["num_spec_steps"] == 0
     assert spoken["acceptance_histogram"] == [0]
     assert spoken["mean_acceptance_length"] == 1.0
@@ -67,7 +67,7 @@ def test_a_plain_request_says_that_it_did_not_draft(tiny_llm: LLM) -> None:
 
 def test_vllms_fields_agree_with_one_another(tiny_llm: LLM) -> None:
     (running,) = run(tiny_llm, 4)
-    fields = json.loads(json.dumps(speculative_metrics(running)))["speculative_decoding"]
+    fields = json.loads(json.dumps(speculative_metrics([running])))["speculative_decoding"]
     assert set(fields) == {
         "mean_acceptance_length",
         "draft_acceptance_rate",
@@ -92,7 +92,7 @@ def test_vllms_fields_agree_with_one_another(tiny_llm: LLM) -> None:
 
 def test_llama_cpps_timings_count_tokens_and_drafts(tiny_llm: LLM) -> None:
     (running,) = run(tiny_llm, 4)
-    timings = llama_timings(running)
+    timings = llama_timings([running])
     assert timings["prompt_n"] + timings["cache_n"] == len(running.request.prompt_ids)
     assert timings["predicted_n"] == running.num_emitted
     assert timings["draft_n"] == running.sequence.stats.num_drafted
@@ -118,13 +118,13 @@ def test_choices_add_up(tiny_llm: LLM) -> None:
 def test_without_a_drafter_the_reason_is_told(tiny_model_path: str) -> None:
     llm = LLM.load(tiny_model_path, backend="numpy", drafter="none")
     (running,) = run(llm, "auto")
-    assert "without a drafter" in mtp_report(running, "auto")["off_reason"]
+    assert "without a drafter" in mtp_report([running], "auto")["off_reason"]
 
 
 def test_what_a_request_says_is_settled_when_it_ends(tiny_llm: LLM) -> None:
     """Its numbers are read by another thread while the engine goes on learning prices."""
     (running,) = run(tiny_llm, "auto")
-    told = mtp_report(running, "auto")
+    told = mtp_report([running], "auto")
     tiny_llm.engine.planner.costs.weather *= 3
     assert running.policy.prospect is not None
-    assert mtp_report(running, "auto") == told
+    assert mtp_report([running], "auto") == told

@@ -56,10 +56,18 @@ def error_of(response: Any) -> dict[str, Any]:
         ({"stop": ["a", ""]}, "stop[1]", 'is "". It must be a text with at least one character.'),
         ({"stop": 3}, "stop", "or a list of 1 to 16 items"),
         ({"logit_bias": {"7": 101}}, "logit_bias.7", "is 101. It must be a number from -100 to"),
+        ({"logit_bias": {"a": 1}}, "logit_bias", 'has the key "a". Its keys must match ^'),
+        ({"functions": []}, "functions", "must be left out (OpenAI's old form: give tools"),
         ({"mtp": 17}, "mtp", 'one of "auto", "off", or a whole number from 1 to 16.'),
         ({"speculative": {}}, "speculative.n_max", "is missing."),
         ({"messages": []}, "messages", "is []. It must be a list of at least 1"),
         ({"messages": [{"role": "usr"}]}, "messages[0].role", 'one of "system", "developer"'),
+        ({"messages": [{"role": "user"}]}, "messages[0].content", "is missing. It must be a text"),
+        (
+            {"messages": [SAID, {"role": "tool", "content": None}]},
+            "messages[1].content",
+            "is null.",
+        ),
         (
             {"messages": [{**SAID, "content": [{"type": "image_url"}]}]},
             "messages[0].content[0].type",

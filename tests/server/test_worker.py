@@ -214,7 +214,6 @@ def test_broken_step_fails_its_requests_and_the_worker_goes_on(
         with pytest.raises(EngineError, match="RuntimeError") as caught:
             await collect(answer)
         assert isinstance(caught.value.__cause__, RuntimeError)
-        assert "nobody foresaw" not in str(caught.value), "our insides are for the log"
         is_broken.clear()
         (chunks,) = await collect(await worker.submit([make_ask(tiny_llm)]))
         assert worker.is_alive

@@ -6,7 +6,8 @@ import pytest
 
 from headlong.errors import RequestError
 from headlong.text.answer_form import read_form
-from headlong.text.grammar import json_object_grammar, tool_call_grammar
+from headlong.text.grammar import json_schema_grammar, tool_call_grammar
+from headlong.text.json_schemas import ANY_OBJECT
 from tiny_text import byte_level_tokenizer
 
 TOOLS = [{"type": "function", "function": {"name": "now"}}]
@@ -19,10 +20,18 @@ def test_nothing_said_is_free_text() -> None:
     assert form.make_grammar(byte_level_tokenizer()) is None
 
 
+def test_response_format_names_the_grammar() -> None:
+    tokenizer, schema = byte_level_tokenizer(), {"const": "hello"}
+    named = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    wanted = read_form({"response_format": named}).make_grammar(tokenizer)
+    assert wanted is json_schema_grammar(tokenizer, schema)
+    assert read_form({"response_format": {"type": "text"}}).make_grammar(tokenizer) is None
+
+
 def test_each_wish_has_its_grammar() -> None:
     tokenizer = byte_level_tokenizer()
     wanted = read_form({"response_format": OBJECT}).make_grammar(tokenizer)
-    assert wanted is json_object_grammar(tokenizer)
+    assert wanted is json_schema_grammar(tokenizer, ANY_OBJECT)
     called = read_form({"tools": TOOLS, "parallel_tool_calls": False}).make_grammar(tokenizer)
     assert called is tool_call_grammar(tokenizer, TOOLS, "auto", parallel=False)
     both = read_form({"tools": TOOLS, "tool_choice": "required", "response_format": OBJECT})
@@ -43,7 +52,11 @@ def test_tools_that_may_not_be_called_are_not_shown() -> None:
         ({"tool_choice": "required"}, "no tools"),
         ({"tool_choice": {"function": {"name": "f"}}}, "names 'f'.*no tool was given"),
         ({"tools": 5}, "tools is 5"),
-        ({"response_format": {"type": "yaml"}}, "response_format"),
+        ({"response_format": {"type": "yaml"}}, "response_format is"),
+        ({"response_format": {}}, "response_format is"),
+        ({"response_format": {"type": "json_schema"}}, "response_format is"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format is"),
+        ({"response_format": "x"}, "response_format is"),
     ],
 )
 def test_impossible_wishes_are_refused(options: dict[str, Any], reason: str) -> None:

@@ -129,6 +129,10 @@ def test_tool_calls_reach_the_template_as_objects() -> None:
         ({"role": "assistant", "tool_calls": 5}, "tool_calls 5"),
         ({"role": "assistant", "tool_calls": ["f"]}, "tool call 'f'"),
         ({"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}, "not JSON"),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"arguments": "[" * 100_000}}]},
+            "not JSON",
+        ),
         ("hello", "Message 1 is 'hello'"),
     ],
 )

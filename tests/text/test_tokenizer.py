@@ -1,5 +1,7 @@
 """Text survives the way to tokens and back."""
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -111,3 +113,25 @@ def test_tokenizer_is_loaded_from_either_kind_of_checkpoint(tmp_path: Path) -> N
     safetensors = Checkpoint(folder, "safetensors", "llama", {"vocab_size": 280}, {})
     assert load_tokenizer(gguf).vocab_size == 266
     assert load_tokenizer(safetensors).vocab_size == 280
+
+
+def test_other_threads_run_while_a_long_text_is_read(real: Tokenizer) -> None:
+    """Guards running streams: a long prompt must not hold the interpreter for its whole length."""
+    text = " ".join(f"word{number}" for number in range(30_000))
+    stalls, is_over = [0.0], threading.Event()
+
+    def watch() -> None:
+        last_s = time.monotonic()
+        while not is_over.wait(0.001):
+            now_s = time.monotonic()
+            stalls.append(now_s - last_s)
+            last_s = now_s
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    began_s = time.monotonic()
+    real.encode(text)
+    took_s = time.monotonic() - began_s
+    is_over.set()
+    watcher.join()
+    assert max(stalls) < took_s / 2

@@ -181,3 +181,12 @@ def test_names_are_unescaped() -> None:
     answer = f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {{}}}}\n</tool_call>'
     for style in STYLES:
         assert read_answer(answer, "x", style).tool_calls[0].name == name
+
+
+@pytest.mark.parametrize("answer", [CALL, BARE, f"[{BARE}, {BARE}]"])
+def test_call_of_an_unknown_tool_stays_text(answer: str) -> None:
+    """Guards agents: outside a grammar, a model may call what it was never given."""
+    assert read_answer(answer, "x", names={"f", "get_weather"}).tool_calls
+    assert read_answer(answer, "x", names={"g"}) == AnswerParts(answer, ())
+    beside = answer.replace("get_weather", "f").replace('"f"', '"rm"', 1)
+    assert read_answer(beside, "x", names={"f"}) == AnswerParts(beside, ())

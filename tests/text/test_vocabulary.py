@@ -3,7 +3,7 @@
 import pytest
 from tokenizers import pre_tokenizers
 
-from headlong.text.vocabulary import Spelling, find_eos_ids, spelled_bytes
+from headlong.text.vocabulary import Pieces, Spelling, find_eos_ids, spelled_bytes
 
 
 def test_byte_level_alphabet_covers_every_byte_once() -> None:
@@ -39,3 +39,16 @@ def test_only_special_tokens_end_a_turn() -> None:
 def test_end_closes_a_turn_only_without_return() -> None:
     assert find_eos_ids(["<|end|>", "x"], {0, 1}) == {0}
     assert find_eos_ids(["<|end|>", "<|return|>"], {0, 1}) == {1}
+
+
+def test_pieces_come_back_as_they_were_given() -> None:
+    given = ["", "Ġhe", "", "é▁\U0001f600", "a", ""]
+    pieces = Pieces(given)
+    assert (len(pieces), list(pieces)) == (len(given), given)
+    assert pieces == Pieces(given)
+    assert pieces != Pieces(
+        ["Ġhe", "", "", "é▁\U0001f600", "a", ""]
+    )  # the same text, cut otherwise
+    for outside in (-1, len(given)):
+        with pytest.raises(IndexError):
+            pieces[outside]

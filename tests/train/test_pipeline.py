@@ -16,7 +16,7 @@ from headlong.train.export import head_weights
 from headlong.train.pipeline import Pipeline, RunOptions
 from headlong.train.progress import Report
 from headlong.train.prompt_files import read_prompts
-from headlong.train.recipe import HeadShape, Recipe
+from headlong.train.recipe import Recipe
 from headlong.train.shards import read_shards
 from headlong.train.simulate import Sample, Simulator
 from headlong.train.torch_head import make_head
@@ -45,16 +45,16 @@ def mean_length(results: dict[str, Any]) -> float:
     return float(results["temperature_0"]["words"][2])
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "nextn", "medusa"])
+@pytest.mark.parametrize("changes", [{"packed": "q4"}, {"kind": "nextn"}, {"kind": "medusa"}])
 def test_a_trained_head_drafts_better_than_an_untrained_one(
     tiny_gguf: Path,
     tiny_recipe: Recipe,
     prompt_file: Path,
     tmp_path: Path,
     quiet: Report,
-    kind: HeadShape,
+    changes: dict[str, Any],
 ) -> None:
-    recipe = replace(tiny_recipe, head=replace(tiny_recipe.head, kind=kind))
+    recipe = replace(tiny_recipe, head=replace(tiny_recipe.head, **changes))
     pipeline = Pipeline(recipe, options(tiny_gguf, tmp_path, prompt_file), quiet)
     results = pipeline.run(["generate", "train", "evaluate"])
 
@@ -70,9 +70,11 @@ def test_a_trained_head_drafts_better_than_an_untrained_one(
     said = [{"role": "user", "content": "say hello"}]
     out = llm.generate(said, mtp=3, temperature=0, max_tokens=24)
     assert out.stats.num_drafted > 0
+    assert llm.head is not None
+    assert llm.head.report.quant == ("q4" if recipe.head.packed == "q4" else "q8")
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert record["data"]["sets"]["words"]["licence"] == "MIT"
-    assert record["recipe"]["head"]["kind"] == kind
+    assert record["recipe"]["head"]["kind"] == recipe.head.kind
     assert len(record["model"]["sha256"]) == 64
     assert record["backbone_fingerprint"] == fingerprint(llm.backbone)
     assert record["acceptance"] == results
@@ -85,7 +87,7 @@ def test_simulated_acceptance_is_that_of_real_decoding(
     pipeline.run(["generate", "train"])
     vocabulary = pipeline._load_vocabulary(None)
     trainer = pipeline._make_trainer(vocabulary)
-    weights = head_weights(trainer.head, "eagle3", vocabulary.ids, "float16")
+    weights = head_weights(trainer.head, tiny_recipe.head, vocabulary.ids, "float16")
     with torch.no_grad():  # the engine reads float16, so the simulation must too
         for name, parameter in trainer.head.named_parameters():
             parameter.copy_(torch.from_numpy(weights.tensors[name].to_float32().copy()))

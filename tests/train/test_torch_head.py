@@ -73,7 +73,9 @@ def test_chains_equal_drafting_step_by_step(
 ) -> None:
     """Guards acceptance at depth 2 and beyond: a wrong mask or position shows only there."""
     head = disturbed_head(kind, tiny_torch)
-    drafting = build_head(head_weights(head, kind, VOCABULARY, "float32"), backbone)
+    drafting = build_head(
+        head_weights(head, HeadRecipe(kind=kind), VOCABULARY, "float32"), backbone
+    )
     assert isinstance(drafting, RecursiveHead)
     ids = random_ids(2, 17)
     with torch.no_grad():
@@ -93,7 +95,9 @@ def test_chains_equal_drafting_step_by_step(
 
 def test_parallel_heads_equal_the_engines(tiny_torch: TorchBackbone, backbone: Backbone) -> None:
     head = disturbed_head("medusa", tiny_torch)
-    drafting = build_head(head_weights(head, "medusa", VOCABULARY, "float32"), backbone)
+    drafting = build_head(
+        head_weights(head, HeadRecipe(kind="medusa"), VOCABULARY, "float32"), backbone
+    )
     assert isinstance(drafting, ParallelHeads)
     ids = random_ids(1, 9)
     with torch.no_grad():

@@ -3,10 +3,11 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headlong.errors import CheckpointError
-from headlong.weights.mapped_file import map_file, read_json_object, shown
+from headlong.weights.mapped_file import let_go, map_file, read_json_object, shown
 
 
 def test_mapped_bytes_are_the_files(tmp_path: Path) -> None:
@@ -62,3 +63,24 @@ def test_shown_values_are_short_and_printable() -> None:
     assert shown("\ud800\n").isprintable()
     assert len(shown("x" * 10**6)) <= 80
     assert len(shown(list(range(10**6)))) <= 80
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="this system does not tell")
+def test_pages_let_go_leave_memory_and_come_back(tmp_path: Path) -> None:
+    content = np.random.default_rng(0).integers(0, 256, 2**22, dtype=np.uint8)
+    path = tmp_path / "weights"
+    path.write_bytes(content.tobytes())
+    data = map_file(path)
+    part = data[100:][: 2**22 - 5000].reshape(4, -1)[1:]
+    assert data.tobytes() == content.tobytes()
+    held = resident_bytes(path)
+    let_go(part)
+    assert resident_bytes(path) <= held - part.nbytes + 2**14
+    assert data.tobytes() == content.tobytes()
+    let_go(part.copy())  # not a file's bytes: nothing happens
+
+
+def resident_bytes(path: Path) -> int:
+    """Return how much of a mapped file this process has in memory."""
+    entry = Path("/proc/self/smaps").read_text().split(str(path))[1]
+    return int(entry.split("Rss:")[1].split()[0]) * 1024

@@ -159,3 +159,14 @@ def test_packed_vector_cannot_be_sorted() -> None:
     tensor = StoredTensor("b", (32,), kind, np.zeros((1, 34), np.uint8))
     with pytest.raises(TensorError, match="vector packed as Q8_0"):
         tensor.with_rows(np.arange(32))
+
+
+def test_blocks_of_rows_are_the_tensor() -> None:
+    """Also of a vector, and where rows are too long for more than one at a time."""
+    for shape in ((5,), (7, 3), (3, 2**19 + 1), (2, 2**20 + 5)):
+        values = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        data = values.view(np.uint8).reshape(-1, shape[-1] * 4)
+        tensor = StoredTensor("w", shape, GGMLQuantizationType.F32, data)
+        blocks = [block.to_float32() for block in tensor.row_blocks()]
+        assert np.array_equal(np.concatenate(blocks).reshape(shape), values)
+        assert all(len(block) == 1 or block.size <= 2**20 for block in blocks)

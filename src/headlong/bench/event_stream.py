@@ -1,11 +1,11 @@
-"""The stream of an OpenAI-compatible server, line by line.
+"""The stream of an OpenAI-compatible server, piece by piece as it comes.
 
-In:  lines of a streamed answer. Out: its events as dictionaries; anything that is no such stream is
+In:  bytes of a streamed answer. Out: its events as dictionaries; anything that is no such stream is
 refused with what came instead. Knows nothing of connections or clocks.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from headlong.errors import RequestError
@@ -14,28 +14,47 @@ DONE = "[DONE]"
 _SHOWN = 120
 
 
-def read_events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of an event stream until it says that it is done."""
-    for line in lines:
-        if is_done(line):
+class EventReader:
+    """Makes events of bytes, however those are cut.
+
+    Lines end with a line feed and nothing else: text may hold the other characters that Python, and
+    so httpx, takes for ends of lines. What follows the end of the stream is read and left alone, so
+    that a connection can be used again.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.is_done = False
+        """Whether the stream has said that it is over."""
+
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """Yield the events that are whole now."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield from self._read_line(line)
+
+    def end(self) -> Iterator[dict[str, Any]]:
+        """Yield what a last line without an end holds."""
+        yield from self.feed(b"\n")
+
+    def _read_line(self, line: bytes) -> Iterator[dict[str, Any]]:
+        if self.is_done:
             return
-        event = read_event(line)
-        if event is not None:
+        event = _read_event(line.decode("utf-8", "replace").rstrip("\r"))
+        self.is_done = event == DONE
+        if isinstance(event, dict):
             yield event
 
 
-def is_done(line: str) -> bool:
-    """Tell whether a line says that the stream is over."""
-    return line.startswith("data:") and line.removeprefix("data:").strip() == DONE
-
-
-def read_event(line: str) -> dict[str, Any] | None:
-    """Return the JSON object of one line; None when the line only keeps the stream open."""
+def _read_event(line: str) -> dict[str, Any] | str | None:
+    """Return a line's event, or the word that ends the stream; None where it only keeps it open."""
     if not line or line.startswith((":", "event:", "id:", "retry:")):
         return None
     if not line.startswith("data:"):
         raise _garbage(line)
     data = line.removeprefix("data:").strip()
+    if data == DONE:
+        return DONE
     try:
         event = json.loads(data)
     except ValueError as error:

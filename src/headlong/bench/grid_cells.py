@@ -7,7 +7,7 @@ been measured about equally often wherever the run ends. Knows nothing of models
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations, product
 from typing import Any, Literal, TypeAlias
 
@@ -78,6 +78,12 @@ class Axes:
     head_quants: tuple[QuantName, ...] = (DEFAULT_HEAD_QUANT, "q4", "f16")
     modes: tuple[MtpMode, ...] = ("auto", "off", 1, 2, 3, 4, 5, 6)
     drafters: tuple[GridDrafter, ...] = ("chain", "head", "ngram")
+
+    def led_by(self, head_quant: QuantName | None) -> "Axes":
+        """Return the axes with a head's own precision as the one that stands for all."""
+        if head_quant is None:
+            return self
+        return replace(self, head_quants=tuple(dict.fromkeys((head_quant, *self.head_quants))))
 
 
 def list_cells(axes: Axes) -> list[Cell]:

@@ -9,6 +9,7 @@ Out: a share for every factor, the strongest interplay of two, and for every lev
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -24,6 +25,9 @@ Matrix: TypeAlias = NDArray[np.float64]
 
 MIN_SPARE = 4
 """Cells there must be beyond the numbers that are fitted."""
+
+MIN_CELLS = 3
+"""Cells a level needs; one or two may be lucky."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class Effects:
     """Standard deviation of the logarithm: 0.1 means that speed-ups differ by some 10 %."""
     factors: tuple[FactorEffect, ...]
     """By share, the largest first."""
+    untold: tuple[str, ...]
+    """Factors of which nothing can be said: hardly more than one level was measured."""
     interplay: Interplay | None
     """The strongest of all pairs; None when none can be told from chance."""
 
@@ -75,7 +81,10 @@ def explain(cells: Sequence[Levels], logs: Sequence[float]) -> Effects | None:
     """Return what decides `logs`; None when there are too few cells, or all are the same."""
     values = np.asarray(logs, dtype=np.float64)
     columns = {name: _code(cells, name) for name in (cells[0] if cells else ())}
-    columns = {name: coded for name, coded in columns.items() if coded.shape[1]}
+    varied = [name for name, coded in columns.items() if coded.shape[1]]
+    untold = tuple(name for name in varied if not _is_told(cells, name))
+    # What a cell or two say of a level would bend all other numbers, so it is left out.
+    columns = {name: columns[name] for name in varied if name not in untold}
     if not columns:
         return None
     fit = _Fit(values, columns)
@@ -90,8 +99,15 @@ def explain(cells: Sequence[Levels], logs: Sequence[float]) -> Effects | None:
         num_cells=len(values),
         spread=float(values.std(ddof=1)),
         factors=tuple(sorted(effects, key=lambda effect: -effect.share)),
+        untold=untold,
         interplay=_strongest_pair(fit),
     )
+
+
+def _is_told(cells: Sequence[Levels], name: str) -> bool:
+    """Tell whether two levels at least were measured often enough to compare them."""
+    counts = Counter(cell[name] for cell in cells if cell[name] is not None)
+    return sum(count >= MIN_CELLS for count in counts.values()) >= 2
 
 
 def _code(cells: Sequence[Levels], name: str) -> Matrix:

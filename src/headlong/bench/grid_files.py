@@ -1,4 +1,4 @@
-"""The folder of a grid: cells.jsonl, cells.csv, results.json, report.html.
+"""The folder of a grid: cells.jsonl, cells.csv, results.json, report.html, grid.svg.
 
 In:  records as they come, the document at the end. Out: files, and the records of earlier runs.
 Every cell is a line of cells.jsonl as soon as it is known, so that a run can be stopped, even
@@ -15,10 +15,11 @@ from typing import Any
 from headlong.bench.grid_cells import Cell
 from headlong.bench.grid_html import make_grid_report
 from headlong.bench.grid_run import FIGURES, Record
+from headlong.bench.grid_svg import make_grid_picture
 from headlong.bench.report_files import REPORT, RESULTS, unwritable, write_whole
 from headlong.errors import RequestError
 
-CELLS, TABLE = "cells.jsonl", "cells.csv"
+CELLS, TABLE, PICTURE = "cells.jsonl", "cells.csv", "grid.svg"
 COLUMNS = (*(field.name for field in fields(Cell)), *FIGURES)
 
 
@@ -69,6 +70,7 @@ class GridFolder:
         try:
             self._write_table(document["cells"])
             write_whole(self.path / REPORT, make_grid_report(document))
+            write_whole(self.path / PICTURE, make_grid_picture(document))
             write_whole(self.path / RESULTS, json.dumps(document, indent=1) + "\n")
         except OSError as error:
             raise unwritable(self.path, error) from error

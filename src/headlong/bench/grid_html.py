@@ -21,11 +21,11 @@ def make_grid_report(document: Mapping[str, Any]) -> str:
         "grid.html.jinja",
         document,
         factor_words=FACTOR_WORDS,
-        shade=_make_shade(document),
+        shade=make_shade(document),
     )
 
 
-def _make_shade(document: Mapping[str, Any]) -> Any:
+def make_shade(document: Mapping[str, Any]) -> Any:
     """Return what turns a speed-up into a colour's opacity, on one scale for all maps."""
     logs = [
         abs(math.log(cell["speedup"]))

@@ -237,6 +237,7 @@ def _plain(effects: Any) -> dict[str, Any]:
     """Return effects for JSON."""
     document = asdict(effects) | {"unexplained": effects.unexplained}
     document["factors"] = list(document["factors"])
+    document["untold"] = list(document["untold"])
     if document["interplay"] is not None:
         document["interplay"]["factors"] = list(document["interplay"]["factors"])
     for factor in document["factors"]:

@@ -16,6 +16,9 @@ DECIDES = 0.10
 MATTERS = 0.03
 """Below this share a factor is said hardly to matter."""
 
+_MIN_CONTROLS = 3
+"""Fewer comparisons of plain decoding with itself do not show what noise can do."""
+
 
 def say_finding(document: Mapping[str, Any]) -> str:
     """Put the whole finding into words."""
@@ -48,6 +51,7 @@ def _say_effects(effects: Mapping[str, Any] | None) -> str:
     decide = [f for f in effects["factors"] if f["share"] >= DECIDES]
     little = [f for f in effects["factors"] if MATTERS <= f["share"] < DECIDES]
     hardly = [f for f in effects["factors"] if f["share"] < MATTERS]
+    untold = [FACTOR_WORDS[name] for name in effects["untold"]]
     if decide:
         sentences = [f"What decides the gain here: {listed([_say_factor(f) for f in decide])}."]
     else:
@@ -58,6 +62,8 @@ def _say_effects(effects: Mapping[str, Any] | None) -> str:
         names = listed([FACTOR_WORDS[f["factor"]] for f in hardly])
         verb = "matter" if len(hardly) > 1 else "matters"
         sentences.append(f"{names[0].upper()}{names[1:]} hardly {verb}.")
+    if untold:
+        sentences.append(f"Too few cells to tell about {listed(untold)}; let it run longer.")
     sentences.append(_say_rest(effects))
     return " ".join(sentences)
 
@@ -102,7 +108,7 @@ def _say_range(document: Mapping[str, Any]) -> str:
 
 
 def _say_noise(noise: Mapping[str, Any] | None) -> str:
-    if noise is None:
+    if noise is None or noise["num_cells"] < _MIN_CONTROLS:
         return ""
     return (
         f"Plain decoding against itself came out between {noise['slowest']:.2f} × and "

@@ -12,7 +12,6 @@ from enum import StrEnum
 
 import httpx
 
-from headlong.bench.event_stream import is_done, read_event
 from headlong.bench.http_side import (
     BUSY,
     FORM_ERRORS,
@@ -57,7 +56,7 @@ class Asked:
 
 
 class LoadClient:
-    """Asks a server over HTTP, any number of requests at once; use it in `async with`."""
+    """Asks a server over HTTP, any number of requests at once."""
 
     def __init__(self, sides: Mapping[str, HttpSide], timeout_s: float) -> None:
         """Take one side for each mode; they know address, model and body."""
@@ -105,7 +104,7 @@ class LoadClient:
                 if response.status_code != httpx.codes.OK:
                     await response.aread()
                     raise refuse(side.url, response.status_code, response.text)
-                await self._hear(response, heard)
+                await _hear(response, heard)
             if heard.finish_reason is not None and not heard.pieces:
                 return None
             return side.make_answer(heard, began_s, 0)
@@ -114,10 +113,8 @@ class LoadClient:
         except FORM_ERRORS as error:
             raise odd_form(side.url, error) from error
 
-    async def _hear(self, response: httpx.Response, heard: Heard) -> None:
-        async for line in response.aiter_lines():
-            if is_done(line):
-                return
-            event = read_event(line)
-            if event is not None:
-                heard.add(event)
+
+async def _hear(response: httpx.Response, heard: Heard) -> None:
+    with heard.to_the_end():
+        async for data in response.aiter_bytes():
+            heard.hear(data)

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from headlong.bench.load_html import make_load_report
-from headlong.bench.report_files import REPORT, RESULTS, unwritable, write_whole
+from headlong.bench.report_files import REPORT, RESULTS, refuse_used, unwritable, write_whole
 from headlong.bench.rows import COLUMNS
-from headlong.errors import RequestError
 
 REQUESTS = "requests.csv"
 REQUEST_COLUMNS = ("level", "pair", "ending", "began_s", *COLUMNS)
@@ -24,11 +23,7 @@ class LoadFolder:
     def __init__(self, path: Path) -> None:
         """Make the folder; refuse one that holds an older measurement."""
         self.path = path
-        if (path / RESULTS).exists():
-            raise RequestError(
-                f"{path} already holds a measurement.",
-                "Name another folder, or delete that one: results are never overwritten.",
-            )
+        refuse_used(path, REQUESTS)
         try:
             path.mkdir(parents=True, exist_ok=True)
             (path / REQUESTS).touch()

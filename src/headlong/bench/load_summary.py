@@ -6,7 +6,7 @@ requests begun in it. Gains compare the same questions in both modes and have in
 two modes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -15,6 +15,7 @@ from headlong.bench.figures import Group, describe_group, describe_side, group_b
 from headlong.bench.load_client import Asked, Ending
 from headlong.bench.load_run import Level, LoadLog, LoadPlan, Slice
 from headlong.bench.load_words import say_load
+from headlong.bench.measure import Answer
 from headlong.bench.rows import Row, make_row
 from headlong.bench.statistics import CONFIDENCE, Totals, paired_speedup, percentile
 from headlong.bench.token_count import settle_tokens
@@ -168,12 +169,16 @@ def _totals(one: Slice) -> Totals:
 
 def _tokens_within(one: Slice) -> float:
     """Return the tokens that came while the slice lasted; a piece may hold several."""
-    ends_s, total = one.began_s + one.seconds, 0.0
+    return sum(share * answer.num_tokens for share, answer in _answers_within(one))
+
+
+def _answers_within(one: Slice) -> Iterator[tuple[float, Answer]]:
+    """Yield every answer with the share of it that came while the slice lasted."""
+    ends_s = one.began_s + one.seconds
     for asked in one.asked:
         if asked.run.answer is not None and asked.times_s:
-            share = sum(moment <= ends_s for moment in asked.times_s) / len(asked.times_s)
-            total += share * asked.run.answer.num_tokens
-    return total
+            num_in_time = sum(moment <= ends_s for moment in asked.times_s)
+            yield num_in_time / len(asked.times_s), asked.run.answer
 
 
 def _describe_mode(slices: Sequence[Slice]) -> dict[str, Any]:
@@ -192,7 +197,12 @@ def _describe_mode(slices: Sequence[Slice]) -> dict[str, Any]:
         "tokens_per_second": (
             sum(_tokens_within(part) for part in slices) / seconds if seconds > 0 else None
         ),
-        "requests_per_second": len(done) / seconds if seconds > 0 else None,
+        # By shares, like tokens: with many open, what ends after a slice would count for much.
+        "requests_per_second": (
+            sum(share for part in slices for share, _ in _answers_within(part)) / seconds
+            if seconds > 0
+            else None
+        ),
     }
     return figures | _percentiles(done) | _describe_drafts(rows)
 

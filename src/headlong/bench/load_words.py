@@ -58,9 +58,11 @@ def _say_classes(levels: Sequence[Mapping[str, Any]]) -> str:
     if len(ranked) < 2:
         return ""
     best, worst = ranked[0], ranked[-1]
+    verb = "gain" if best["value"] > 1 else "lose"
+    first, last = (best, worst) if verb == "gain" else (worst, best)
     return (
-        f"With {level['name']}, {best['task']} gain most ({best['value']:.2f} ×) and "
-        f"{worst['task']} least ({worst['value']:.2f} ×)."
+        f"With {level['name']}, {first['task']} {verb} most ({first['value']:.2f} ×) and "
+        f"{last['task']} least ({last['value']:.2f} ×)."
     )
 
 

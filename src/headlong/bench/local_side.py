@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from headlong.bench.measure import Acceptance, Answer, Pace, Question
 from headlong.bench.prompt_sets import BenchPrompt
 from headlong.config import MtpMode
+from headlong.errors import HeadlongError, RequestError
 from headlong.generation import Generation
 from headlong.llm import LLM, Prompt
 
@@ -87,7 +88,10 @@ def split_by_context(
     limit = llm.backbone.config.context_length
     fitting, skipped = [], []
     for prompt in prompts:
-        num_tokens = len(llm.encode(as_asked(llm, prompt, is_raw=is_raw), prompt.tools or None))
+        try:
+            num_tokens = len(llm.encode(as_asked(llm, prompt, is_raw=is_raw), prompt.tools or None))
+        except HeadlongError as error:  # said with the place: there may be hundreds
+            raise RequestError(f"{prompt.name}: {error.problem}", error.remedy) from error
         if num_tokens < limit:
             fitting.append(prompt)
         else:

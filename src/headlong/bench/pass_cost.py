@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from headlong.arrays import IntArray
+from headlong.bench.footprint import pass_bytes
 from headlong.bench.stand_in_head import make_stand_in_head
 from headlong.cache.kv_cache import KVCache
 from headlong.config import SamplingParams
@@ -124,7 +125,7 @@ class _Stage:
         start = time.perf_counter()
         hidden = self.forward(self.plan.prefill, cache)
         middle = time.perf_counter()
-        self.head.step(self.head.enter(hidden), [self.ids(self.plan.prefill)], [head_cache])
+        self.head.follow(hidden, [self.ids(self.plan.prefill)], [head_cache])
         return middle - start, time.perf_counter() - middle
 
 
@@ -162,16 +163,6 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
     )
 
 
-def pass_bytes(backbone: Backbone) -> int:
-    """Return the bytes of weights one pass reads; an embedding is read a row at a time only."""
-    matrices = [backbone.lm_head.weight]
-    for layer in backbone.layers:
-        attention, mlp = layer.attention, layer.mlp
-        linears = (attention.query, attention.key, attention.value, attention.output)
-        matrices += [linear.weight for linear in (*linears, mlp.gate, mlp.up, mlp.down)]
-    return sum(_matrix_bytes(matrix) for matrix in matrices)
-
-
 def read_gb_per_s(backbone: Backbone, num_bytes: int) -> float:
     """Read so many bytes once, as the backend's threads would, and return the bandwidth."""
     num_bytes = max(num_bytes, 1 << 20)
@@ -182,10 +173,6 @@ def read_gb_per_s(backbone: Backbone, num_bytes: int) -> float:
     start = time.perf_counter()
     numbers.max()
     return numbers.nbytes / (time.perf_counter() - start) / 1e9
-
-
-def _matrix_bytes(matrix: Any) -> int:
-    return int(matrix.num_bytes if hasattr(matrix, "num_bytes") else matrix.values.nbytes)
 
 
 def _kernel_s(backbone: Backbone) -> float:

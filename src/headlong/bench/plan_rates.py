@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 
-from headlong.bench.ab import Plan, run_ab
+from headlong.bench.ab import STOPPED_BY_USER, Plan, run_ab
 from headlong.bench.compare import load_results
 from headlong.bench.figures import Block, describe_side, pair_rows
 from headlong.bench.local_side import LocalSide
@@ -31,6 +31,9 @@ READ_TOKENS = 512
 """Tokens of a prompt whose reading is timed."""
 
 TIME_BUDGET_S = 20.0
+
+_MIN_READ = 8
+"""Prompt tokens below which the time to the first token tells nothing of reading."""
 
 _READ_REPEATS = 3
 _MEASURE_AGAIN = "Measure with `headlong bench`, or give the rates as numbers."
@@ -91,6 +94,8 @@ def measure_rates(llm: LLM, on_run: Callable[[Run], None] = lambda run: None) ->
         prompts, temperatures=(0.0,), max_tokens=MEASURED_TOKENS, time_budget_s=TIME_BUDGET_S
     )
     measured = run_ab([LocalSide(llm, "off"), LocalSide(llm, "auto")], plan, on_run)
+    if measured.stopped == STOPPED_BY_USER:
+        raise KeyboardInterrupt  # there is no plan from half a measurement
     blocks = pair_rows([make_row(run) for run in measured.runs], ["off", "auto"])
     if not blocks:
         failed = next((run.error for run in measured.runs if run.error), measured.stopped)
@@ -127,11 +132,19 @@ def _reading_rate(llm: LLM, mode: MtpMode) -> float:
 
 def _rates_of(blocks: Sequence[Block], side: str, path: Path) -> Rates:
     rows = [block[side] for block in blocks]
-    known = [row for row in rows if row.num_prompt_tokens and row.ttft_s > 0]
-    if not known:
+    if not any(row.num_prompt_tokens and row.ttft_s > 0 for row in rows):
         raise RequestError(f"{path} does not tell how long prompts of {side} were.", _MEASURE_AGAIN)
-    read = sum((row.num_prompt_tokens or 0) - (row.num_cached_tokens or 0) for row in known)
-    reading = max(read, 1) / sum(row.ttft_s for row in known)
+    read = [
+        ((row.num_prompt_tokens or 0) - (row.num_cached_tokens or 0), row.ttft_s) for row in rows
+    ]
+    read = [(num_tokens, seconds) for num_tokens, seconds in read if num_tokens >= _MIN_READ]
+    if not read:
+        raise RequestError(
+            f"In {path} nearly all of the prompts of {side} came from a cache, so how fast prompts "
+            "are read is not known.",
+            _MEASURE_AGAIN,
+        )
+    reading = sum(num_tokens for num_tokens, _ in read) / sum(seconds for _, seconds in read)
     return Rates(reading, _writing_rate(blocks, side))
 
 

@@ -98,7 +98,9 @@ def read_prompt_set(
             "--runs asks every prompt several times."
         )
     if found.num_later_turns:
-        notes.append(f"Of {found.num_later_turns} conversations only the first turn is asked.")
+        notes.append(
+            f"Conversations of which only the first turn is asked: {found.num_later_turns}."
+        )
     own = f"the built-in {built_in.stem.replace('_', ' ')}"
     places = ["standard input" if name == STDIN else name for name in names]
     return PromptSet(prompts, ", ".join(places) or own, tuple(notes))
@@ -165,7 +167,8 @@ def _read_record(line: str, where: str, task: str, found: _Found) -> BenchPrompt
     if not isinstance(record, dict):
         raise RequestError(f"{where} is not a JSON object.", _REMEDY)
     messages, text = _read_messages(record, where)
-    found.num_later_turns += len(record["turns"]) > 1 if "turns" in record else 0
+    turns = record.get("turns")
+    found.num_later_turns += isinstance(turns, list) and "messages" not in record and len(turns) > 1
     tools = record.get("tools") or ()
     if not isinstance(tools, list | tuple) or not all(isinstance(tool, dict) for tool in tools):
         raise RequestError(f"{where} has 'tools' that are no list of objects.", "Leave them out.")

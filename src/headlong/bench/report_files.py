@@ -24,11 +24,7 @@ class ResultFolder:
     def __init__(self, path: Path) -> None:
         """Make the folder; refuse one that holds an older measurement."""
         self.path = path
-        if (path / RESULTS).exists():
-            raise RequestError(
-                f"{path} already holds a measurement.",
-                "Name another folder, or delete that one: results are never overwritten.",
-            )
+        refuse_used(path, RUNS)
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._write_rows(())
@@ -58,6 +54,19 @@ class ResultFolder:
             writer = csv.DictWriter(file, COLUMNS)
             writer.writeheader()
             writer.writerows(row.to_cells() for row in rows)
+
+
+def refuse_used(path: Path, table: str) -> None:
+    """Refuse a folder with an older measurement, also with what a killed one left in its table."""
+    try:
+        is_used = (path / RESULTS).exists() or (path / table).read_bytes().count(b"\n") > 1
+    except OSError:  # no such file: nothing was measured
+        is_used = False
+    if is_used:
+        raise RequestError(
+            f"{path} already holds a measurement.",
+            "Name another folder, or delete that one: results are never overwritten.",
+        )
 
 
 def write_whole(path: Path, text: str) -> None:

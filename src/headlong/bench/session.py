@@ -29,6 +29,8 @@ class Scene:
     setup: Mapping[str, Any]
     """Model, drafter, backend, or what is known of a server."""
     prompt_set: PromptSet
+    notes: Sequence[str] = ()
+    """Whole sentences that the user should know before trusting a number."""
     skipped: Sequence[str] = ()
     """Prompts that are not asked, each with the reason."""
     count: Callable[[str], int] | None = None
@@ -67,7 +69,7 @@ def measure(
         token_counter=counter,
         num_planned=measured.num_planned,
         stopped=measured.stopped,
-        notes=scene.prompt_set.notes,
+        notes=scene.notes,
         divergence=None if divergence is None else divergence.to_dict(),
     )
     document = summarise(rows, context)

@@ -2,7 +2,7 @@
 
 In:  the tokens of a sequence with its cache and its drafter's memory. Out: for a new prompt, the
 kept ones with the longest common beginning. Bounded by bytes; the one not used for longest goes
-first. What a drafter's memory holds is opaque here; only its number of rows matters.
+first. What a drafter's memory holds, and which rows still wait for it, is opaque here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,8 @@ class Prefix:
     cache: KVCache
     draft_state: Any = None
     """The drafter's memory; None when the sequence had none."""
-    num_draft_rows: int = 0
-    """Rows the drafter has observed."""
+    unobserved: Any = None
+    """Rows of the cache that this memory lacks so far."""
     num_bytes: int = 0
 
     def num_shared(self, prompt_ids: Sequence[int], has_drafter: bool) -> int:
@@ -36,8 +36,7 @@ class Prefix:
         num_rows = min(num_common, self.cache.length, len(prompt_ids) - 1)
         if not has_drafter:
             return num_rows
-        has_memory = self.draft_state is not None
-        return max(0, min(num_rows, num_common - 1, self.num_draft_rows)) if has_memory else 0
+        return max(0, min(num_rows, num_common - 1)) if self.draft_state is not None else 0
 
 
 class PrefixCache:
@@ -71,11 +70,12 @@ class PrefixCache:
         self._kept.remove(prefix)
         self.num_bytes -= prefix.num_bytes
 
-    def touch(self, prefix: Prefix) -> None:
-        """Note that a prefix was of use."""
+    def touch(self, prefix: Prefix, num_bytes: int) -> None:
+        """Note that a prefix was of use, and what it takes since."""
         if prefix in self._kept:
-            self._kept.remove(prefix)
-            self._kept.append(prefix)
+            self.take(prefix)
+            prefix.num_bytes = num_bytes
+            self.keep(prefix)
 
     def drop_oldest(self) -> None:
         """Let go of the prefix that was not used for longest."""
@@ -106,7 +106,7 @@ def common_length(ours: Sequence[int], theirs: Sequence[int]) -> int:
 
 def _covers(prefix: Prefix, other: Prefix) -> bool:
     """Tell whether all that `other` is good for can be had from `prefix`."""
-    if other.draft_state is not None and prefix.num_draft_rows < other.num_draft_rows:
+    if other.draft_state is not None and prefix.draft_state is None:
         return False
     is_longer = prefix.cache.length >= other.cache.length
     num_needed = len(other.token_ids)

@@ -8,6 +8,7 @@ Out: a verdict and a table; with `--out` a report, CSV and JSON; with `--json` o
 import argparse
 import json
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from headlong.cli.sampling_arguments import check_options, parse_mtp
 from headlong.errors import RequestError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from headlong.bench.ab import Plan
     from headlong.bench.measure import Side
     from headlong.bench.prompt_sets import PromptSet
@@ -98,11 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="begin no new prompt after this long: 90, 90s, 5m, 1h",
     )
     parser.add_argument("--raw", action="store_true", help="use no chat template")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write report.html, runs.csv, results.json there"
-    )
-    parser.add_argument("--quiet", "-q", action="store_true", help="no progress, verdict only")
-    add_json_argument(parser)
+    add_outcome_arguments(parser, "write report.html, runs.csv, results.json there")
     _add_server_arguments(parser)
     add_model_arguments(parser)
 
@@ -124,8 +123,9 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         )
     group.add_argument("--api-key-env", metavar="NAME", help="variable that holds the API key")
     group.add_argument(
-        "--timeout", type=float, default=300.0, metavar="S", help="longest silence (default: 300)"
-    )
+        "--timeout", type=parse_duration, default=300.0, metavar="TIME",
+        help="longest silence: 90, 90s, 5m (default: 300)",
+    )  # fmt: skip
     group.add_argument(
         "--tokenizer",
         metavar="MODEL",
@@ -143,35 +143,45 @@ def run(args: argparse.Namespace) -> int:
 
     prompt_set = read_prompt_set(args.prompts, lambda: read_stdin(whole=True))
     console = make_console(stderr=args.json)
-    if args.url:
-        sides, plan, scene = _prepare_servers(args, prompt_set)
-    else:
-        sides, plan, scene = _prepare_local(args, prompt_set)
-    if not args.quiet:
-        for line in (*prompt_set.notes, *(f"skipped: {line}" for line in scene.skipped)):
-            make_console(stderr=True).print(line, style="yellow", soft_wrap=True)
-    total = len(make_questions(plan)) * len(sides)
-    with BenchBar(total, plan.time_budget_s, is_quiet=args.quiet) as bar:
-        document = measure(sides, plan, scene, bar.advance)
+    with ExitStack() as closing:
+        if args.url:
+            sides, plan, scene = _prepare_servers(args, prompt_set, closing)
+        else:
+            sides, plan, scene = _prepare_local(args, prompt_set)
+        if not args.quiet:
+            for line in (*scene.notes, *(f"skipped: {line}" for line in scene.skipped)):
+                make_console(stderr=True).print(line, style="yellow", soft_wrap=True)
+        total = len(make_questions(plan)) * len(sides)
+        with BenchBar(total, plan.time_budget_s, is_quiet=args.quiet) as bar:
+            document = measure(sides, plan, scene, bar.advance)
     print_results(document, console, is_quiet=args.quiet)
-    if args.out is not None and not args.quiet:
-        console.print(f"Report: {args.out / 'report.html'}", soft_wrap=True)
-    if args.json:
-        write_json(document)
-    return exit_status(document)
-
-
-def exit_status(document: dict[str, Any]) -> int:
-    """Return what a script should see."""
-    from headlong.bench.ab import STOPPED_BY_USER
-
-    if document["stopped"] == STOPPED_BY_USER:
-        return EXIT_INTERRUPTED
     identical = document["identical"]
     # Between servers texts may differ; in one process MTP must not change a letter.
     is_broken = document["measures"] == "mtp" and identical is not None and not identical["all"]
     is_failed = bool(document["failures"]) or document["overall"] is None
-    return EXIT_FAILED if is_failed or is_broken else 0
+    return conclude(args, document, console, is_failed=is_failed or is_broken)
+
+
+def add_outcome_arguments(parser: argparse.ArgumentParser, out: str) -> None:
+    """Add what every verb of this family has: where results go, and how much is said."""
+    parser.add_argument("--out", type=Path, metavar="DIR", help=out)
+    parser.add_argument("--quiet", "-q", action="store_true", help="no progress, verdict only")
+    add_json_argument(parser)
+
+
+def conclude(
+    args: argparse.Namespace, document: dict[str, Any], console: "Console", *, is_failed: bool
+) -> int:
+    """Say where the report is, write the JSON line, and return what a script should see."""
+    from headlong.bench.ab import STOPPED_BY_USER
+
+    if args.out is not None and not args.quiet:
+        console.print(f"Report: {args.out / 'report.html'}", soft_wrap=True)
+    if args.json:
+        write_json(document)
+    if document["stopped"] == STOPPED_BY_USER:
+        return EXIT_INTERRUPTED
+    return EXIT_FAILED if is_failed else 0
 
 
 def parse_duration(text: str) -> float:
@@ -225,11 +235,6 @@ def _check(args: argparse.Namespace) -> None:
 def _make_plan(args: argparse.Namespace, prompts: Any) -> "Plan":
     from headlong.bench.ab import Plan
 
-    if not prompts:
-        raise RequestError(
-            "No prompt is left to ask: all are too long for the model.",
-            "Give shorter prompts, or a model with a longer context.",
-        )
     temperatures = None if args.temperature is None else tuple(dict.fromkeys(args.temperature))
     return Plan(prompts, temperatures, args.max_tokens, args.runs, args.seed, args.time_budget)
 
@@ -238,6 +243,7 @@ def _prepare_local(
     args: argparse.Namespace, prompt_set: "PromptSet"
 ) -> tuple[list["Side"], "Plan", "Scene"]:
     """Load the model; its sides are plain decoding and every mode asked for."""
+    from headlong.bench.head_name import name_head
     from headlong.bench.local_side import LocalSide, split_by_context
     from headlong.bench.report_files import ResultFolder
     from headlong.bench.session import Scene
@@ -251,17 +257,29 @@ def _prepare_local(
             "Leave --drafter out, or name a head with --head.",
         )
     fitting, skipped = split_by_context(llm, prompt_set.prompts, is_raw=args.raw)
+    if not fitting:
+        raise RequestError(
+            f"All prompts are too long for the model: {skipped[0]}",
+            "Give shorter prompts, or a model with a longer context.",
+        )
     modes = dict.fromkeys(["off", *(args.mtp or ["auto"])])
     sides: list[Side] = [LocalSide(llm, mode, args.raw) for mode in modes]
-    scene = Scene(Wording.MTP, describe_setup(llm), prompt_set, tuple(skipped), folder=folder)
+    scene = Scene(
+        Wording.MTP,
+        describe_setup(llm) | {"head": name_head(llm, args.head)},
+        prompt_set,
+        notes=prompt_set.notes,
+        skipped=skipped,
+        folder=folder,
+    )
     return sides, _make_plan(args, fitting), scene
 
 
 def _prepare_servers(
-    args: argparse.Namespace, prompt_set: "PromptSet"
+    args: argparse.Namespace, prompt_set: "PromptSet", closing: ExitStack
 ) -> tuple[list["Side"], "Plan", "Scene"]:
     """Find out about the servers; B is A with another body when there is one address only."""
-    from headlong.bench.http_side import HttpSide, clean_url, find_model
+    from headlong.bench.http_side import READ_AHEAD, HttpSide, clean_url, find_model
     from headlong.bench.report_files import ResultFolder
     from headlong.bench.session import Scene
     from headlong.bench.verdict import Wording
@@ -272,17 +290,21 @@ def _prepare_servers(
         urls *= 2
     bodies = [args.body_a or {}, args.body_b or {}]
     key = read_key(args.api_key_env)
+    is_shared = len(set(urls)) < len(urls)
     sides: list[Side] = []
     models = []
     for name, url, body in zip("AB", urls, bodies, strict=False):
         model = str(body.get("model") or args.model or find_model(url, key))
         models.append(model)
-        sides.append(HttpSide(name, url, model, body, key, args.raw, args.timeout))
+        side = HttpSide(name, url, model, body, key, args.raw, args.timeout, is_shared)
+        closing.callback(side.close)
+        sides.append(side)
     count = None if args.tokenizer is None else _make_counter(args.tokenizer)
     setup = {"model": ", ".join(dict.fromkeys(models))}
     if args.tokenizer is not None:
         setup["tokenizer"] = args.tokenizer
-    scene = Scene(Wording.SIDES, setup, prompt_set, count=count, folder=folder)
+    notes = (*prompt_set.notes, *([READ_AHEAD] if is_shared else []))
+    scene = Scene(Wording.SIDES, setup, prompt_set, notes=notes, count=count, folder=folder)
     return sides, _make_plan(args, prompt_set.prompts), scene
 
 

@@ -5,11 +5,11 @@ no terminal; nothing when quiet.
 """
 
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import rich.progress
 
+from headlong.cli.live_bar import LiveBar
 from headlong.cli.output import make_console
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LINE_EVERY_S = 15.0
 
 
-class BenchBar:
+class BenchBar(LiveBar):
     """Shows how far a measurement is; use it as a context manager."""
 
     def __init__(
@@ -29,34 +29,28 @@ class BenchBar:
         noun: str = "answers",
         is_quiet: bool = False,
     ) -> None:
+        console = make_console(stderr=True)
+        console.quiet = is_quiet
+        super().__init__(
+            rich.progress.Progress(
+                rich.progress.TextColumn("{task.description}"),
+                rich.progress.BarColumn(),
+                rich.progress.MofNCompleteColumn(),
+                rich.progress.TextColumn("{task.fields[left]}"),
+                console=console,
+                transient=True,
+                disable=not console.is_terminal,
+            )
+        )
         self._noun = noun
-        self._console = make_console(stderr=True)
-        self._console.quiet = is_quiet
         self._total, self._time_budget_s = total, time_budget_s
         self._num_done = 0
         self._began_s = self._last_line_s = time.monotonic()
-        self._bar = rich.progress.Progress(
-            rich.progress.TextColumn("{task.description}"),
-            rich.progress.BarColumn(),
-            rich.progress.MofNCompleteColumn(),
-            rich.progress.TextColumn("{task.fields[left]}"),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
         self._task = self._bar.add_task("warming up", total=total, left="")
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
 
     def advance(self, run: "Run") -> None:
         """Count one answer; say when there was none."""

@@ -7,8 +7,9 @@ Out: the speed-up with its interval, per task and overall, in the forms of `head
 import argparse
 from pathlib import Path
 
+from headlong.cli.bench import add_outcome_arguments, conclude
 from headlong.cli.bench_view import print_results
-from headlong.cli.output import add_json_argument, make_console, write_json
+from headlong.cli.output import make_console
 
 _EXAMPLES = """\
 examples:
@@ -30,11 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--side", metavar="NAME", help="which side of both (default: the only or the best one)"
     )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write report.html, runs.csv, results.json there"
-    )
-    parser.add_argument("--quiet", "-q", action="store_true", help="print the verdict only")
-    add_json_argument(parser)
+    add_outcome_arguments(parser, "write report.html, runs.csv, results.json there")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,7 +43,6 @@ def run(args: argparse.Namespace) -> int:
     document, rows = compare(load_results(args.old), load_results(args.new), args.side)
     if args.out is not None:
         ResultFolder(args.out).finish(document, rows)
-    print_results(document, make_console(stderr=args.json), is_quiet=args.quiet)
-    if args.json:
-        write_json(document)
-    return 0 if document["overall"] is not None else 1
+    console = make_console(stderr=args.json)
+    print_results(document, console, is_quiet=args.quiet)
+    return conclude(args, document, console, is_failed=document["overall"] is None)

@@ -7,15 +7,16 @@ Out: maps and the finding in words; with `--out` a folder that the same command 
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import headlong
-from headlong.cli.bench import EXIT_FAILED, EXIT_INTERRUPTED, parse_duration
+from headlong.cli.bench import add_outcome_arguments, conclude, parse_duration
 from headlong.cli.bench_bar import BenchBar
 from headlong.cli.bench_grid_view import print_grid
 from headlong.cli.model_arguments import add_backend_argument
-from headlong.cli.output import add_json_argument, make_console, read_stdin, write_json
+from headlong.cli.output import make_console, read_stdin
 from headlong.cli.progress_bar import ProgressBar
 from headlong.cli.sampling_arguments import check_options, parse_mtp
 from headlong.config import QuantName
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headlong.bench.grid_run import GridPlan, Record
     from headlong.bench.grid_summary import GridContext
     from headlong.bench.prompt_sets import BenchPrompt, PromptSet
+    from headlong.llm import LLM
 
 _DRAFTERS = ("chain", "head", "ngram")
 
@@ -97,13 +99,11 @@ def _add_size_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=0, metavar="N", help="of sampling and of the order (default: 0)"
     )
     parser.add_argument("--raw", action="store_true", help="use no chat template")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR",
-        help="keep every cell there, go on with those that are there already, and write "
-        "report.html, cells.csv, results.json",
-    )  # fmt: skip
-    parser.add_argument("--quiet", "-q", action="store_true", help="no progress, finding only")
-    add_json_argument(parser)
+    add_outcome_arguments(
+        parser,
+        "keep every cell there, go on with those that are there already, and write report.html, "
+        "grid.svg, cells.csv, results.json",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,10 +120,14 @@ def run(args: argparse.Namespace) -> int:
     axes = _make_axes(args, prompt_set)
     folder = None if args.out is None else GridFolder(args.out)
     models = _make_models(args)
-    notes = [*prompt_set.notes]
-    axes = _drop_headless(args, axes, models, notes)
+    drafted = models.model(axes.quants[0]).with_drafter(head=args.head)
+    if drafted.head is None and args.drafter is None:
+        axes, prompt_set = _drop_headless(axes, prompt_set)
+    if drafted.head is not None and args.head_quant is None:
+        axes = axes.led_by(drafted.head.report.quant)
+    setup = _describe_setup(args, drafted)
     cells = order_cells(axes, args.seed)[: args.max_cells]
-    plan, context = _prepare(args, axes, cells, prompt_set, models, notes)
+    plan, context = _prepare(args, axes, cells, prompt_set, models, setup)
     for note in context.notes if not args.quiet else ():
         make_console(stderr=True).print(f"note: {note}", style="yellow", soft_wrap=True)
     known = {} if folder is None else folder.known()
@@ -142,21 +146,10 @@ def run(args: argparse.Namespace) -> int:
         folder.finish(document)
     console = make_console(stderr=args.json)
     print_grid(document, console, is_quiet=args.quiet)
-    if args.out is not None and not args.quiet:
-        console.print(f"Report: {args.out / 'report.html'}", soft_wrap=True)
-    if args.json:
-        write_json(document)
-    return _exit_status(document)
-
-
-def _exit_status(document: dict[str, Any]) -> int:
-    """Return what a script should see."""
-    from headlong.bench.ab import STOPPED_BY_USER
-
-    if document["stopped"] == STOPPED_BY_USER:
-        return EXIT_INTERRUPTED
     is_failed = bool(document["failures"]) or not document["num_measured"]
-    return EXIT_FAILED if is_failed or not document["identical"]["all"] else 0
+    return conclude(
+        args, document, console, is_failed=is_failed or not document["identical"]["all"]
+    )
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -213,19 +206,25 @@ def _make_models(args: argparse.Namespace) -> "GridModels":
     return GridModels(load, args.head, args.raw)
 
 
-def _drop_headless(
-    args: argparse.Namespace, axes: "Axes", models: "GridModels", notes: list[str]
-) -> "Axes":
-    """Leave drafters out that need a head the model does not have, unless they were asked for."""
-    from dataclasses import replace
+def _describe_setup(args: argparse.Namespace, llm: "LLM") -> dict[str, str]:
+    """Return what answers in every cell."""
+    from headlong.bench.head_name import name_head
 
-    needs_head = [drafter for drafter in axes.drafters if drafter != "ngram"]
-    if args.drafter is not None or not needs_head:
-        return axes
-    if models.model(axes.quants[0]).with_drafter(head=args.head).head is not None:
-        return axes
-    notes.append("The model has no head, so only n-grams are measured; name one with --head DIR.")
-    return replace(axes, drafters=("ngram",))
+    return {
+        "model": llm.model_path.name,
+        "head": name_head(llm, args.head),
+        "backend": llm.backbone.ops.name,
+        "backend_note": llm.backbone.ops.note,
+    }
+
+
+def _drop_headless(axes: "Axes", prompt_set: "PromptSet") -> "tuple[Axes, PromptSet]":
+    """Leave drafters out that need a head, for a model that has none, and note it."""
+    note = "The model has no head, so only n-grams are measured; name one with --head DIR."
+    return (
+        replace(axes, drafters=("ngram",)),
+        replace(prompt_set, notes=(*prompt_set.notes, note)),
+    )
 
 
 def _prepare(
@@ -234,7 +233,7 @@ def _prepare(
     cells: "Sequence[Cell]",
     prompt_set: "PromptSet",
     models: "GridModels",
-    notes: list[str],
+    setup: dict[str, str],
 ) -> "tuple[GridPlan, GridContext]":
     """Return the plan of the run, and what its document says besides the numbers."""
     from headlong.bench.grid_run import GridPlan
@@ -242,15 +241,8 @@ def _prepare(
     from headlong.bench.prompt_sets import hash_all
     from headlong.provenance import read_provenance
 
-    llm = models.model(axes.quants[0])
     prompts, skipped = _choose_prompts(args, axes, prompt_set, models)
     conditions = read_provenance()
-    setup = {
-        "model": llm.model_path.name,
-        "head": "the one that comes with it" if args.head is None else args.head.name,
-        "backend": llm.backbone.ops.name,
-        "backend_note": llm.backbone.ops.note,
-    }
     # What a cell's result depends on besides the cell; anything else measures the same again.
     place = [*setup.values(), conditions.cpu, args.raw]
     plan = GridPlan(
@@ -274,7 +266,7 @@ def _prepare(
         },
         conditions=conditions.to_dict(),
         num_planned=len(cells),
-        notes=tuple(notes),
+        notes=prompt_set.notes,
     )
     return plan, context
 

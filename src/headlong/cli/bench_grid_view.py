@@ -94,8 +94,10 @@ def _make_effects(effects: Mapping[str, Any]) -> Table:
     table.add_column("share", justify="right")
     table.add_column("speed-up of each level, all else equal")
     for factor in effects["factors"]:
-        levels = "  ".join(f"{one['level']} {one['speedup']:.2f}" for one in factor["levels"])
+        levels = "  ".join(f"{one['level']}: {one['speedup']:.2f}" for one in factor["levels"])
         table.add_row(_factor(factor["factor"]), f"{factor['share']:.0%}", printable(levels))
+    for name in effects["untold"]:
+        table.add_row(_factor(name), "", "too few cells to tell")
     table.add_row("interplay, noise", f"{effects['unexplained']:.0%}", "")
     return table
 

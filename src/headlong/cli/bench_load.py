@@ -7,13 +7,12 @@ Out: throughput, latencies and gains by level and class; with `--out` a report, 
 
 import argparse
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headlong.cli.bench import EXIT_FAILED, EXIT_INTERRUPTED, parse_duration, read_key
+from headlong.cli.bench import add_outcome_arguments, conclude, parse_duration, read_key
 from headlong.cli.bench_bar import BenchBar
 from headlong.cli.bench_load_view import print_load
-from headlong.cli.output import add_json_argument, make_console, read_stdin, write_json
+from headlong.cli.output import make_console, read_stdin
 from headlong.cli.sampling_arguments import parse_mtp
 from headlong.errors import RequestError
 
@@ -79,17 +78,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", "-m", metavar="NAME", help="the model's name (default: asked)")
     parser.add_argument("--api-key-env", metavar="NAME", help="variable that holds the API key")
     parser.add_argument(
-        "--timeout", type=float, default=120.0, metavar="S", help="longest silence (default: 120)"
-    )
+        "--timeout", type=parse_duration, default=120.0, metavar="TIME",
+        help="longest silence: 90, 90s, 5m (default: 120)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="(default: 0)")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="write report.html, requests.csv, results.json there",
-    )
-    parser.add_argument("--quiet", "-q", action="store_true", help="no progress, verdict only")
-    add_json_argument(parser)
+    add_outcome_arguments(parser, "write report.html, requests.csv, results.json there")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -128,11 +121,9 @@ def run(args: argparse.Namespace) -> int:
         folder.finish(document, list_requests(log))
     console = make_console(stderr=args.json)
     print_load(document, console, is_quiet=args.quiet)
-    if args.out is not None and not args.quiet:
-        console.print(f"Report: {args.out / 'report.html'}", soft_wrap=True)
-    if args.json:
-        write_json(document)
-    return _exit_status(document)
+    # Texts of servers may differ, as in `headlong bench`.
+    is_failed = bool(document["stopped"] or document["failures"] or not document["levels"])
+    return conclude(args, document, console, is_failed=is_failed)
 
 
 def _drive(
@@ -161,16 +152,6 @@ def _drive(
     finally:
         for side in sides.values():
             side.close()
-
-
-def _exit_status(document: dict[str, Any]) -> int:
-    """Return what a script should see; texts of servers may differ, as in `headlong bench`."""
-    from headlong.bench.ab import STOPPED_BY_USER
-
-    if document["stopped"] == STOPPED_BY_USER:
-        return EXIT_INTERRUPTED
-    is_failed = document["stopped"] or document["failures"] or not document["levels"]
-    return EXIT_FAILED if is_failed else 0
 
 
 def parse_numbers(text: str) -> tuple[float, ...]:

@@ -5,10 +5,7 @@ Out: a table for people, and one JSON document as the last line.
 """
 
 import argparse
-import os
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -21,6 +18,7 @@ from headlong.errors import RequestError
 from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:
+    from headlong.bench.footprint import Footprint
     from headlong.bench.pass_cost import PassCost
     from headlong.models.model_config import ModelConfig
 
@@ -32,7 +30,8 @@ examples:
   headlong bench pass | tail -1 | jq '.rows'            the numbers alone
 
 A pass over n rows is what checking n - 1 draft tokens costs. The draft step is measured with a
-random head of 16,384 tokens in 8 bits: its price does not depend on what it has learned.
+random head of 16,384 tokens in 8 bits: its price does not depend on what it has learned. Resident
+memory is that of a process with model, tokenizer and this head after 2,048 positions.
 """
 
 _ROW_COUNTS = "1,2,3,4,5,6,8,12,16"
@@ -72,31 +71,42 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print."""
     counts = _read_counts(args)
     # Imported now: they bring numpy, which --help can do without.
+    from headlong.bench.footprint import measure_footprint
+    from headlong.bench.memory import resident_bytes
     from headlong.bench.pass_cost import PassPlan, measure_pass
+    from headlong.bench.stand_in_head import make_stand_in_head
     from headlong.models.model_config import read_config
     from headlong.models.registry import load_backbone
     from headlong.ops.backends import make_ops
+    from headlong.text.tokenizer import load_tokenizer
     from headlong.weights.checkpoint import open_checkpoint
 
     plan = PassPlan(counts, args.context, args.prefill, args.rounds)
     ops = make_ops(args.backend, threads=args.threads)
     with ProgressBar() as progress:
         path = resolve_model(args.model, progress=progress)
+    program_bytes = resident_bytes()
     start = time.perf_counter()
     checkpoint = open_checkpoint(path)
     _refuse_too_long(args, counts[-1], read_config(checkpoint))
     backbone = load_backbone(checkpoint, ops).backbone
+    _tokenizer = load_tokenizer(checkpoint)  # a user's process has one in memory
     load_s = time.perf_counter() - start
-    cost = measure_pass(backbone, None, plan)
+    del checkpoint
+    head = make_stand_in_head(backbone)
+    ops.settle()
+    footprint = measure_footprint(backbone, head, program_bytes)
+    cost = measure_pass(backbone, head, plan)
     setting = {
         "backend": ops.name,
         "note": ops.note,
         "model": path.name,
         "context": plan.context,
         "load_s": load_s,
-        "resident_bytes": _resident_bytes(),
+        "resident_bytes": footprint.resident_bytes,
+        "memory": footprint.to_dict(),
     }
-    _print(cost, setting, make_console(stderr=args.json))
+    _print(cost, footprint, setting, make_console(stderr=args.json))
     write_json(cost.to_dict() | setting)
     return 0
 
@@ -137,7 +147,9 @@ def _refuse_too_long(args: argparse.Namespace, most_rows: int, config: "ModelCon
             )
 
 
-def _print(cost: "PassCost", setting: dict[str, Any], console: Console) -> None:
+def _print(
+    cost: "PassCost", footprint: "Footprint", setting: dict[str, Any], console: Console
+) -> None:
     console.print(f"{setting['model']}, {setting['backend']} ({setting['note']})", soft_wrap=True)
     base = cost.rows[min(cost.rows)]
     table = Table(title=f"one pass at context {setting['context']}", title_justify="left")
@@ -158,15 +170,24 @@ def _print(cost: "PassCost", setting: dict[str, Any], console: Console) -> None:
         ("head's share of the prefill", f"{cost.prefill_head_share:.1%}"),
         ("Python's share of a pass", f"{cost.python_share:.1%}"),
         ("load", f"{setting['load_s']:.2f} s"),
-        ("resident memory", format_bytes(setting["resident_bytes"])),
+        (f"memory at {footprint.num_positions:,}", _describe(footprint)),
     ):
         facts.add_row(label, value)
     console.print(facts)
 
 
-def _resident_bytes() -> int:
-    """Return this process's resident memory; 0 where the system does not tell."""
-    if not sys.platform.startswith("linux"):
-        return 0
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+def _describe(footprint: "Footprint") -> str:
+    """Write memory as a sum; what the system does not tell is left out."""
+    parts = [
+        f"weights {format_bytes(footprint.weights_bytes)}",
+        f"head {format_bytes(footprint.head_bytes)}",
+        f"keys and values {format_bytes(footprint.kv_bytes)}",
+    ]
+    if not footprint.resident_bytes:
+        return ", ".join(parts)
+    parts += [
+        f"Python and libraries {format_bytes(footprint.program_bytes)}",
+        f"tokenizer and the rest {format_bytes(footprint.other_bytes)}",
+    ]
+    total = f"{format_bytes(footprint.resident_bytes)} ({footprint.share_of_weights:.2f} × weights)"
+    return f"{total}: {', '.join(parts)}"

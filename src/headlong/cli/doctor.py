@@ -7,7 +7,7 @@ with `--json` one document. The exit status is 1 when something is broken.
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.status import Status
@@ -23,7 +23,7 @@ from headlong.cli.output import (
     write_json,
 )
 from headlong.cli.progress_bar import ProgressBar
-from headlong.config import AS_STORED, DEFAULT_HEAD_QUANT, QuantName
+from headlong.config import HEAD_QUANTS
 from headlong.errors import RequestError
 from headlong.provenance import read_provenance
 
@@ -72,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draft-model", metavar="MODEL", help="a smaller model that drafts")
     parser.add_argument(
         "--head-quant",
-        choices=(*get_args(QuantName), AS_STORED),
-        default=DEFAULT_HEAD_QUANT,
+        choices=HEAD_QUANTS,
+        default="auto",
         help="the format the head is packed in (default: %(default)s)",
     )
     parser.add_argument("--quick", action="store_true", help="fewer prompts and tokens")
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         model=args.model,
         head=args.head,
         draft_model=args.draft_model,
-        head_quant=None if args.head_quant == AS_STORED else args.head_quant,
+        head_quant=args.head_quant,
         backend=args.backend,
         is_quick=args.quick,
         is_thorough=args.record,

@@ -99,6 +99,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Decode every prompt in every setting and report what stood."""
+    from headlong.bench.head_name import name_head  # brings numpy, which --help can do without
+
     depths = args.k or list(range(1, 9))
     temperatures = args.temperature or [0.0, 0.7]
     # All that can be refused is refused before minutes of decoding.
@@ -113,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
             settings = [Setting(precision, temperature, k) for k in depths]
             results |= _decode_all(llm, prompts, settings, args.max_tokens)
             console.print(_make_table(results, precision, temperature))
-    setup = {**describe_setup(llm), "head": str(args.head or _find_head(llm))}
+    setup = {**describe_setup(llm), "head": name_head(llm, args.head)}
     write_json(setup | _describe(args, prompts, results))
     if plots is not None:
         # Last, so that whatever goes wrong while drawing, the numbers are out.
@@ -141,14 +143,6 @@ def _load(args: argparse.Namespace, precision: QuantName) -> "LLM":
             backend=args.backend,
             progress=progress,
         )
-
-
-def _find_head(llm: "LLM") -> Path:
-    """Return where the head lies that was not named: in the model's file, or shipped."""
-    from headlong.heads.shipped_heads import find_shipped_head
-
-    shipped = None if llm.report.head_tensors else find_shipped_head(llm.backbone)
-    return shipped or llm.model_path
 
 
 def _choose(file: Path, per_task: int) -> dict[str, list["Prompt"]]:

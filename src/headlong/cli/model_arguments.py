@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 import headlong
 from headlong.cli.output import make_console
 from headlong.cli.progress_bar import ProgressBar
-from headlong.config import AS_STORED, DEFAULT_HEAD_QUANT, DrafterName, QuantName
+from headlong.config import HEAD_QUANTS, DrafterName, QuantName
 
 if TYPE_CHECKING:
     from headlong.llm import LLM
@@ -41,9 +41,10 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--head-quant",
-        choices=(*get_args(QuantName), AS_STORED),
-        default=DEFAULT_HEAD_QUANT,
-        help=f"pack the head's weights in this format (default: {DEFAULT_HEAD_QUANT})",
+        choices=HEAD_QUANTS,
+        default="auto",
+        help="pack the head's weights in this format; auto takes the one the head was made for, "
+        "else q8 (default: auto)",
     )
     group.add_argument(
         "--drafter",
@@ -76,7 +77,7 @@ def load_llm(args: argparse.Namespace) -> "LLM":
             head=args.head,
             drafter=args.drafter,
             quant=args.quant,
-            head_quant=None if args.head_quant == AS_STORED else args.head_quant,
+            head_quant=args.head_quant,
             draft_model=args.draft_model,
             backend=args.backend,
             progress=progress,

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from headlong.config import DEFAULT_HEAD_QUANT
 from headlong.errors import HeadlongError
 from headlong.heads.head import Head
 from headlong.heads.head_files import find_native_head, load_head
@@ -195,13 +194,11 @@ def _describe_heads(
         return (HeadDescription(str(head_path), problem=problem),)
 
     def describe_folder(source: str, folder: Path) -> HeadDescription | None:
-        return _describe_head(
-            source, lambda: load_head(folder, backbone, DEFAULT_HEAD_QUANT), weighing
-        )
+        return _describe_head(source, lambda: load_head(folder, backbone, "auto"), weighing)
 
     native = _describe_head(
         "inside the model",
-        lambda: find_native_head(checkpoint, backbone, DEFAULT_HEAD_QUANT),
+        lambda: find_native_head(checkpoint, backbone, "auto"),
         weighing,
     )
     descriptions = [native]

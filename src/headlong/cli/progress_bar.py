@@ -5,42 +5,29 @@ Out: a moving bar on standard error, or plain lines when that is no terminal.
 Knows nothing of where the bytes come from.
 """
 
-from types import TracebackType
-from typing import Self
-
 import rich.progress
 
+from headlong.cli.live_bar import LiveBar
 from headlong.cli.output import format_bytes, make_console
 
 
-class ProgressBar:
+class ProgressBar(LiveBar):
     """A `Progress` for the command line; use it as a context manager."""
 
     def __init__(self) -> None:
-        self._console = make_console(stderr=True)
-        self._bar = rich.progress.Progress(
-            rich.progress.TextColumn("{task.description}"),
-            rich.progress.BarColumn(),
-            rich.progress.DownloadColumn(),
-            rich.progress.TransferSpeedColumn(),
-            rich.progress.TimeRemainingColumn(),
-            console=self._console,
-            # Bars that have ended would push the answer off the screen.
-            transient=True,
+        super().__init__(
+            rich.progress.Progress(
+                rich.progress.TextColumn("{task.description}"),
+                rich.progress.BarColumn(),
+                rich.progress.DownloadColumn(),
+                rich.progress.TransferSpeedColumn(),
+                rich.progress.TimeRemainingColumn(),
+                console=make_console(stderr=True),
+                # Bars that have ended would push the answer off the screen.
+                transient=True,
+            )
         )
         self._task: rich.progress.TaskID | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._task is not None:
-            self._bar.stop()
 
     def begin(self, label: str, total_bytes: int | None, done_bytes: int) -> None:
         """Draw a bar, or say in one line what starts."""

@@ -1,39 +1,32 @@
 """The bar `headlong train` draws: share done, tokens/s, loss, acceptance per depth, time left."""
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import rich.progress
 
+from headlong.cli.live_bar import LiveBar
 from headlong.cli.output import make_console
 
 
-class TrainBar:
+class TrainBar(LiveBar):
     """A `Report` for terminals; use it as a context manager."""
 
     def __init__(self, *, stderr: bool = False) -> None:
-        self._console = make_console(stderr=stderr)
-        self._bar = rich.progress.Progress(
-            rich.progress.TextColumn("{task.description:<9}"),
-            rich.progress.BarColumn(),
-            rich.progress.TaskProgressColumn(),
-            rich.progress.TextColumn("{task.fields[numbers]}"),
-            console=self._console,
+        super().__init__(
+            rich.progress.Progress(
+                rich.progress.TextColumn("{task.description:<9}"),
+                rich.progress.BarColumn(),
+                rich.progress.TaskProgressColumn(),
+                rich.progress.TextColumn("{task.fields[numbers]}"),
+                console=make_console(stderr=stderr),
+            )
         )
         self._tasks: dict[str, rich.progress.TaskID] = {}
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
 
     def say(self, text: str) -> None:
         """Write a line above the bar."""

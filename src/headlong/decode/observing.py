@@ -6,47 +6,57 @@ one, and nothing where drafts are never wanted again. Drafting starts again from
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
-from headlong.decode.sequence import Backlog, DecodingSequence
-from headlong.drafters.drafter import Drafter, Settled
+from headlong.cache.kv_cache import KVCache
+from headlong.decode.sequence import Backlog, DecodingSequence, Span
+from headlong.drafters.drafter import Drafter, DraftState, Settled
 from headlong.models.hidden import join_rows
 
 MAX_UNOBSERVED = 512
 """Rows that may wait; their hidden states take about half as much memory as their cache entries."""
 
 
-def settle(drafter: Drafter, settled: Sequence[tuple[DecodingSequence, Settled]]) -> None:
-    """Tell the drafter what was committed; rows of resting sequences wait."""
-    due: list[Settled] = []
-    for sequence, rows in settled:
-        num_waiting = sequence.unobserved.num_rows + len(rows.next_ids)
+class Listener(Protocol):
+    """A drafter's memory of some tokens, and the rows that wait for it: the newest in the cache."""
+
+    token_ids: list[int]
+    cache: KVCache
+    draft_state: DraftState
+    unobserved: Backlog
+
+
+def settle(drafter: Drafter, committed: Sequence[tuple[DecodingSequence, Span]]) -> None:
+    """Tell the drafter what was just committed; rows of resting sequences wait."""
+    due: list[tuple[Listener, Settled]] = []
+    for sequence, span in committed:
+        num_waiting = sequence.unobserved.num_rows + span.stop - span.first
         if sequence.is_resting and num_waiting <= MAX_UNOBSERVED:
-            sequence.unobserved.add(rows)
+            sequence.unobserved.add(span)
         else:
-            due.append(_all_rows(sequence, rows))
-    if due:
-        drafter.observe(due)
+            due.append((sequence, _all_rows(sequence, span)))
+    _observe(drafter, due)
 
 
-def catch_up(drafter: Drafter, sequences: Sequence[DecodingSequence]) -> None:
-    """Let the drafter observe whatever waits of these sequences."""
-    due = [_all_rows(sequence) for sequence in sequences if sequence.unobserved.parts]
-    if due:
-        drafter.observe(due)
+def catch_up(drafter: Drafter, listeners: Sequence[Listener]) -> None:
+    """Let the drafter observe whatever waits for these memories."""
+    _observe(drafter, [(one, _all_rows(one)) for one in listeners if one.unobserved.num_rows])
 
 
-def _all_rows(sequence: DecodingSequence, newest: Settled | None = None) -> Settled:
+def _observe(drafter: Drafter, due: Sequence[tuple[Listener, Settled]]) -> None:
+    if not due:
+        return
+    drafter.observe([rows for _, rows in due])
+    for listener, _ in due:
+        listener.unobserved.clear()
+
+
+def _all_rows(listener: Listener, newest: Span | None = None) -> Settled:
     """Put the waiting rows of a sequence and its newest ones under one another."""
-    parts = [*sequence.unobserved.parts, *([] if newest is None else [newest])]
-    sequence.unobserved = Backlog()
-    if len(parts) == 1:
-        return replace(parts[0], state=sequence.draft_state)
-    return Settled(
-        sequence.draft_state,
-        np.concatenate([part.token_ids for part in parts]),
-        join_rows([part.hidden for part in parts]),
-        np.concatenate([part.next_ids for part in parts]),
-    )
+    spans = [*listener.unobserved.spans, *([] if newest is None else [newest])]
+    hidden = join_rows([span.read() for span in spans])
+    stop = listener.cache.length
+    ids = np.array(listener.token_ids[stop - len(hidden.raw) : stop + 1])
+    return Settled(listener.draft_state, ids[:-1], hidden, ids[1:])

@@ -10,14 +10,15 @@ that had begun and lost its caches runs the same way, only nothing is picked at 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
 from headlong.arrays import IntArray
 from headlong.decode.observing import settle
 from headlong.decode.sampling import Pick
-from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import Drafter, Settled
+from headlong.decode.sequence import DecodingSequence, Span
+from headlong.drafters.drafter import Drafter
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 
@@ -44,7 +45,7 @@ def prefill(
     picks = _pick_first_tokens(chunks, hidden, backbone)
     passed_s = time.perf_counter()
     if drafter is not None and listening:
-        settle(drafter, _settled(chunks, ids, hidden))
+        settle(drafter, _spans(chunks, hidden))
     observed_s = time.perf_counter()
     num_rows = sum(chunk.num_rows for chunk in chunks)
     for chunk in chunks:
@@ -84,18 +85,13 @@ def _pick_first_tokens(
     return picks
 
 
-def _settled(
-    chunks: Sequence[PromptChunk], ids: Sequence[IntArray], hidden: HiddenRows
-) -> list[tuple[DecodingSequence, Settled]]:
-    """Return the rows of the sequences that draft, each with the token that follows it."""
-    settled: list[tuple[DecodingSequence, Settled]] = []
-    stop = 0
-    for chunk, own_ids in zip(chunks, ids, strict=True):
-        first, stop = stop, stop + chunk.num_rows
-        sequence, length = chunk.sequence, chunk.sequence.cache.length
-        if sequence.draft_state is None:
-            continue
-        next_ids = np.array(sequence.token_ids[length - chunk.num_rows + 1 : length + 1])
-        rows = Settled(sequence.draft_state, own_ids, hidden.rows(first, stop), next_ids)
-        settled.append((sequence, rows))
-    return settled
+def _spans(
+    chunks: Sequence[PromptChunk], hidden: HiddenRows
+) -> list[tuple[DecodingSequence, Span]]:
+    """Return the rows of the sequences that draft."""
+    stops = accumulate(chunk.num_rows for chunk in chunks)
+    return [
+        (chunk.sequence, Span(hidden, stop - chunk.num_rows, stop))
+        for chunk, stop in zip(chunks, stops, strict=True)
+        if chunk.sequence.draft_state is not None
+    ]

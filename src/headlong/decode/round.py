@@ -9,6 +9,7 @@ guesses are cut to what the grammar allows. One sequence's failure leaves the ot
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -16,10 +17,9 @@ from headlong.arrays import FloatArray
 from headlong.decode.accept import accept
 from headlong.decode.observing import catch_up, settle
 from headlong.decode.outcome import Verdict
-from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import Draft, DraftAsk, Drafter, Settled, forced_draft
+from headlong.decode.sequence import DecodingSequence, Span
+from headlong.drafters.drafter import Draft, DraftAsk, Drafter, forced_draft
 from headlong.errors import HeadError, HeadlongError
-from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 
 MAX_FORCED = 16
@@ -30,7 +30,7 @@ MAX_FORCED = 16
 class Verified:
     """What the backbone says of one sequence's last token and draft."""
 
-    hidden: HiddenRows  # K+1 rows
+    rows: Span  # K+1 of them
     logits: FloatArray  # (K+1, V)
 
 
@@ -165,9 +165,9 @@ def _verify(
     taps = drafter.tap_layers if drafter is not None and drafts_now else ()
     hidden = backbone.forward(token_ids, [sequence.cache for sequence in batch], taps)
     logits = backbone.logits(hidden.normed)  # (N, V)
-    stops = np.cumsum([len(ids) for ids in token_ids])
+    stops = accumulate(len(ids) for ids in token_ids)
     return [
-        Verified(hidden.rows(stop - len(ids), stop), logits[stop - len(ids) : stop])
+        Verified(Span(hidden, stop - len(ids), stop), logits[stop - len(ids) : stop])
         for ids, stop in zip(token_ids, stops, strict=True)
     ]
 
@@ -179,19 +179,15 @@ def _commit(
     drafter: Drafter | None,
 ) -> None:
     """Keep the rows that stand, drop the others, and tell the drafter what was settled."""
-    settled: list[tuple[DecodingSequence, Settled]] = []
+    committed: list[tuple[DecodingSequence, Span]] = []
     for sequence, seen, verdict in zip(batch, verified, verdicts, strict=True):
         if isinstance(verdict, HeadlongError):
             sequence.cache.commit(0)
             continue
         num_rows = len(verdict.picks)
         sequence.cache.commit(num_rows)
-        new_ids = [pick.token_id for pick in verdict.picks]
-        sequence.token_ids += new_ids
+        sequence.token_ids += [pick.token_id for pick in verdict.picks]
         if sequence.draft_state is not None:
-            hidden = seen.hidden.rows(0, num_rows)
-            row_ids = np.array(sequence.token_ids[-1 - num_rows : -1])
-            rows = Settled(sequence.draft_state, row_ids, hidden, np.array(new_ids))
-            settled.append((sequence, rows))
-    if drafter is not None and settled:
-        settle(drafter, settled)
+            committed.append((sequence, seen.rows.first_rows(num_rows)))
+    if drafter is not None and committed:
+        settle(drafter, committed)

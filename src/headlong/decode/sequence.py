@@ -6,37 +6,73 @@ prefill over the tokens it has; nothing is picked anew.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headlong.cache.kv_cache import KVCache
 from headlong.decode.sampling import Sampler
 from headlong.decode.stats import DecodeStats, Timings
-from headlong.drafters.drafter import Bar, DraftState, Settled
+from headlong.drafters.drafter import Bar, DraftState
+from headlong.models.hidden import HiddenRows, join_rows
+
+MAX_LOOSE = 32
+"""Passes that waiting rows may keep alive as a whole before they are copied out of them."""
+
+
+class Span(NamedTuple):
+    """Rows of a pass that belong to one sequence."""
+
+    hidden: HiddenRows
+    first: int
+    stop: int
+
+    def first_rows(self, num_rows: int) -> "Span":
+        """Return the leading ones of the rows."""
+        return Span(self.hidden, self.first, self.first + num_rows)
+
+    def read(self) -> HiddenRows:
+        """Return the rows alone."""
+        return self.hidden.rows(self.first, self.stop)
 
 
 @dataclass(slots=True)
 class Backlog:
-    """Rows that wait, in order, with their number and size kept at hand."""
+    """The newest rows of a sequence's cache, which wait for its drafter, in order."""
 
-    parts: list[Settled] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
     num_rows: int = 0
-    num_bytes: int = 0
+    _bytes_per_row: int = 0
+    _num_copied: int = 0
+    """Leading spans that keep no pass alive any more."""
 
-    def add(self, rows: Settled) -> None:
-        """Let rows wait; their hidden states are copied out of the pass they belong to."""
-        self.parts.append(replace(rows, hidden=rows.hidden.copy()))
-        self.num_rows += len(rows.next_ids)
-        self.num_bytes += rows.hidden.num_bytes
+    def add(self, span: Span) -> None:
+        """Let rows wait; now and then all new ones are copied, which is cheaper than each alone."""
+        if not self.num_rows:
+            self._bytes_per_row = span.hidden.num_bytes // len(span.hidden.raw)
+        self.spans.append(span)
+        self.num_rows += span.stop - span.first
+        if len(self.spans) - self._num_copied >= MAX_LOOSE:
+            self.compact()
+
+    def compact(self) -> None:
+        """Copy rows out of the passes they belong to, which they would else keep alive."""
+        loose = self.spans[self._num_copied :]
+        if len(loose) > 1:
+            rows = join_rows([span.read() for span in loose])
+            self.spans[self._num_copied :] = [Span(rows, 0, len(rows.raw))]
+            self._num_copied += 1
+
+    def clear(self) -> None:
+        """Let no row wait any more, for whoever holds this backlog."""
+        self.spans, self.num_rows, self._bytes_per_row, self._num_copied = [], 0, 0, 0
 
     def bytes_for(self, num_more_rows: int) -> int:
-        """Return the bytes it will take with so many more rows."""
-        return self.num_bytes + num_more_rows * self.num_bytes // max(self.num_rows, 1)
+        """Return the bytes it will take with so many more rows, if any wait."""
+        return (self.num_rows + num_more_rows) * self._bytes_per_row
 
-    def first(self, num_parts: int) -> "Backlog":
-        """Return a backlog of the parts that were added first."""
-        parts = self.parts[:num_parts]
-        num_rows = sum(len(one.next_ids) for one in parts)
-        return Backlog(parts, num_rows, sum(one.hidden.num_bytes for one in parts))
+    def copy(self) -> "Backlog":
+        """Return a backlog of its own with the same rows."""
+        return Backlog(list(self.spans), self.num_rows, self._bytes_per_row, self._num_copied)
 
 
 @dataclass(slots=True)
@@ -60,7 +96,7 @@ class DecodingSequence:
     is_resting: bool = False
     """Whether no draft is wanted now, so that the drafter may observe rows later."""
     unobserved: Backlog = field(default_factory=Backlog)
-    """Settled rows the drafter has not looked at yet."""
+    """Rows of the cache that the drafter has not looked at yet."""
 
     @property
     def num_rows_left(self) -> int:

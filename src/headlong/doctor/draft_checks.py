@@ -33,6 +33,8 @@ MIN_GAIN = 0.15
 """Tokens a round that another reading of a head must bring to be called better."""
 
 _READING_DEPTH = 3
+_RECOGNISED, _CLEARLY = 0.95, 0.1
+"""Share of positions at which a reading must meet the record, and how much more than as it is."""
 _SIGMAS = 3.0
 _TRAIN_ON = "Train it longer or on more of what you ask: `headlong train --from-head …`"
 _RETRAIN = (
@@ -150,12 +152,14 @@ def check_precision(judged: Judged, as_stored: Head, quant: str | None) -> Findi
     if not _is_better(stored, judged.acceptance, at_least=0.1 * stored_mean):
         return ok("precision", seen, numbers)
     level = Level.FAULT if packed_mean < 0.6 * stored_mean else Level.WARNING
-    remedy = "Keep the head as it is stored: --head-quant stored (head_quant=None in Python)."
+    remedy = "Keep the head as it is stored: --head-quant stored (head_quant='stored' in Python)."
     return Finding("precision", level, f"Packing costs drafts: {seen}.", remedy, numbers)
 
 
-def check_reading(judged: Judged, alternatives: Sequence[Alternative]) -> Finding:
-    """Would the head draft better if it were read another way?"""
+def check_reading(
+    judged: Judged, alternatives: Sequence[Alternative], record: HeadRecord | None = None
+) -> Finding:
+    """Would the head draft better, or as its record says it did, if it were read another way?"""
     if not alternatives:
         return skipped("reading", f"a {judged.head.kind} head can be read in one way only")
     depth = _READING_DEPTH
@@ -169,6 +173,19 @@ def check_reading(judged: Judged, alternatives: Sequence[Alternative]) -> Findin
     best, other = max(found, key=lambda pair: pair[0].mean)
     as_is = current.length(depth)
     numbers = {"as_is": as_is} | {o.name: acceptance.length(depth) for acceptance, o in found}
+    recorded = _recorded(judged, {} if record is None else record.probe)
+    by_agreement = [(_agreement(acceptance, recorded), o) for acceptance, o in found]
+    met, recognised = max(by_agreement, key=lambda pair: pair[0])
+    # Some mistakes cost so few drafts that counting settles nothing, but they move which ones
+    # stand: the reading that a head was recorded with is met again position by position.
+    if met >= _RECOGNISED and met - _agreement(current, recorded) >= _CLEARLY:
+        return fault(
+            "reading",
+            f"With {recognised.name} its drafts stand where its record says they stood, at "
+            f"{met:.0%} of positions; as it is, at {_agreement(current, recorded):.0%}.",
+            recognised.remedy,
+            numbers,
+        )
     if _is_better(best, current, at_least=max(MIN_GAIN, 0.3 * current.mean)):
         return fault(
             "reading",
@@ -203,18 +220,34 @@ def check_record(judged: Judged, record: HeadRecord) -> Finding:
 
 def _same_positions(judged: Judged, probe: Mapping[str, Any]) -> tuple[Acceptance, Acceptance]:
     """Return what stands now and what stood then, at the positions both have looked at."""
-    recorded = probe.get("stood")
-    is_ours = probe.get("prompts") == PROMPTS_ID and isinstance(recorded, dict)
-    now: list[IntArray] = []
-    then: list[IntArray] = []
-    for one, stood in zip(judged.heard, judged.acceptance.stood, strict=True):
-        digits = str(recorded.get(one.text.task, "")) if is_ours and recorded else ""
-        if digits.isdecimal():
-            shared = min(len(digits), len(stood))
-            now.append(stood[:shared])
-            then.append(np.array([int(digit) for digit in digits[:shared]]))
+    recorded = _recorded(judged, probe)
+    pairs = list(zip(judged.acceptance.stood, recorded, strict=True))
     depth = judged.acceptance.max_depth
-    return Acceptance(tuple(now), depth), Acceptance(tuple(then), depth)
+    return (
+        Acceptance(tuple(now[: len(then)] for now, then in pairs), depth),
+        Acceptance(tuple(then[: len(now)] for now, then in pairs), depth),
+    )
+
+
+def _recorded(judged: Judged, probe: Mapping[str, Any]) -> list[IntArray]:
+    """Return how many draft tokens stood at every position of each answer, where that is known."""
+    found = probe.get("stood") if probe.get("prompts") == PROMPTS_ID else None
+    digits = [
+        str(found.get(one.text.task, "")) if isinstance(found, dict) else "" for one in judged.heard
+    ]
+    return [
+        np.array([int(digit) for digit in own] if own.isdecimal() else [], dtype=np.int64)
+        for own in digits
+    ]
+
+
+def _agreement(acceptance: Acceptance, recorded: Sequence[IntArray]) -> float:
+    """Return the share of positions at which as many draft tokens stand as are recorded."""
+    pairs = list(zip(acceptance.stood, recorded, strict=True))
+    now = np.concatenate([stood[: len(then)] for stood, then in pairs])
+    then = np.concatenate([then[: len(stood)] for stood, then in pairs])
+    depth = min(acceptance.max_depth, PROBE_DEPTH)
+    return float((np.minimum(now, depth) == np.minimum(then, depth)).mean()) if len(now) else 0.0
 
 
 @dataclass(frozen=True, slots=True)

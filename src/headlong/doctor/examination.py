@@ -245,14 +245,15 @@ def _judge(patient: Patient, backbone: Backbone, texts: Sequence[ProbeText]) -> 
 def _draft_findings(patient: Patient, backbone: Backbone, judged: Judged) -> Iterator[Finding]:
     yield draft_checks.check_alive(judged)
     yield draft_checks.check_coverage(judged)
-    quant = patient.visit.head_quant
-    as_stored = judged.head if quant is None else patient.build_head(None)
+    quant = judged.head.report.quant
+    as_stored = judged.head if quant is None else patient.build_head("stored")
     yield draft_checks.check_precision(judged, as_stored, quant)
     weights = None if patient.weights is None else replace(patient.weights, quant=quant)
     others = list(list_alternatives(judged.head, weights, backbone))
-    yield draft_checks.check_reading(judged, others)
-    if patient.head_folder is not None:
-        yield draft_checks.check_record(judged, read_record(patient.head_folder))
+    record = None if patient.head_folder is None else read_record(patient.head_folder)
+    yield draft_checks.check_reading(judged, others, record)
+    if record is not None:
+        yield draft_checks.check_record(judged, record)
 
 
 def _speed_findings(

@@ -31,8 +31,6 @@ _ANNOUNCED = (
 )
 """How GGUF metadata and config.json say that a model comes with MTP layers."""
 
-_VALUES_AT_ONCE = 2**22
-
 
 def check_presence(patient: Patient) -> Finding:
     """Is there a head, and is it the whole of it?"""
@@ -148,12 +146,9 @@ def check_numbers(patient: Patient) -> Finding:
 
 def _look_through(tensor: StoredTensor) -> tuple[int, bool]:
     """Return how many values are not finite, and whether all are zero."""
-    columns = tensor.shape[-1] if tensor.shape else 1
-    step = max(1, _VALUES_AT_ONCE // max(1, columns))
     num_broken, is_zero = 0, True
-    for first in range(0, len(tensor.data), step):
-        data = tensor.data[first : first + step]
-        part = StoredTensor(tensor.name, (len(data), columns), tensor.type, data).to_float32()
+    for block in tensor.row_blocks():
+        part = block.to_float32()
         num_broken += int(part.size - np.isfinite(part).sum())
         is_zero = is_zero and not part.any()
     return num_broken, is_zero

@@ -6,11 +6,11 @@ here raises because a file is bad; the checks read the refusals and go on with t
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
-from headlong.config import DEFAULT_HEAD_QUANT, DrafterName, QuantName
+from headlong.config import DrafterName, HeadQuant
 from headlong.drafters.choose import make_drafter
 from headlong.drafters.drafter import Drafter
 from headlong.errors import HeadError, HeadlongError
@@ -44,7 +44,7 @@ class Visit:
     model: str | None = None
     head: Path | None = None
     draft_model: str | None = None
-    head_quant: QuantName | None = DEFAULT_HEAD_QUANT
+    head_quant: HeadQuant = "auto"
     backend: str = "auto"
     is_quick: bool = False
     """Look at fewer prompts and tokens."""
@@ -78,7 +78,7 @@ class Patient:
         """The backbone, if it could be loaded."""
         return None if self.loaded is None else self.loaded.backbone
 
-    def build_head(self, quant: QuantName | None) -> Head:
+    def build_head(self, quant: HeadQuant) -> Head:
         """Build the head once more, packed in another format."""
         assert self.checkpoint is not None
         assert self.backbone is not None
@@ -87,7 +87,7 @@ class Patient:
             assert head is not None
             return head
         assert self.weights is not None
-        return build_head(replace(self.weights, quant=quant), self.backbone)
+        return build_head(self.weights.packed(quant), self.backbone)
 
     def make_drafter(self, name: DrafterName) -> Drafter:
         """Return a drafter of the patient's parts; a draft model, where there is one, drafts."""

@@ -6,7 +6,7 @@ the backbone's own picks decide, so a drafter can change speed but never text.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
 from operator import mul
@@ -58,12 +58,14 @@ class Settled:
 
 
 class Bar(NamedTuple):
-    """Products of a draft's probabilities, from its first token on, under which it ends."""
+    """How sure a draft must be from its first token on; where it is less, it ends."""
 
     keep: float
-    """A token that takes the product below this is not worth its row in the pass."""
+    """A token that takes the product of chances below this is not worth its row in the pass."""
     go_on: float
-    """Below this, guessing one more is not worth the drafter's time."""
+    """Below this product of probabilities, guessing one more is not worth the drafter's time."""
+    chance: Callable[[float], float] = float
+    """Tells from a token's probability its chance to stand if all before it do; float: the same."""
 
 
 NO_BAR = Bar(0.0, 0.0)
@@ -138,7 +140,7 @@ def forced_draft(token_ids: Sequence[int]) -> Draft:
 
 def num_worth(probs: Iterable[float], bar: Bar) -> int:
     """Return how many leading guesses are worth a row in the pass."""
-    return sum(1 for _ in takewhile(bar.keep.__le__, accumulate(probs, mul)))
+    return sum(1 for _ in takewhile(bar.keep.__le__, accumulate(map(bar.chance, probs), mul)))
 
 
 def goes_on(probs: Iterable[float], bar: Bar) -> bool:

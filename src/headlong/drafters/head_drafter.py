@@ -45,11 +45,12 @@ class RecursiveDrafter:
     def observe(self, settled: Sequence[Settled]) -> None:
         """Run the head over the committed rows of all sequences in one go."""
         caches = [one.state.cache for one in settled]
-        entered = self.head.enter(_join(settled))  # (N, H)
-        carried = self.head.step(entered, [one.next_ids for one in settled], caches)  # (N, H)
-        for one, last in zip(settled, _last_rows(settled), strict=True):
+        next_ids = [one.next_ids for one in settled]
+        for one, state in zip(
+            settled, self.head.follow(_join(settled), next_ids, caches), strict=True
+        ):
             one.state.cache.commit(len(one.next_ids))
-            one.state.state = carried[last]
+            one.state.state = state
 
     def share(self, state: HeadMemory, num_rows: int) -> HeadMemory:
         """Return a memory of the first rows; the next row observed says where a draft starts."""

@@ -1,7 +1,7 @@
 """How far drafts carry: learned chances per depth, and what a drafter's own confidence is worth.
 
 In:  what was asked, drafted and accepted in every round. Out: expected amounts per depth, and the
-chance to stand behind a product of probabilities. Learned per sequence on top of what all requests
+chance to stand behind a drafter's probability. Learned per sequence on top of what all requests
 of like temperature have shown, so that a new request does not begin from nothing.
 """
 
@@ -131,14 +131,11 @@ def expect(own: Ladders, priors: Priors) -> Expected:
 
 EDGES = (
     0.01,
-    0.02,
     0.03,
     0.05,
-    0.07,
     0.1,
     0.15,
     0.2,
-    0.25,
     0.3,
     0.4,
     0.5,
@@ -148,36 +145,60 @@ EDGES = (
     0.9,
     0.97,
 )
-"""Borders between products of probabilities that are judged together."""
+"""Borders between probabilities that are judged together."""
 
 _MIDDLES = tuple((low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True))
+
+HOPE = 0.3
+"""Chance that even the least probable token is given before any was seen, so that some are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What probabilities of a drafter are worth, as far as was learned."""
+
+    chances: tuple[float, ...]
+
+    def __call__(self, prob: float) -> float:
+        """Return the chance of a token of this probability to stand if all before it do."""
+        return self.chances[bisect_right(EDGES, prob)]
+
+    def prob_for(self, chance: float) -> float:
+        """Return the lowest probability that still has at least this chance."""
+        for place in range(len(EDGES), -1, -1):
+            if self.chances[place] < chance:
+                return EDGES[place] if place < len(EDGES) else 1.0
+        return 0.0
 
 
 @dataclass(slots=True)
 class Confidence:
-    """What one drafter's product of probabilities is worth, learned from what stood.
+    """What one drafter's probability of a token is worth, learned from what stood.
 
-    At temperatures above 0 a token's probability is not its chance to stand, since drafter and
-    backbone share their noise; and any head may be too sure or too modest.
+    At temperatures above 0 it is not the chance to stand, since drafter and backbone share their
+    noise: what noise made both pick stands though neither found it likely. And any head may be too
+    sure or too modest.
     """
 
     seen: list[float] = field(default_factory=lambda: [4.0] * len(_MIDDLES))
-    stood: list[float] = field(default_factory=lambda: [4.0 * middle for middle in _MIDDLES])
+    stood: list[float] = field(
+        default_factory=lambda: [4.0 * (HOPE + (1 - HOPE) * middle) for middle in _MIDDLES]
+    )
 
     def observe(self, probs: Sequence[float], num_accepted: int) -> None:
-        """Learn from the tokens of one draft."""
-        for depth, product in enumerate(accumulate(probs, mul)):
-            place = bisect_right(EDGES, product)
+        """Learn from the tokens of one draft, up to the first that did not stand."""
+        for depth, prob in enumerate(probs[: num_accepted + 1]):
+            place = bisect_right(EDGES, prob)
             self.seen[place] = SHARED_MEMORY * self.seen[place] + 1
             self.stood[place] = SHARED_MEMORY * self.stood[place] + (depth < num_accepted)
 
-    def product_for(self, chance: float) -> float:
-        """Return the lowest product that still stands with at least this chance."""
-        for place in range(len(_MIDDLES) - 1, -1, -1):
-            near = range(max(0, place - 1), min(len(_MIDDLES), place + 2))
-            # Neighbours steady a bucket that few drafts have fallen into.
-            seen = sum(self.seen[i] * (1.0 if i == place else 0.25) for i in near)
-            stood = sum(self.stood[i] * (1.0 if i == place else 0.25) for i in near)
-            if stood < chance * seen:
-                return EDGES[place] if place < len(EDGES) else 1.0
-        return 0.0
+    def read(self) -> Worth:
+        """Return what was learned; neighbours steady what few tokens have fallen into."""
+        seen, stood = _blurred(self.seen), _blurred(self.stood)
+        return Worth(tuple(part / whole for part, whole in zip(stood, seen, strict=True)))
+
+
+def _blurred(amounts: Sequence[float]) -> list[float]:
+    """Return every amount with a quarter of its neighbours'."""
+    around = zip([0.0, *amounts[:-1]], amounts, [*amounts[1:], 0.0], strict=True)
+    return [0.25 * below + here + 0.25 * above for below, here, above in around]

@@ -3,8 +3,9 @@
 In:  requests of token ids.
 Out: tokens in each request's outbox, and why it ended.
 A step lets waiting requests begin, reads a piece of their prompts, and makes one round for all that
-decode. A fault ends the request it belongs to; the others go on. Knows nothing of text; not
-thread-safe: one thread owns an engine.
+decode; where prompts are through, it ends there, so that first tokens need not wait for the round.
+A fault ends the request it belongs to; the others go on. Knows nothing of text; not thread-safe:
+one thread owns an engine.
 """
 
 import time
@@ -24,7 +25,7 @@ from headlong.engine.limits import EngineLimits, EngineSnapshot
 from headlong.engine.memory import SPARE_ROWS, CacheMemory, no_cache
 from headlong.engine.planner import Planner
 from headlong.engine.policy import Policy, Wish
-from headlong.engine.recovery import as_engine_error, go_back, mark
+from headlong.engine.recovery import Rescue, as_engine_error, run_together
 from headlong.engine.request import BACKBONE, Emitted, FinishReason, Request, Running
 from headlong.engine.scheduler import Scheduler
 from headlong.models.transformer import Backbone
@@ -50,6 +51,7 @@ class Engine:
     _num_failed: int = 0
     _num_preemptions: int = 0
     _last_rows: int = 0
+    _owes_round: bool = False
     _is_stepping: bool = False
     _cancelled: list[tuple[Running, FinishReason]] = field(default_factory=list)
 
@@ -133,8 +135,10 @@ class Engine:
         self._is_stepping = True
         try:
             self._admit()
-            self._read_prompts()
-            self._decode()
+            # First tokens go out at once; then comes the round, before any more of the prompts.
+            self._owes_round = not self._owes_round and self._read_prompts()
+            if not self._owes_round:
+                self._decode()
         except BaseException:
             for running in list(self._scheduler.running):  # their caches may be half-written
                 self._finish(running, FinishReason.ERROR, keeps=False)
@@ -172,14 +176,22 @@ class Engine:
             if not scheduler.running and not memory.has_room(needed, prefix):
                 prefix, num_rows = None, 0  # alone it fits, once everything kept is gone
                 memory.prefixes.clear()
-            memory.begin(running, prefix, num_rows)
-            scheduler.begin(running)
+            # Where nobody drafts, the drafter need not look at a prompt before somebody does.
+            rests = running.policy.is_auto and bool(scheduler.running) and self.planner.rests
+            running.sequence.is_resting = rests
+            try:
+                memory.begin(running, prefix, num_rows)
+            except Exception as error:
+                memory.prefixes.clear()  # what is wrong may lie in what was kept
+                self._fail(running, error)
+            else:
+                scheduler.begin(running)
 
-    def _read_prompts(self) -> None:
-        """Run the next chunks of prompts in one pass; hand out first tokens."""
+    def _read_prompts(self) -> bool:
+        """Run the next chunks of prompts in one pass; tell whether first tokens came of it."""
         chunks = self._scheduler.next_chunks()
         if not chunks:
-            return
+            return False
         sizes = {id(one): num_rows for one, num_rows in chunks}
 
         def run(batch: Sequence[Running]) -> list[Pick | None]:
@@ -187,10 +199,12 @@ class Engine:
             return prefill(parts, self.backbone, self.drafter)
 
         began_s = time.perf_counter()
-        for running, pick in self._run_together([one for one, _ in chunks], run):
+        picks = self._run_together([one for one, _ in chunks], run)
+        self._scheduler.observe_prefill(sum(sizes.values()), time.perf_counter() - began_s)
+        for running, pick in picks:
             if pick is not None:
                 self._emit(running, pick, BACKBONE, 0)
-        self._scheduler.observe_prefill(sum(sizes.values()), time.perf_counter() - began_s)
+        return any(pick is not None for _, pick in picks)
 
     def _decode(self) -> None:
         """Make one round for all requests whose prompt is through."""
@@ -207,7 +221,7 @@ class Engine:
 
         # A drafter that has to look at many rows first takes longer than drafting costs.
         has_backlog = any(
-            one.sequence.unobserved.parts and wishes[id(one)].num_tokens for one in batch
+            one.sequence.unobserved.num_rows and wishes[id(one)].num_tokens for one in batch
         )
         began_s = time.perf_counter()
         done = self._run_together(batch, run)
@@ -225,7 +239,7 @@ class Engine:
         wishes = self.planner.plan(policies, self.limits.rows_per_step)
         found: dict[int, Wish] = {}
         for running, wish in zip(batch, wishes, strict=True):
-            most = max(0, _tokens_left(running, self.backbone) - 1)
+            most = max(0, running.tokens_left(self.backbone.config.context_length) - 1)
             found[id(running)] = wish.at_most(most)
             running.sequence.bars = wish.bars
             running.sequence.is_resting = wish.is_resting
@@ -235,9 +249,9 @@ class Engine:
         """Set the newest requests back until the rows of the others fit into memory."""
         running = self._scheduler.running
         while running and not self._memory.has_room(self._bytes_after(wishes)):
-            resting = [one.sequence for one in running if one.sequence.unobserved.parts]
-            if resting and self.drafter is not None:
-                catch_up(self.drafter, resting)  # what waits for the drafter takes room, too
+            resting = [one for one in running if one.sequence.unobserved.num_rows]
+            if resting:
+                self._run_together(resting, self._catch_up)  # what waits takes room, too
             elif len(running) == 1:
                 break
             else:
@@ -246,6 +260,11 @@ class Engine:
                 self._scheduler.set_back(newest)
                 self._num_preemptions += 1
         return [one for one in batch if one in running]
+
+    def _catch_up(self, batch: Sequence[Running]) -> list[None]:
+        assert self.drafter is not None, "rows wait for a drafter only"
+        catch_up(self.drafter, [one.sequence for one in batch])
+        return [None] * len(batch)
 
     def _bytes_after(self, wishes: dict[int, Wish]) -> int:
         """Return the bytes of running sequences after a round of those in `wishes`."""
@@ -257,18 +276,7 @@ class Engine:
     def _run_together(
         self, batch: Sequence[Running], run: Callable[[Sequence[Running]], list[_T]]
     ) -> list[tuple[Running, _T]]:
-        """Run a pass over all; where it breaks off, over each alone, and end those that fail."""
-        marks = [mark(one.sequence) for one in batch]
-        try:
-            return list(zip(batch, run(batch), strict=True))
-        except Exception as error:
-            if len(batch) == 1:
-                self._fail(batch[0], error)
-                return []
-        for running, before in zip(batch, marks, strict=True):
-            sampler = self._make_sampler(running.request)
-            go_back(running.sequence, before, self.drafter, sampler)
-        return [done for one in batch for done in self._run_together([one], run)]
+        return run_together(batch, run, Rescue(self.drafter, self._make_sampler, self._fail))
 
     def _learn(
         self,
@@ -297,15 +305,17 @@ class Engine:
             assert result.error is not None
             self._fail(running, result.error)
             return
-        num_accepted, timings = result.verdict.num_accepted, running.sequence.timings
+        num_accepted, num_before = result.verdict.num_accepted, running.num_emitted
         running.sequence.stats.observe_round(result.draft.sources, num_accepted)
-        plain_s = self.planner.plain_s(num_sequences, self._last_rows, result.verify_s)
-        timings.observe_round(result.draft_s, result.verify_s, num_accepted + 1, plain_s)
         sources = [*result.draft.sources[:num_accepted], BACKBONE]
         for depth, (pick, source) in enumerate(
             zip(result.verdict.picks, sources, strict=True), start=1
         ):
             self._emit(running, pick, source, 0 if source == BACKBONE else depth)
+        plain_s = self.planner.plain_s(num_sequences, self._last_rows, result.verify_s)
+        # Tokens behind the end would not have been decoded plainly, either.
+        num_tokens, timings = running.num_emitted - num_before, running.sequence.timings
+        timings.observe_round(result.draft_s, result.verify_s, num_tokens, plain_s)
 
     def _emit(self, running: Running, pick: Pick, source: str, depth: int) -> None:
         """Hand one token out unless the request has ended; end it where it must."""
@@ -317,7 +327,7 @@ class Engine:
         stopping = running.request.stopping
         if pick.token_id in running.request.eos_ids and not stopping.ignore_eos:
             self._finish(running, FinishReason.STOP)
-        elif _tokens_left(running, self.backbone) <= 0:
+        elif running.tokens_left(self.backbone.config.context_length) <= 0:
             self._finish(running, FinishReason.LENGTH)
 
     def _fail(self, running: Running, error: Exception) -> None:
@@ -334,10 +344,3 @@ class Engine:
         self._num_failed += reason is FinishReason.ERROR
         self._memory.release(running, keeps=keeps)
         self._scheduler.remove(running)
-
-
-def _tokens_left(running: Running, backbone: Backbone) -> int:
-    """Return how many tokens the request may still get, by its own limit and by the context."""
-    limit = running.request.stopping.max_tokens
-    room = backbone.config.context_length - len(running.request.prompt_ids)
-    return min(limit, room) - running.num_emitted

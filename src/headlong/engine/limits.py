@@ -15,7 +15,7 @@ class EngineLimits:
     """Requests that may wait behind them; one more is refused with `BusyError`."""
     kv_bytes: int | None = None
     """Bytes for the caches of backbone and drafter, kept prefixes included; None sets no bound."""
-    prefix_bytes: int = 128 << 20
+    prefix_bytes: int = 256 << 20
     """Of these, bytes that prefixes of ended requests may take."""
     rows_per_step: int = 64
     """Rows of one verify pass: the newest tokens of all streams and their drafts."""

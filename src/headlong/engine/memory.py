@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from headlong.cache.kv_cache import GROWTH, KVCache
 from headlong.cache.prefix_cache import Prefix, PrefixCache, common_length
+from headlong.decode.observing import catch_up
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter
 from headlong.engine.limits import EngineLimits
@@ -55,7 +56,7 @@ class CacheMemory:
             num_bytes += self.drafter.num_bytes(self.drafter.begin(), num_rows)
         return num_bytes
 
-    def bytes_of(self, sequence: DecodingSequence, num_more_rows: int = 0) -> int:
+    def bytes_of(self, sequence: DecodingSequence | Prefix, num_more_rows: int = 0) -> int:
         """Return the bytes a sequence takes once it has run so many more rows."""
         num_rows = sequence.cache.length + num_more_rows
         num_bytes = sequence.cache.bytes_for(num_rows)
@@ -73,9 +74,12 @@ class CacheMemory:
         if limit is None:
             return True
         dropped = [one for one in self.prefixes if one is not spared]
-        while dropped and num_bytes + self.prefixes.num_bytes > limit:
+        num_spared = self.prefixes.num_bytes - sum(one.num_bytes for one in dropped)
+        if num_bytes + num_spared > limit:
+            return False  # and it would not help to let go of any
+        while num_bytes + self.prefixes.num_bytes > limit:
             self.prefixes.take(dropped.pop(0))
-        return num_bytes + self.prefixes.num_bytes <= limit
+        return True
 
     def find(self, running: Running, others: Iterable[Running]) -> tuple[Prefix | None, int]:
         """Return the prefix that spares a request most rows, and how many."""
@@ -127,6 +131,7 @@ class CacheMemory:
         """Take a sequence's caches back, and keep them for others if they are worth it."""
         sequence = running.sequence
         if keeps and sequence.cache.length:
+            sequence.unobserved.compact()
             prefix = _lent(running)
             prefix.num_bytes = self.bytes_of(sequence)
             self.prefixes.keep(prefix)
@@ -136,17 +141,18 @@ class CacheMemory:
     def _use(
         self, running: Running, prefix: Prefix, num_rows: int, drafter: Drafter | None
     ) -> None:
-        sequence = running.sequence
+        sequence, state = running.sequence, None
+        if drafter is not None:
+            catch_up(drafter, [prefix])  # what its owner had no use for
+            state = drafter.share(prefix.draft_state, num_rows)
         if self._is_handed_over(running, prefix, num_rows):
             self.prefixes.take(prefix)
             sequence.cache = prefix.cache
             sequence.cache.truncate(num_rows)
         else:
-            self.prefixes.touch(prefix)
+            self.prefixes.touch(prefix, self.bytes_of(prefix))
             sequence.cache = prefix.cache.copy(num_rows, self.backbone.make_cache)
-        sequence.draft_state = (
-            None if drafter is None else drafter.share(prefix.draft_state, num_rows)
-        )
+        sequence.draft_state = state
 
     def _is_handed_over(self, running: Running, prefix: Prefix, num_rows: int) -> bool:
         """Tell whether a request gets a prefix for itself; else it gets a copy."""
@@ -159,5 +165,5 @@ class CacheMemory:
 def _lent(running: Running) -> Prefix:
     """Return the rows of a sequence as a prefix for others."""
     sequence = running.sequence
-    num_draft_rows = 0 if sequence.draft_state is None else sequence.num_observed
-    return Prefix(sequence.token_ids, sequence.cache, sequence.draft_state, num_draft_rows)
+    state, unobserved = sequence.draft_state, sequence.unobserved
+    return Prefix(sequence.token_ids, sequence.cache, state, unobserved)

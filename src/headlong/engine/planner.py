@@ -13,12 +13,15 @@ from functools import partial
 
 from headlong.config import MtpMode
 from headlong.drafters.drafter import GRAMMAR, Bar, Draft
-from headlong.engine.chances import MAX_AUTO_TOKENS, Expected, Look, expect, priors_from
+from headlong.engine.chances import MAX_AUTO_TOKENS, Expected, Look
 from headlong.engine.costs import CostModel, DraftWork
 from headlong.engine.policy import PROBE_TOKENS, Decision, Experience, Policy, Prospect, Wish
 
 MAX_PLAN_ROUNDS = 8
 """Rounds a plan is kept for while the same sequences run; doubles up to this from one."""
+
+MAX_REST_ROUNDS = 64
+"""The same while nobody drafts: but for the prices, only tries bring news, and end it."""
 
 KEEP_MARGIN = 1.02
 """A new plan must promise this much more than the old one; stops hopping back and forth."""
@@ -39,7 +42,8 @@ HOPELESS = 0.8
 """Where tokens per second have fallen to this share of the best, more rows are not looked at."""
 
 PROBE_SPACING = 8
-"""Rounds between tries of any two sequences that do not draft."""
+"""Rounds between tries of any two sequences that do not draft; doubles while tries fail, until each
+of them tries about as rarely as it would alone."""
 
 BAR_SPEED = 0.25
 """How far the chance that one more token must have moves with every plan."""
@@ -107,6 +111,7 @@ class Planner:
     _plan_rounds: int = 1
     _plan_rounds_left: int = 0
     _next_probe: int = 0
+    _probe_spacing: int = PROBE_SPACING
     _keep: float = 0.0
     _go_on: float = 0.0
 
@@ -114,6 +119,11 @@ class Planner:
         """Return the policy of a new sequence, with what like requests have shown."""
         level = 0 if temperature == 0 else 1 + (temperature > 0.5) + (temperature > 0.9)
         return Policy(mtp, self.experiences.setdefault(level, Experience()))
+
+    @property
+    def rests(self) -> bool:
+        """Whether drafts do not pay now for anybody who would leave that to us."""
+        return bool(self._planned_for) and not any(one.current for one in self._planned_for)
 
     def plan(self, policies: Sequence[Policy], max_rows: int) -> list[Wish]:
         """Return what each sequence of the next round is to draft."""
@@ -129,7 +139,8 @@ class Planner:
         if autos and (is_new or self._plan_rounds_left <= 0):
             self._decide(policies, autos, is_new)
             self._planned_for = autos
-            self._plan_rounds = 1 if is_new else min(2 * self._plan_rounds, MAX_PLAN_ROUNDS)
+            most = MAX_PLAN_ROUNDS if any(one.current for one in autos) else MAX_REST_ROUNDS
+            self._plan_rounds = 1 if is_new else min(2 * self._plan_rounds, most)
             self._plan_rounds_left = self._plan_rounds
         return _within(self._wishes(policies), max_rows)
 
@@ -137,9 +148,18 @@ class Planner:
         """Learn how far a draft has carried one sequence."""
         if not wish.num_tokens:
             return
+        if policy.is_auto and not policy.current:
+            self._judge_try(num_accepted == wish.num_tokens)
         policy.observe(Look(wish.num_tokens, draft.num_steps, len(draft.token_ids), num_accepted))
         if draft.sources and draft.sources[0] != GRAMMAR:
             policy.experience.confidence(draft.sources[0]).observe(draft.probs, num_accepted)
+
+    def _judge_try(self, has_stood: bool) -> None:
+        """Plan anew after a try; let the next one of anybody wait the longer the more fail."""
+        self._plan_rounds_left = 0
+        wider = min(2 * self._probe_spacing, PROBE_SPACING * len(self._planned_for))
+        self._probe_spacing = PROBE_SPACING if has_stood else wider
+        self._next_probe = self._rounds + self._probe_spacing
 
     def plain_s(self, num_sequences: int, num_rows: int, verify_s: float) -> float | None:
         """Return what a round without drafts would have cost instead of this one.
@@ -155,7 +175,8 @@ class Planner:
 
     def _measures_plain(self, policies: Sequence[Policy]) -> bool:
         """Tell whether this round should show what plain decoding costs."""
-        num_rows = len(policies)
+        fixed = [policy.wish() for policy in policies if not policy.is_auto]
+        num_rows = len(policies) + sum(wish.num_tokens for wish in fixed)
         price = self.costs.passes.get(num_rows)
         if price is None:
             return not self.costs.is_known(num_rows)
@@ -165,8 +186,7 @@ class Planner:
     def _decide(self, policies: Sequence[Policy], autos: Sequence[Policy], is_new: bool) -> None:
         """Choose draft lengths and bars for all sequences that leave it to us."""
         self.costs.refresh()
-        priors = {id(one.experience): priors_from(one.experience.ladders) for one in autos}
-        expected = [expect(one.ladders, priors[id(one.experience)]) for one in autos]
+        expected = [one.expected() for one in autos]
         base = _fixed_load(policies)
         lengths, rate = self._best_lengths(base, expected)
         kept = [policy.current for policy in autos]
@@ -180,16 +200,18 @@ class Planner:
         load = _load(base, expected, lengths)
         is_hopeless = self._is_hopeless(load, rate)
         self._move_bars(load, rate)
-        bars = {id(one.experience): self._bars(one.experience) for one in autos}
+        drafting = [one.experience for one, length in zip(autos, lengths, strict=True) if length]
+        bars = {id(one): self._bars(one) for one in drafting}
         for policy, promise, length in zip(autos, expected, lengths, strict=True):
             prospect = partial(self._prospect, load, promise, length)
-            own_bars = bars[id(policy.experience)]
+            own_bars = bars.get(id(policy.experience), {})
             policy.decide(Decision(length, own_bars, is_hopeless, prospect))
 
     def _best_lengths(self, base: Load, expected: Sequence[Expected]) -> tuple[list[int], float]:
         """Add rows in order of merit; return the lengths at which tokens per second are highest."""
         load = _load(base, expected, [0] * len(expected))
-        row_s, step_s = self._row_s(load), self._step_s(load)
+        row_s = self._row_s(0.75 * load.rows, 1.25 * load.rows + 1)
+        step_s = self._step_s(load)
         most_rows = MAX_LEAP * max(self.costs.passes) + 1
 
         def merit(sequence: int, depth: int) -> float:
@@ -221,9 +243,9 @@ class Planner:
         load = _load(base, expected, lengths)
         return load.tokens / load.seconds(self.costs)
 
-    def _row_s(self, load: Load) -> float:
-        """Return what one more row costs, on the whole: single prices are noisy, and may jump."""
-        low, high = max(1.0, 0.75 * load.rows), 1.25 * load.rows + 1
+    def _row_s(self, low: float, high: float) -> float:
+        """Return what a row costs between two passes: single prices are noisy, and may jump."""
+        low = max(low, 1.0)
         return (self.costs.pass_s(high) - self.costs.pass_s(low)) / (high - low)
 
     def _step_s(self, load: Load) -> float:
@@ -234,21 +256,25 @@ class Planner:
     def _move_bars(self, load: Load, rate: float) -> None:
         """Work out which chance one more token must have to pay at these prices.
 
+        What counts is what its row would spare if left out, for the plan ends where rows get dear.
         All sequences follow one bar; if it jumped, so would all their drafts, and it with them.
         """
-        keep = rate * self._row_s(load)
+        low = max(float(load.num_sequences), 0.75 * load.rows - 0.5)
+        keep = rate * self._row_s(low, load.rows + 0.5)
         go_on = (keep + rate * self._step_s(load)) / SHARE_SURE
         self._keep += BAR_SPEED * (keep - self._keep)
         self._go_on += BAR_SPEED * (go_on - self._go_on)
 
     def _bars(self, experience: Experience) -> dict[str, Bar]:
         """Return how sure each drafter must be, in its own words, to have these chances."""
+        worths = {source: one.read() for source, one in experience.confidences.items()}
         return {
             source: Bar(
-                min(MAX_BAR, confidence.product_for(self._keep)),
-                min(MAX_BAR, confidence.product_for(self._go_on)),
+                min(self._keep, worth(MAX_BAR)),
+                min(worth.prob_for(self._go_on), MAX_BAR),
+                worth,
             )
-            for source, confidence in experience.confidences.items()
+            for source, worth in worths.items()
         }
 
     def _wishes(self, policies: Sequence[Policy]) -> list[Wish]:
@@ -261,7 +287,7 @@ class Planner:
         for policy in policies:
             wish = policy.wish(can_probe=self._rounds >= self._next_probe)
             if policy.is_auto and not policy.current and wish.num_tokens:
-                self._next_probe = self._rounds + PROBE_SPACING
+                self._next_probe = self._rounds + self._probe_spacing
             wishes.append(wish)
         return wishes
 

@@ -18,6 +18,7 @@ from headlong.engine.chances import (
     Expected,
     Ladders,
     Look,
+    Priors,
     expect,
     make_ladders,
     priors_from,
@@ -47,6 +48,20 @@ class Experience:
 
     ladders: Ladders = field(default_factory=lambda: make_ladders(SHARED_MEMORY))
     confidences: dict[str, Confidence] = field(default_factory=dict)
+    num_looks: int = 0
+    """Rounds it was learned from: while this stands still, so does every expectation."""
+    _priors: tuple[int, Priors] | None = None
+
+    def observe(self, look: Look) -> None:
+        """Learn from one round of one request."""
+        self.ladders.observe(look)
+        self.num_looks += 1
+
+    def priors(self) -> Priors:
+        """Return the chances of a request that has not shown its own."""
+        if self._priors is None or self._priors[0] != self.num_looks:
+            self._priors = (self.num_looks, priors_from(self.ladders))
+        return self._priors[1]
 
     def confidence(self, source: str) -> Confidence:
         """Return what the confidence of a drafter is worth."""
@@ -65,6 +80,9 @@ class Wish:
     def at_most(self, num_tokens: int) -> "Wish":
         """Return the same wish for no more than so many tokens."""
         return self if self.num_tokens <= num_tokens else replace(self, num_tokens=num_tokens)
+
+
+REST = Wish(0, is_resting=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +126,7 @@ class Policy:
     _probe_interval: int = FIRST_PROBE
     _rounds_off: int = 0
     _rounds_on: int = 0
+    _expected: tuple[int, Expected] | None = None
 
     @property
     def is_auto(self) -> bool:
@@ -116,7 +135,10 @@ class Policy:
 
     def expected(self) -> Expected:
         """Return what drafting this sequence is expected to take and to give."""
-        return expect(self.ladders, priors_from(self.experience.ladders))
+        num_looks = self.experience.num_looks  # its own looks are among them
+        if self._expected is None or self._expected[0] != num_looks:
+            self._expected = (num_looks, expect(self.ladders, self.experience.priors()))
+        return self._expected[1]
 
     @property
     def prospect(self) -> Prospect | None:
@@ -139,7 +161,7 @@ class Policy:
     def wish(self, *, can_probe: bool = True) -> Wish:
         """Return what to draft in the next round; a try that is due can be put off."""
         if self.mtp == "off":
-            return Wish(0, is_resting=True)
+            return REST
         if not self.is_auto:
             assert isinstance(self.mtp, int)
             return Wish(self.mtp)
@@ -148,22 +170,26 @@ class Policy:
         self._rounds_on += 1
         if self._rounds_on % LOOK_INTERVAL:
             return Wish(self.current, self.bars)
-        half = {name: Bar(bar.keep / 2, bar.go_on / 2) for name, bar in self.bars.items()}
+        half = {
+            name: Bar(bar.keep / 2, bar.go_on / 2, bar.chance) for name, bar in self.bars.items()
+        }
         return Wish(min(self.current + 1, MAX_AUTO_TOKENS), half)
 
     def plain_wish(self) -> Wish:
         """Return a wish for no draft, where that is ours to say; whoever rests goes on resting."""
-        return Wish(0, is_resting=not self.current) if self.is_auto else self.wish()
+        if not self.is_auto:
+            return self.wish()
+        return Wish(0) if self.current else REST
 
     def observe(self, look: Look) -> None:
         """Learn from a round that was asked for drafts."""
-        if not self.current:
+        if self.is_auto and not self.current:
             # While off there are few looks, and only the newest tell whether the subject changed.
             self.ladders.fade(PROBE_MEMORY)
             if look.num_accepted == look.num_asked:
                 self._probe_interval = FIRST_PROBE
         self.ladders.observe(look)
-        self.experience.ladders.observe(look)
+        self.experience.observe(look)
 
     @property
     def off_reason(self) -> str | None:
@@ -199,7 +225,7 @@ class Policy:
         self._rounds_off += 1
         interval = HOPELESS_INTERVAL if self._is_hopeless else self._probe_interval
         if self._rounds_off < interval or self._ask is None or not can_probe:
-            return Wish(0, is_resting=True)
+            return REST
         self._rounds_off = 0
         self._probe_interval = min(2 * self._probe_interval, MAX_PROBE_INTERVAL)
         return Wish(PROBE_TOKENS)

@@ -1,16 +1,52 @@
-"""Where a sequence stood before a pass, and the way back there when the pass broke off.
+"""Passes that may break off: where every sequence stood before, and the way back there.
 
 A pass over many sequences may fail because of one. The others are set back to where they were and
 run again, alone; so only the one that fails again is lost. Going back must restore every bit: text
 depends on caches and histories agreeing.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter
+from headlong.engine.request import Request, Running
 from headlong.errors import EngineError, HeadlongError
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """What it takes to bring sequences back, and to end those that cannot be."""
+
+    drafter: Drafter | None
+    make_sampler: Callable[[Request], Sampler]
+    fail: Callable[[Running, Exception], None]
+
+
+def run_together(
+    batch: Sequence[Running], run: Callable[[Sequence[Running]], list[_T]], rescue: Rescue
+) -> list[tuple[Running, _T]]:
+    """Run a pass over all; where it breaks off, over each alone, and end those that fail.
+
+    One that fails alone is run once more without its drafter: the answer does not need that.
+    """
+    marks = [mark(one.sequence) for one in batch]
+    try:
+        return list(zip(batch, run(batch), strict=True))
+    except Exception as error:
+        if len(batch) == 1 and batch[0].sequence.draft_state is None:
+            rescue.fail(batch[0], error)
+            return []
+        if len(batch) == 1:
+            give_up_drafter(batch[0].sequence, error)
+    for running, before in zip(batch, marks, strict=True):
+        sampler = rescue.make_sampler(running.request)
+        go_back(running.sequence, before, rescue.drafter, sampler)
+    return [done for one in batch for done in run_together([one], run, rescue)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +57,7 @@ class Mark:
     num_rows: int
     num_observed: int
     unobserved: Backlog
-    num_unobserved_parts: int
-    """How many parts the backlog had; it may grow on, or be given up for a new one."""
+    """A copy: the sequence's own one goes on."""
     has_begun: bool
 
 
@@ -32,8 +67,7 @@ def mark(sequence: DecodingSequence) -> Mark:
         len(sequence.token_ids),
         sequence.cache.length,
         sequence.num_observed,
-        sequence.unobserved,
-        len(sequence.unobserved.parts),
+        sequence.unobserved.copy(),
         sequence.has_begun,
     )
 
@@ -48,18 +82,23 @@ def go_back(
     del sequence.token_ids[mark.num_tokens :]
     sequence.cache.truncate(mark.num_rows)
     sequence.has_begun = mark.has_begun
-    sequence.unobserved = mark.unobserved.first(mark.num_unobserved_parts)
     # A sampler only moves on, so a new one relives the answer.
     for token_id in sequence.token_ids[sampler.num_tokens :]:
         sampler.push(token_id)
     sequence.sampler = sampler
     if drafter is None or sequence.draft_state is None:
         return
+    sequence.unobserved = mark.unobserved
     try:
         sequence.draft_state = drafter.share(sequence.draft_state, mark.num_observed)
-    except Exception as error:  # whatever is wrong with it, the answer does not need it
-        sequence.draft_state, sequence.unobserved = None, Backlog()
-        sequence.off_reason = f"The drafter failed: {error}"
+    except Exception as error:
+        give_up_drafter(sequence, error)
+
+
+def give_up_drafter(sequence: DecodingSequence, error: Exception) -> None:
+    """Go on without drafts: whatever is wrong with the drafter, the answer does not need it."""
+    sequence.draft_state, sequence.unobserved = None, Backlog()
+    sequence.off_reason = f"The drafter failed: {error}"
 
 
 def as_engine_error(error: Exception) -> HeadlongError:

@@ -71,6 +71,11 @@ class Running:
     num_cached_tokens: int = 0
     """Prompt tokens that another request had already run, so that this one need not."""
 
+    def tokens_left(self, context_length: int) -> int:
+        """Return how many tokens it may still get, by its own limit and by the context."""
+        room = context_length - len(self.request.prompt_ids)
+        return min(self.request.stopping.max_tokens, room) - self.num_emitted
+
     @property
     def drafts(self) -> bool:
         """Whether it has, or gets, a drafter's memory."""

@@ -31,7 +31,7 @@ from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import DraftBlocks, Linear, Matrix, Norm, Ops
+from headlong.ops.op_set import DraftBlocks, Linear, Matrix, Norm, Ops, Rows
 
 NUM_TAPS = 3
 LAYER = "midlayer."
@@ -80,13 +80,19 @@ class Eagle3Head:
         """Run the layer over rows; return the states before the final norm: (N, H_head)."""
         ops = self.backbone.ops
         rows = append_rows(caches, token_ids)
-        if self.embedding is None:
-            embedded = self.backbone.embed(rows.token_ids)
-        else:
-            embedded = ops.embed(self.embedding, rows.token_ids)
         kv_layers = [cache.layers[0] for cache in caches]
+        embedded = self._embed(rows)
         attended = ops.attention(state, self.layer.attention, kv_layers, rows, beside=embedded)
         return ops.gated_mlp(attended, self.layer.mlp)
+
+    def follow(
+        self, hidden: HiddenRows, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
+    ) -> FloatArray:
+        """Run over the rows of a backbone pass; return each sequence's last state: (S, H_head)."""
+        rows = append_rows(caches, token_ids)
+        kv_layers = [cache.layers[0] for cache in caches]
+        state, embedded = self.enter(hidden), self._embed(rows)
+        return self.backbone.ops.run_last(state, self.layer, kv_layers, rows, beside=embedded)
 
     def logits(self, state: FloatArray) -> FloatArray:
         """Score the draft vocabulary: (N, H_head) → (N, V_draft)."""
@@ -107,6 +113,11 @@ class Eagle3Head:
             carries_normed=False,
             vocabulary=self.vocabulary,
         )
+
+    def _embed(self, rows: Rows) -> FloatArray:
+        if self.embedding is None:
+            return self.backbone.embed(rows.token_ids)
+        return self.backbone.ops.embed(self.embedding, rows.token_ids)
 
 
 def build_eagle3(weights: HeadWeights, backbone: Backbone) -> Eagle3Head:
@@ -133,7 +144,7 @@ def build_eagle3(weights: HeadWeights, backbone: Backbone) -> Eagle3Head:
         tap_layers=resolve_taps(keys, backbone.config.num_layers, weights.source),
         vocabulary=weights.vocabulary,
         num_bytes=parts.num_bytes,
-        report=HeadReport(parts.unused_tensors),
+        report=HeadReport(parts.unused_tensors, quant=weights.quant),
     )
 
 

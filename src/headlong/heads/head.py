@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.cache.kv_cache import KVCache
+from headlong.config import QuantName
 from headlong.models.hidden import HiddenRows
 from headlong.ops.op_set import DraftBlocks, Ops
 
@@ -27,6 +28,8 @@ class HeadReport:
     """Tensors of the head's file that nothing reads."""
     notes: tuple[str, ...] = ()
     """Whole sentences for the user."""
+    quant: QuantName | None = None
+    """The format it was packed in; None for that of its file."""
 
 
 @runtime_checkable
@@ -70,6 +73,15 @@ class RecursiveHead(Protocol):
 
         `token_ids` has one array per sequence, rows of `state` in the same order. Every row is
         appended to its sequence's cache as a pending entry; the caller commits or truncates.
+        """
+
+    def follow(
+        self, hidden: HiddenRows, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
+    ) -> FloatArray:
+        """Run over the rows of a backbone pass; return each sequence's last state: (S, H).
+
+        What `step` over `enter` leaves in the caches and in those rows, without computing what
+        nobody reads of the others: most of a prompt's price.
         """
 
     def logits(self, state: FloatArray) -> FloatArray:

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ import numpy as np
 from gguf import GGMLQuantizationType
 
 from headlong.arrays import IntArray
-from headlong.config import QuantName
+from headlong.config import HeadQuant
 from headlong.errors import CheckpointError, HeadError
 from headlong.heads.eagle3 import LAYER, build_eagle3
 from headlong.heads.head import Head
-from headlong.heads.head_weights import HeadKind, HeadWeights, list_names
+from headlong.heads.head_weights import HeadKind, HeadWeights, choose_quant, list_names
 from headlong.heads.nextn import build_native_nextn, build_nextn
 from headlong.heads.nextn_families import find_module
 from headlong.heads.parallel import build_medusa, build_meta
@@ -52,9 +51,9 @@ _MEDUSA_NAME = re.compile(
 )
 
 
-def load_head(path: Path, backbone: Backbone, quant: QuantName | None = None) -> Head:
+def load_head(path: Path, backbone: Backbone, quant: HeadQuant = "stored") -> Head:
     """Load a head folder and check it against the backbone it shall draft for."""
-    return build_head(replace(read_head_weights(path), quant=quant), backbone)
+    return build_head(read_head_weights(path).packed(quant), backbone)
 
 
 def read_head_weights(path: Path) -> HeadWeights:
@@ -85,7 +84,7 @@ def build_head(weights: HeadWeights, backbone: Backbone) -> Head:
 
 
 def find_native_head(
-    checkpoint: Checkpoint, backbone: Backbone, quant: QuantName | None = None
+    checkpoint: Checkpoint, backbone: Backbone, quant: HeadQuant = "stored"
 ) -> Head | None:
     """Build the head inside a backbone's own checkpoint; None when it has none.
 
@@ -99,8 +98,9 @@ def find_native_head(
     with _refusing_as_head():
         if extra:
             source = str(checkpoint.path)
-            return build_meta(HeadWeights("meta", {}, extra, source=source, quant=quant), backbone)
-        return build_native_nextn(checkpoint, backbone, quant)
+            weights = HeadWeights("meta", {}, extra, source=source)
+            return build_meta(weights.packed(quant), backbone)
+        return build_native_nextn(checkpoint, backbone, choose_quant(quant, {}))
 
 
 def save_head(path: Path, weights: HeadWeights) -> None:

@@ -6,10 +6,10 @@ hands the tensors to a backend after it has checked that they are all there, fit
 Knows nothing of how a head computes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from gguf import GGMLQuantizationType
@@ -17,7 +17,7 @@ from gguf.quants import quantize
 from numpy.typing import NDArray
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.config import QuantName
+from headlong.config import DEFAULT_HEAD_QUANT, HeadQuant, QuantName
 from headlong.errors import HeadError
 from headlong.models.settings import Settings
 from headlong.ops.op_set import Linear, Matrix, Norm, Ops
@@ -38,7 +38,9 @@ ASK_FOR_ANOTHER = (
     f"Name a head made for this model with --head DIR (head=… in Python), or {DRAFT_WITHOUT}."
 )
 
-_VALUES_AT_ONCE = 2**22
+QUANT_KEY = "headlong_quant"
+"""The key of config.json that names the format a head was made for; other engines skip it."""
+
 _NAMES_SHOWN = 12
 
 
@@ -56,6 +58,24 @@ class HeadWeights:
     """Where it came from, for messages."""
     quant: QuantName | None = None
     """The format its matrices are packed in; None packs them as they are stored."""
+
+    def packed(self, asked: HeadQuant) -> "HeadWeights":
+        """Return the head, to be packed in the format asked for."""
+        return replace(self, quant=choose_quant(asked, self.config))
+
+
+def choose_quant(asked: HeadQuant, config: Mapping[str, Any]) -> QuantName | None:
+    """Return the format to pack a head in, given its config.json; None for that of its file."""
+    if asked != "auto":
+        return None if asked == "stored" else asked
+    formats: dict[Any, QuantName] = {name: name for name in get_args(QuantName)}
+    made_for = config.get(QUANT_KEY, DEFAULT_HEAD_QUANT)
+    if made_for not in formats:
+        raise HeadError(
+            f"The head's config.json has {QUANT_KEY} = {made_for!r}.",
+            f"Name a format with --head-quant: {', '.join(formats)}.",
+        )
+    return formats[made_for]
 
 
 def store_array(name: str, values: NDArray[Any], float_type: FloatType = "float32") -> StoredTensor:
@@ -211,16 +231,7 @@ def _check_ids(source: str, vocabulary: IntArray, vocab_size: int) -> None:
 
 
 def _is_finite(tensor: StoredTensor) -> bool:
-    return all(np.isfinite(part.to_float32()).all() for part in _row_blocks(tensor))
-
-
-def _row_blocks(tensor: StoredTensor) -> Iterator[StoredTensor]:
-    """Cut a tensor into blocks of rows, so that a look at it never unpacks all of it at once."""
-    num_rows, num_columns = _row_shape(tensor.shape)
-    step = max(1, _VALUES_AT_ONCE // max(1, num_columns))
-    for first in range(0, num_rows, step):
-        data = tensor.data[first : first + step]
-        yield replace(tensor, shape=(len(data), num_columns), data=data)
+    return all(np.isfinite(block.to_float32()).all() for block in tensor.row_blocks())
 
 
 def _row_shape(shape: Shape) -> tuple[int, int]:

@@ -83,16 +83,18 @@ class NextnHead:
         """Run the layer over rows; return the states to carry on: (N, H)."""
         ops = self.backbone.ops
         rows = append_rows(caches, token_ids)
-        halves = [
-            ops.norm(self._embed(rows), self.embedding_norm),
-            ops.norm(state, self.hidden_norm),
-        ]
-        if self.switches.concat == "hidden_first":
-            halves.reverse()
-        x = ops.project(np.concatenate(halves, axis=-1), self.fc)  # (N, H)
-        x = ops.attention(x, self.layer.attention, [cache.layers[0] for cache in caches], rows)
-        x = ops.gated_mlp(x, self.layer.mlp)
-        return ops.norm(x, self.norm) if self.switches.carried == "normed" else x
+        kv_layers = [cache.layers[0] for cache in caches]
+        x = ops.attention(self._fuse(state, rows), self.layer.attention, kv_layers, rows)
+        return self._carried(ops.gated_mlp(x, self.layer.mlp))
+
+    def follow(
+        self, hidden: HiddenRows, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
+    ) -> FloatArray:
+        """Run over the rows of a backbone pass; return each sequence's last state: (S, H)."""
+        rows = append_rows(caches, token_ids)
+        kv_layers = [cache.layers[0] for cache in caches]
+        x = self._fuse(self.enter(hidden), rows)
+        return self._carried(self.backbone.ops.run_last(x, self.layer, kv_layers, rows))
 
     def logits(self, state: FloatArray) -> FloatArray:
         """Score the draft vocabulary: (N, H) → (N, V_draft)."""
@@ -117,6 +119,20 @@ class NextnHead:
             carries_normed=self.switches.carried == "normed",
             vocabulary=self.vocabulary,
         )
+
+    def _fuse(self, state: FloatArray, rows: Rows) -> FloatArray:
+        """Return what the layer reads: (N, H)."""
+        ops = self.backbone.ops
+        halves = [
+            ops.norm(self._embed(rows), self.embedding_norm),
+            ops.norm(state, self.hidden_norm),
+        ]
+        if self.switches.concat == "hidden_first":
+            halves.reverse()
+        return ops.project(np.concatenate(halves, axis=-1), self.fc)
+
+    def _carried(self, x: FloatArray) -> FloatArray:
+        return self.backbone.ops.norm(x, self.norm) if self.switches.carried == "normed" else x
 
     def _embed(self, rows: Rows) -> FloatArray:
         ops, scale = self.backbone.ops, self.backbone.embedding_scale
@@ -226,7 +242,7 @@ def _build(
         embedding=parts.matrix("embed_tokens.weight") if has_own_embedding else backbone.embedding,
         vocabulary=weights.vocabulary,
         num_bytes=parts.num_bytes,
-        report=HeadReport(parts.unused_tensors, notes),
+        report=HeadReport(parts.unused_tensors, notes, weights.quant),
     )
 
 

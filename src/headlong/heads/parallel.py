@@ -151,9 +151,8 @@ def build_medusa(weights: HeadWeights, backbone: Backbone) -> MedusaHeads:
         for head, row in enumerate(blocks)
     )
     parts.refuse_leftovers("blocks.")
-    return MedusaHeads(
-        backbone, heads, weights.vocabulary, parts.num_bytes, HeadReport(parts.unused_tensors)
-    )
+    report = HeadReport(parts.unused_tensors, quant=weights.quant)
+    return MedusaHeads(backbone, heads, weights.vocabulary, parts.num_bytes, report)
 
 
 def build_meta(weights: HeadWeights, backbone: Backbone) -> MetaHeads:
@@ -175,7 +174,7 @@ def build_meta(weights: HeadWeights, backbone: Backbone) -> MetaHeads:
         # The backbone's own last layer is the head of the next token; the others stand beside it.
         tap_layers=(backbone.config.num_layers - 1,),
         num_bytes=parts.num_bytes,
-        report=HeadReport(parts.unused_tensors),
+        report=HeadReport(parts.unused_tensors, quant=weights.quant),
     )
 
 

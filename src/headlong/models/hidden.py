@@ -24,11 +24,6 @@ class HiddenRows:
         taps = None if self.taps is None else self.taps[first:stop]
         return HiddenRows(self.raw[first:stop], self.normed[first:stop], taps)
 
-    def copy(self) -> "HiddenRows":
-        """Copy rows out of the pass they belong to, which would else be kept alive as a whole."""
-        taps = None if self.taps is None else self.taps.copy()
-        return HiddenRows(self.raw.copy(), self.normed.copy(), taps)
-
     @property
     def num_bytes(self) -> int:
         """Bytes of the rows."""

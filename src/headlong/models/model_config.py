@@ -32,6 +32,16 @@ class RopeScaling:
     high_frequency_factor: float = 4.0
     original_context_length: int = 8192
 
+    def __post_init__(self) -> None:
+        is_ramp = 0 < self.low_frequency_factor < self.high_frequency_factor
+        if self.factor <= 0 or not is_ramp or self.original_context_length < 1:
+            raise CheckpointError(
+                f"Rotary positions are stretched ({self.kind}) by {self.factor:g}, ramp "
+                f"{self.low_frequency_factor:g}…{self.high_frequency_factor:g}, from a context of "
+                f"{self.original_context_length}.",
+                "All must be above 0, and the ramp must rise; the model's metadata is damaged.",
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:

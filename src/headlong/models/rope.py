@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from headlong.arrays import FloatArray
+from headlong.errors import TensorError
 from headlong.models.model_config import RopeScaling
 from headlong.ops.op_set import Rope
 
@@ -20,6 +21,11 @@ def make_rope(head_dim: int, theta: float, scaling: RopeScaling | None = None) -
 
 def divide_rope(rope: Rope, divisors: FloatArray) -> Rope:
     """Apply the per-frequency divisors that Llama-3 GGUF files carry as `rope_freqs.weight`."""
+    if (divisors <= 0).any():
+        raise TensorError(
+            f"rope_freqs.weight divides rotary frequencies by {divisors.min()}.",
+            "Its numbers must be above 0; the file is damaged, pull the model again.",
+        )
     return Rope((rope.frequencies / divisors).astype(np.float32))
 
 

@@ -17,7 +17,7 @@ from headlong.models.rows import append_rows
 from headlong.ops.op_set import Attention, GatedMlp, Linear, Matrix, Norm, Ops
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Layer:
     """One layer of a backbone."""
 

@@ -117,6 +117,15 @@ class Engine:
         taps: FloatArray | None,
         beside: FloatArray | None,
     ) -> None: ...
+    def run_last(
+        self,
+        stack: Stack,
+        x: FloatArray,
+        spans: Sequence[tuple[int, int, int]],
+        caches: Sequence[Sequence[KVLayer | None]],
+        beside: FloatArray | None,
+        y: FloatArray,
+    ) -> None: ...
 
 def race(
     logits: FloatArray, token_ids: IntArray | None, best: float, temperature: float, key: int

@@ -4,11 +4,12 @@ In:  the same specs and arrays as the numpy oracle gets.
 Out: the same results within quantisation of activations to 8 bits per group of 32, many times
 sooner. Batch-invariant bit for bit: rows, their order, chunking and threads never change a result.
 
-Specs are translated into kernel blocks at their first use and kept with the backend, so one `Ops`
-belongs to one loaded model (and its head).
+Specs are translated into kernel blocks at their first use and kept as long as the specs are, so one
+`Ops` belongs to one loaded model and the heads that come and go with it.
 """
 
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -63,7 +64,7 @@ class NativeOps:
                 "to a number from 1 to 256.",
             ) from error
         self.note = f"{self.engine.instruction_set}, {self.engine.num_threads} threads"
-        # Specs hold arrays and cannot be hashed; the entry keeps the spec alive, so its id is safe.
+        # By id, since specs hold arrays and cannot be hashed; an entry goes when its spec does.
         self._translated: dict[int, tuple[object, Any]] = {}
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> _native.Matrix:
@@ -144,6 +145,21 @@ class NativeOps:
         self.engine.run(stack, y, _spans(rows), kernel_caches, tap_layers, taps, None)
         return y, taps
 
+    def run_last(
+        self,
+        x: FloatArray,
+        layer: LayerBlocks,
+        caches: Sequence[KVLayer],
+        rows: Rows,
+        beside: FloatArray | None = None,
+    ) -> FloatArray:
+        """Keys and values of all rows, everything else for the last row of every span only."""
+        stack = self._translate(layer, lambda: self._stack([layer]))
+        y: FloatArray = np.empty((len(rows.spans), x.shape[1]), dtype=np.float32)
+        kernel_caches: Any = [[cache] for cache in caches]
+        self.engine.run_last(stack, x, _spans(rows), kernel_caches, beside, y)
+        return y
+
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
         """x + silu(linear(x))."""
         y = np.empty_like(x)
@@ -166,7 +182,7 @@ class NativeOps:
             )
             for row in rows
         ]
-        drafted = self.engine.draft(head, np.stack([row.state for row in rows]), wishes)
+        drafted = self.engine.draft(head, np.array([row.state for row in rows]), wishes)
         if any(is_broken for _, _, is_broken in drafted):
             return None
         return [(token_ids, probs) for token_ids, probs, _ in drafted]
@@ -180,9 +196,16 @@ class NativeOps:
     def _translate(self, spec: object, make: Callable[[], _T]) -> _T:
         found = self._translated.get(id(spec))
         if found is None:
-            found = self._translated[id(spec)] = (spec, make())
+            found = self._translated[id(spec)] = (self._watch(spec), make())
         translated: _T = found[1]
         return translated
+
+    def _watch(self, spec: object) -> object:
+        """Return what keeps an entry's id its spec's own; tuples cannot be watched, and stay."""
+        if isinstance(spec, tuple):
+            return spec
+        translated, key = self._translated, id(spec)
+        return weakref.ref(spec, lambda _: translated.pop(key, None))
 
     def _norm(self, norm: Norm) -> _native.Norm:
         return self._translate(norm, lambda: _native.Norm(_vector(norm.weight), norm.eps))
@@ -251,9 +274,17 @@ class NativeOps:
 
 def _default_threads() -> int:
     named = os.environ.get(THREADS_VARIABLE)
-    if named is not None and named.isdigit() and int(named) > 0:
+    if named:
+        if not (named.isascii() and named.isdigit() and int(named) > 0):
+            raise BackendError(
+                f"{THREADS_VARIABLE} is {named!r}.",
+                "Set it to a number from 1 to 256, or leave it out to use all cores.",
+            )
         return int(named)
-    return min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_THREADS)
+    # Where it is known, the cores this process may use, not all that there are.
+    has_affinity = hasattr(os, "sched_getaffinity")
+    num_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return min(num_cores, _MAX_DEFAULT_THREADS)
 
 
 def _spans(rows: Rows) -> list[tuple[int, int, int]]:

@@ -12,8 +12,6 @@ A caller may ask for another format; tensors are then unpacked a block of rows a
 two full copies never exist.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from gguf import GGMLQuantizationType
 
@@ -35,7 +33,6 @@ _DIRECT = {
     GGMLQuantizationType.F64: "f32",
 }
 _BITS = {"q4": 5.0, "q8": 8.5, "f16": 16.0, "bf16": 16.0, "f32": 32.0}
-_VALUES_AT_ONCE = 2**22
 
 
 def packed_format(tensor: StoredTensor, quant: str | None = None) -> str:
@@ -66,16 +63,16 @@ def pack(engine: _native.Engine, tensor: StoredTensor, quant: str | None = None)
     target = packed_format(tensor, quant)
     matrix = engine.make_matrix(target, outputs, inputs)
     is_direct = _DIRECT.get(tensor.type) == target and tensor.type != GGMLQuantizationType.F64
-    step = max(1, _VALUES_AT_ONCE // inputs)
+    first = 0
     try:
-        for first in range(0, outputs, step):
-            data = np.ascontiguousarray(tensor.data[first : first + step])
+        for block in tensor.row_blocks():
             if is_direct:
+                data = np.ascontiguousarray(block.data)
                 engine.pack_rows(matrix, tensor.type.name, first, data)
-                continue
-            part = replace(tensor, shape=(len(data), inputs), data=data)
-            values = part.to_float32().view(np.uint8).reshape(len(data), -1)
-            engine.pack_rows(matrix, "F32", first, values)
+            else:
+                values = block.to_float32().view(np.uint8).reshape(len(block.data), -1)
+                engine.pack_rows(matrix, "F32", first, values)
+            first += len(block.data)
     except ValueError as error:
         raise TensorError(
             f"Tensor {tensor.name} cannot be packed as {target}: {error}.",

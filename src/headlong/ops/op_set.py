@@ -2,7 +2,8 @@
 
 A backend implements `Ops`. Each block is one call and does its own norms, rotary, cache write and
 residual, so that sixty calls make a pass and Python stays out of the profile. Variants of an
-architecture are fields of the small frozen specs below, not subclasses.
+architecture are fields of the small frozen specs below, not subclasses. A backend may watch
+them (weak references), to know how long what it made of them is needed.
 
 Law 1 rests here: what a row yields must not depend, in any bit, on how many rows stand beside it,
 on their order, or on how a prompt was cut into chunks.
@@ -20,7 +21,7 @@ Matrix: TypeAlias = Any
 """A weight matrix (outputs, inputs) in whatever form its backend packs it; opaque to others."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Norm:
     """Root-mean-square norm with a learned scale."""
 
@@ -28,7 +29,7 @@ class Norm:
     eps: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Linear:
     """A projection, with a bias where the architecture has one."""
 
@@ -36,14 +37,14 @@ class Linear:
     bias: FloatArray | None = None  # (outputs,)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Rope:
     """Rotary positions: dimension pairs (i, i + D/2) turn by position × frequency i."""
 
     frequencies: FloatArray  # (head_dim // 2,)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Attention:
     """x + output(attend(query, key, value of norm(x))), with grouped heads."""
 
@@ -70,7 +71,7 @@ class Attention:
     """Look back at most this many positions, the own one included; None looks at all."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class GatedMlp:
     """x + down(activation(gate(norm(x))) * up(norm(x)))."""
 
@@ -92,7 +93,7 @@ class Fusion:
     is_state_first: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class DraftBlocks:
     """All that a recursive head computes between one draft token and the next."""
 
@@ -219,6 +220,20 @@ class Ops(Protocol):
 
         `caches` holds, for every span, its cache layers in the order of `layers`. The inputs of
         `tap_layers` come back side by side (N, T * H), or None when none are asked for.
+        """
+
+    def run_last(
+        self,
+        x: FloatArray,
+        layer: LayerBlocks,
+        caches: Sequence[KVLayer],
+        rows: Rows,
+        beside: FloatArray | None = None,
+    ) -> FloatArray:
+        """Run one layer as far as it is read: (N, H) → (spans, H), the result of each last row.
+
+        The cache gets keys and values of all rows. A head that follows its backbone needs no more
+        of them: its next draft starts at the last one.
         """
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:

@@ -7,6 +7,7 @@ Out: an ASGI response. Everything from the start in the engine to the record at 
 """
 
 import asyncio
+import logging
 from typing import Any
 
 from starlette.responses import Response
@@ -17,16 +18,18 @@ from headlong.generation import Chunk
 from headlong.server.answer_stream import Answer, Arrival
 from headlong.server.call import Call
 from headlong.server.events import DONE, EventWriter, to_json
-from headlong.server.openai_errors import answer_refusal, refusal_for
+from headlong.server.openai_errors import refusal_for
 from headlong.server.planning import Plan
 from headlong.server.protocol import GenerateBody
-from headlong.server.refusal import end_stream
+from headlong.server.refusal import Refusal, end_stream, send_refusal
 
 _EVENT_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # proxies would hold events back
 ]
+
+_log = logging.getLogger("headlong.server.answering")
 
 
 class AnswerResponse(Response):
@@ -45,7 +48,10 @@ class AnswerResponse(Response):
         try:
             answer = await service.worker.submit(self._plan.asks)
         except HeadlongError as error:
-            await answer_refusal(refusal_for(error))(scope, receive, send)
+            refusal = self._refuse(error)
+            if refusal.retry_after_s is not None:  # nothing is wrong with it: no room, or no time
+                service.metrics.refused(refusal.code or "limit")
+            await send_refusal(send, refusal)
             return
         service.metrics.request_received(self._call.kind.name)
         watcher = asyncio.create_task(_cancel_when_gone(receive, answer))
@@ -55,7 +61,7 @@ class AnswerResponse(Response):
             await give(answer, send)
             finish_reason = _reason(answer, self._plan)
         except HeadlongError as error:
-            await answer_refusal(refusal_for(error))(scope, receive, send)
+            await send_refusal(send, self._refuse(error))
         except asyncio.CancelledError:
             finish_reason = "timeout"  # nobody but the clock cancels this
             raise
@@ -64,6 +70,13 @@ class AnswerResponse(Response):
             answer.cancel()
             await answer.ended()
             self._call.end(answer, self._plan, finish_reason, is_stream=self._is_stream)
+
+    def _refuse(self, error: HeadlongError) -> Refusal:
+        """Return what the client is told of an error; where it is our fault, the log gets all."""
+        refusal = refusal_for(error)
+        if refusal.status == 500:
+            _log.error("Request %s failed.", self._call.request_id, exc_info=error)
+        return refusal
 
     async def _send_whole(self, answer: Answer, send: Send) -> None:
         collected: list[list[Chunk]] = [[] for _ in answer.streams]
@@ -106,7 +119,7 @@ class AnswerResponse(Response):
                 await _send_part(send, events.chunks(self._pieces(arrival)))
                 arrival = await answer.next_arrival()
         except HeadlongError as error:
-            await end_stream(send, refusal_for(error))
+            await end_stream(send, self._refuse(error))
             return
         if not answer.was_cancelled:
             last = self._last_events(events, self._pieces(arrival), answer)

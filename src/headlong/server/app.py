@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -23,6 +24,7 @@ from headlong.server.records import Records
 from headlong.server.service import Service
 from headlong.server.settings import ServerSettings
 from headlong.server.worker import EngineWorker
+from headlong.text.grammar import prepare_grammars
 
 _DESCRIPTION = """\
 OpenAI's API, with multi-token prediction decided for every request by measured gain.
@@ -48,6 +50,8 @@ def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        # Now rather than in the first request that wants JSON, with others waiting behind it.
+        await service.in_text_thread(partial(prepare_grammars, llm.tokenizer))
         worker.start()
         watching = asyncio.create_task(live.watch())
         yield

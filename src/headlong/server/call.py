@@ -59,6 +59,11 @@ class Call:
         """When each choice last had a token."""
         self._num_tokens = 0
 
+    @property
+    def request_id(self) -> str:
+        """What the log calls the HTTP request."""
+        return str(self._request.state.request_id)
+
     def head(self, object_name: str) -> dict[str, Any]:
         """Return what every body and chunk of the answer begins with."""
         return {

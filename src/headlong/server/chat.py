@@ -7,12 +7,10 @@ a call) becomes a grammar that the engine follows token by token.
 
 import secrets
 from functools import partial
-from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from headlong.config import MtpMode
-from headlong.decode.constraint import Grammar
 from headlong.server.answering import AnswerResponse
 from headlong.server.call import CHAT, Call
 from headlong.server.chat_choice import ChatChoice
@@ -20,13 +18,19 @@ from headlong.server.chat_protocol import ChatBody
 from headlong.server.choices import Wants
 from headlong.server.mtp_choice import HEADER, choose_mtp
 from headlong.server.openai_errors import bad_request
-from headlong.server.planning import Plan, Planner, check_body, check_prompt, room_warnings
+from headlong.server.planning import (
+    Plan,
+    Planner,
+    check_body,
+    check_prompt,
+    encode_messages,
+    room_warnings,
+)
 from headlong.server.response_schemas import CHAT_RESPONSES
 from headlong.server.service import Service, service_of
-from headlong.text.grammar import response_grammar, response_schema, tool_call_grammar
+from headlong.text.answer_form import AnswerForm, read_form
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.tool_calls import ToolCallReader
-from headlong.text.tools import check_choice, check_tools
 
 router = APIRouter(tags=["completions"])
 
@@ -45,21 +49,19 @@ def plan_chat(service: Service, body: ChatBody, mtp: MtpMode) -> Plan:
     """Turn a body into asks."""
     check_body(service, body)
     _check(body)
-    tools, tokenizer = _tools(body), service.llm.tokenizer
-    messages = [message.to_template() for message in body.messages]
-    prompt_ids = tokenizer.encode_chat(messages, tools=tools)
+    form, tokenizer = read_form(body.form_options()), service.llm.tokenizer
+    prompt_ids = encode_messages(service, body.messages, form.tools)
     check_prompt(service, len(prompt_ids), "messages")
     max_tokens = body.max_completion_tokens or body.max_tokens
     options = {
         "max_tokens": max_tokens,
         "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
     }
-    planner = Planner(service, body, mtp, options, _grammar(service, body, tools))
+    planner = Planner(service, body, mtp, options, form.make_grammar(tokenizer))
     wants = Wants.of(body, logprobs=bool(body.logprobs))
     asks = planner.ask(prompt_ids)
     writers = [
-        ChatChoice(i, wants, tokenizer, None if tools is None else _make_reader(tokenizer))
-        for i in range(len(asks))
+        ChatChoice(i, wants, tokenizer, _make_reader(form, tokenizer)) for i in range(len(asks))
     ]
     warnings = body.warnings() + room_warnings(service, max_tokens, len(prompt_ids))
     return Plan(asks, writers, 1, warnings)
@@ -78,39 +80,8 @@ def _check(body: ChatBody) -> None:
         raise bad_request(message, "tool_choice", "invalid_value")
 
 
-def _tools(body: ChatBody) -> list[dict[str, Any]] | None:
-    """Return the tools the model gets to see; none when it may not call them."""
-    if not body.tools or body.tool_choice == "none":
+def _make_reader(form: AnswerForm, tokenizer: Tokenizer) -> ToolCallReader | None:
+    """Return who finds calls in an answer, if there may be any; ids differ between answers."""
+    if form.tools is None:
         return None
-    tools = [tool.model_dump(exclude_none=True) for tool in body.tools]
-    check_choice(_choice(body), check_tools(tools))
-    return tools
-
-
-def _make_reader(tokenizer: Tokenizer) -> ToolCallReader:
-    """Return who finds calls in an answer; clients may keep ids of many answers apart by them."""
-    return ToolCallReader(secrets.token_hex(8), tokenizer.tool_style)
-
-
-def _choice(body: ChatBody) -> Any:
-    choice = body.tool_choice
-    return choice if choice is None or isinstance(choice, str) else choice.model_dump()
-
-
-def _grammar(
-    service: Service, body: ChatBody, tools: list[dict[str, Any]] | None
-) -> Grammar | None:
-    """Return what the answer must look like; None when it is free."""
-    wanted = None
-    if body.response_format is not None:
-        wanted = body.response_format.model_dump(by_alias=True, exclude_none=True)
-    tokenizer = service.llm.tokenizer
-    if tools is None:
-        return response_grammar(tokenizer, wanted)
-    return tool_call_grammar(
-        tokenizer,
-        tools,
-        _choice(body) or "auto",
-        parallel=body.parallel_tool_calls is not False,
-        answer_schema=response_schema(wanted),
-    )
+    return ToolCallReader(secrets.token_hex(8), tokenizer.tool_style, form.tool_names)

@@ -4,7 +4,7 @@ In:  the parsed JSON of a body. Out: a checked `ChatBody`. How messages and tool
 the model is known in `text/`; here only their shape is checked.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -37,32 +37,52 @@ class ToolCall(Body):
     index: int | None = Field(None, description="No effect here; clients send it back.")
 
 
-class ChatMessage(Body):
-    """One message of the conversation."""
+Content: TypeAlias = str | Annotated[list[TextPart], Field(min_length=1)]
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[TextPart], Field(min_length=1)] | None = None
+
+class _Message(Body):
+    """What all messages may carry; many clients send every field, with null for nothing."""
+
+    role: str
+    content: Content | None
     name: str | None = None
     tool_calls: list[ToolCall] | None = Field(None, description="Of assistant messages.")
     tool_call_id: str | None = Field(None, description="Of tool messages.")
     refusal: str | None = Field(None, description="No effect here; clients send it back.")
     annotations: list[Any] | None = Field(None, description="No effect here.")
     audio: dict[str, Any] | None = Field(None, description="No effect here.")
-    function_call: None = Field(None, description="OpenAI's old form; use tool_calls.")
+    function_call: None = Field(None, description="OpenAI's old form: give tool_calls instead.")
 
     def to_template(self) -> dict[str, Any]:
         """Return the message as the chat template takes it."""
         message: dict[str, Any] = {"role": self.role, "content": self.content}
         if isinstance(self.content, list):
             message["content"] = [part.model_dump() for part in self.content]
-        if self.content is None:
-            message["content"] = None if self.tool_calls else ""
+        if self.content is None and not self.tool_calls:
+            message["content"] = ""
         if self.tool_calls:
             message["tool_calls"] = [call.model_dump(exclude={"index"}) for call in self.tool_calls]
         for name in ("name", "tool_call_id"):
             if (value := getattr(self, name)) is not None:
                 message[name] = value
         return message
+
+
+class SaidMessage(_Message):
+    """A message to the model."""
+
+    role: Literal["system", "developer", "user", "tool"]
+    content: Content
+
+
+class AssistantMessage(_Message):
+    """An earlier answer, in words or calls."""
+
+    role: Literal["assistant"]
+    content: Content | None = None
+
+
+ChatMessage = Annotated[SaidMessage | AssistantMessage, Field(discriminator="role")]
 
 
 class FunctionSpec(Body):
@@ -127,6 +147,9 @@ ResponseFormat = Annotated[
 ]
 
 
+_FORM = {"tools", "tool_choice", "parallel_tool_calls", "response_format"}
+
+
 class ChatBody(GenerateBody):
     """A chat request."""
 
@@ -149,7 +172,9 @@ class ChatBody(GenerateBody):
     metadata: dict[str, Any] | None = Field(None, description="No effect here.")
     modalities: list[str] | None = Field(None, description="No effect here: answers are text.")
     prediction: dict[str, Any] | None = Field(None, description="No effect here.")
+    moderation: dict[str, Any] | None = Field(None, description="No effect here.")
     prompt_cache_key: str | None = Field(None, description="No effect here.")
+    prompt_cache_options: dict[str, Any] | None = Field(None, description="No effect here.")
     prompt_cache_retention: str | None = Field(None, description="No effect here.")
     reasoning_effort: str | None = Field(None, description="No effect here.")
     safety_identifier: str | None = Field(None, description="No effect here.")
@@ -158,8 +183,22 @@ class ChatBody(GenerateBody):
     verbosity: str | None = Field(None, description="No effect here.")
     web_search_options: dict[str, Any] | None = Field(None, description="No effect here.")
 
+    functions: None = Field(None, description="OpenAI's old form: give tools instead.")
+    function_call: None = Field(None, description="OpenAI's old form: give tool_choice instead.")
+
     INERT: ClassVar[tuple[str, ...]] = (
-        *("user", "audio", "metadata", "modalities", "prediction", "prompt_cache_key"),
-        *("prompt_cache_retention", "reasoning_effort", "safety_identifier", "service_tier"),
-        *("store", "verbosity", "web_search_options"),
+        *("user", "audio", "metadata", "modalities", "moderation", "prediction"),
+        *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+        *("reasoning_effort", "safety_identifier", "service_tier", "store", "verbosity"),
+        "web_search_options",
     )
+
+    def form_options(self) -> dict[str, Any]:
+        """Return what `text.answer_form` reads: tools and the form of the answer."""
+        return self.model_dump(include=_FORM, by_alias=True, exclude_none=True)
+
+    def warnings(self) -> list[str]:
+        """Say which of the given fields do nothing."""
+        idle = () if self.tools else ("tool_choice", "parallel_tool_calls")
+        given = [name for name in idle if getattr(self, name) is not None]
+        return super().warnings() + [f"{name} has no effect without tools." for name in given]

@@ -17,7 +17,14 @@ from headlong.server.completion_choice import CompletionChoice
 from headlong.server.completions_protocol import CompletionBody
 from headlong.server.mtp_choice import HEADER, choose_mtp
 from headlong.server.openai_errors import bad_request
-from headlong.server.planning import Plan, Planner, check_body, check_prompt, room_warnings
+from headlong.server.planning import (
+    Plan,
+    Planner,
+    check_body,
+    check_prompt,
+    check_text,
+    room_warnings,
+)
 from headlong.server.response_schemas import COMPLETION_RESPONSES
 from headlong.server.service import Service, service_of
 
@@ -39,14 +46,14 @@ async def create_completion(body: CompletionBody, request: Request) -> Response:
 
 def plan_completion(service: Service, body: CompletionBody, mtp: MtpMode) -> Plan:
     """Turn a body into asks."""
-    check_body(service, body)
+    prompts = body.prompts()
+    check_body(service, body, len(prompts))
     _check(body)
     options = {"max_tokens": body.max_tokens or DEFAULT_MAX_TOKENS, "logprobs": body.logprobs}
     planner = Planner(service, body, mtp, options, continues_text=True)
     wants = Wants.of(body, logprobs=body.logprobs is not None)
     tokenizer = service.llm.tokenizer
     asks, writers, warnings = list[Ask](), list[CompletionChoice](), body.warnings()
-    prompts = body.prompts()
     for prompt in prompts:
         prompt_ids = _encode(service, prompt)
         warnings += room_warnings(service, body.max_tokens, len(prompt_ids))
@@ -70,6 +77,8 @@ def _check(body: CompletionBody) -> None:
 
 
 def _encode(service: Service, prompt: str | Sequence[int]) -> Sequence[int]:
+    if isinstance(prompt, str):
+        check_text(service, prompt, "prompt")
     prompt_ids = service.llm.encode(prompt)
     check_prompt(service, len(prompt_ids), "prompt")
     vocab_size = service.llm.backbone.config.vocab_size

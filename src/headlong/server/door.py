@@ -2,8 +2,8 @@
 
 In:  an app without doors. Out: the same, observed, guarded and limited.
 From the outside in: observe (request id, log line, metrics, 500 for what nobody foresaw), security
-headers, origins, keys, concurrency and drain, time, body. All plain ASGI: nothing holds a stream
-back.
+headers, origins, keys, concurrency and drain, time, body, HEAD. All plain ASGI: nothing holds a
+stream back.
 """
 
 import logging
@@ -53,6 +53,7 @@ def add_door(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> InFlig
     """Put all middleware around an app; `app.state.in_flight` counts the requests inside."""
     app.state.in_flight = in_flight = InFlight()
     # Each one goes around those before it, so the innermost comes first.
+    app.add_middleware(HeadMiddleware)
     app.add_middleware(BodyLimitMiddleware, settings=settings, metrics=metrics)
     app.add_middleware(TimeoutMiddleware, settings=settings, metrics=metrics)
     app.add_middleware(
@@ -71,6 +72,27 @@ def add_door(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> InFlig
     app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(ObserveMiddleware, settings=settings, metrics=metrics)
     return in_flight
+
+
+class HeadMiddleware:
+    """Answers HEAD wherever GET is answered, without the body: load balancers ask that way."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the app answer as if it were asked with GET."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def drop_body(message: Message) -> None:
+            is_body = message["type"] == "http.response.body"
+            await send({**message, "body": b""} if is_body else message)
+
+        asked = {**scope, "method": "GET"}
+        await self._app(asked, receive, drop_body)
+        scope["route"] = asked.get("route")  # what the metrics call it
 
 
 class SecurityHeadersMiddleware:

@@ -26,9 +26,8 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0
 def set_up_logs(settings: ServerSettings, stream: TextIO | None = None) -> None:
     """Send our lines and uvicorn's to one place in one form."""
     out = sys.stderr if stream is None else stream
-    is_json = settings.log_format == "json" or (settings.log_format == "auto" and not out.isatty())
     handler = logging.StreamHandler(out)
-    handler.setFormatter(JsonLines() if is_json else HumanLines())
+    handler.setFormatter(JsonLines() if writes_json(settings, out) else HumanLines())
     for name in (LOGGER, "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]

@@ -7,8 +7,10 @@ Its own registry: two servers in one process do not mix.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
+from itertools import accumulate
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,8 +20,14 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
@@ -49,6 +57,8 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._requests = _RequestMetrics(self._registry)
         self._drafts = _DraftMetrics(self._registry)
+        self._tokens = _TokenMetrics()
+        self._registry.register(self._tokens)
         info = Gauge(f"{PREFIX}build_info", "Always 1.", ["version"], registry=self._registry)
         info.labels(version("headlong")).set(1)
         if snapshot is not None:
@@ -61,13 +71,11 @@ class Metrics:
     def first_token(self, seconds: float) -> None:
         """Book the first token of an answer, so many seconds after its request came."""
         self._requests.ttft.observe(seconds)
-        self._requests.new_tokens.inc()
+        self._tokens.num += 1
 
     def tokens(self, num: int, gap_s: float) -> None:
         """Book tokens that came together, so many seconds after the ones before them."""
-        for _ in range(num):
-            self._requests.gap.observe(gap_s / num)
-        self._requests.new_tokens.inc(num)
+        self._tokens.add(num, gap_s)
 
     def request_finished(self, record: RequestRecord) -> None:
         """Book a request's end, however it ended."""
@@ -107,9 +115,7 @@ class _RequestMetrics:
         self.refused = counter("requests_refused", "Requests turned away.", ["reason"])
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of ended requests.")
         self.cached_tokens = counter("prompt_tokens_cached", "Of these, found in the prefix cache.")
-        self.new_tokens = counter("generation_tokens", "Tokens generated.")
         self.ttft = histogram("time_to_first_token_seconds", "Arrival to first token.", _TTFT_S)
-        self.gap = histogram("inter_token_latency_seconds", "Time per further token.", _GAP_S)
         self.total = histogram("e2e_request_latency_seconds", "Arrival to end.", _TOTAL_S)
 
     def finish(self, record: RequestRecord) -> None:
@@ -118,6 +124,29 @@ class _RequestMetrics:
         self.prompt_tokens.inc(record.num_prompt_tokens)
         self.cached_tokens.inc(record.num_cached_tokens)
         self.total.observe(record.total_s)
+
+
+class _TokenMetrics(Collector):
+    """What is counted of tokens as they come; plain numbers, since it happens all the time."""
+
+    def __init__(self) -> None:
+        self.num = 0
+        self._num_in = [0] * (len(_GAP_S) + 1)
+        self._total_s = 0.0
+
+    def add(self, num: int, gap_s: float) -> None:
+        """Count `num` tokens that took `gap_s` together."""
+        self.num += num
+        self._num_in[bisect_left(_GAP_S, gap_s / num)] += num
+        self._total_s += gap_s
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the counter and the histogram of this moment."""
+        yield CounterMetricFamily(f"{PREFIX}generation_tokens", "Tokens generated.", self.num)
+        bounds = [*map(floatToGoString, _GAP_S), "+Inf"]
+        buckets = list(zip(bounds, accumulate(self._num_in), strict=True))
+        name, about = f"{PREFIX}inter_token_latency_seconds", "Time per further token."
+        yield HistogramMetricFamily(name, about, buckets, self._total_s)
 
 
 class _DraftMetrics:

@@ -55,7 +55,7 @@ def _describe_head(service: Service) -> str:
     head = service.llm.head
     if head is None:
         return "none"
-    parts = [_HEAD_NAMES.get(head.kind, head.kind), service.settings.head_quant]
+    parts = [_HEAD_NAMES.get(head.kind, head.kind), head.report.quant or "as stored"]
     if head.vocabulary is not None:
         parts.append(f"{len(head.vocabulary):,} tokens")
     return ", ".join(parts)

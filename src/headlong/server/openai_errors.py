@@ -44,6 +44,11 @@ def refusal_for(error: HeadlongError) -> Refusal:
         return Refusal(503, message, "server_error", "draining", retry_after_s=5)
     if isinstance(error, RequestError | TextError):
         return Refusal(400, message)
+    if error.__cause__ is not None:  # nobody foresaw it: what it says of our insides is for the log
+        message = (
+            f"The engine failed on this request with {type(error.__cause__).__name__}. Others go"
+            " on; the server's log says more under the request id."
+        )
     return Refusal(500, message, "server_error", "engine_error")
 
 
@@ -71,7 +76,9 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> Response:
-        return answer_refusal(_refuse_http(request, error))
+        answer = answer_refusal(_refuse_http(request, error))
+        answer.headers.update(error.headers or {})  # Allow, of 405
+        return answer
 
 
 def _refuse_http(request: Request, error: HTTPException) -> Refusal:

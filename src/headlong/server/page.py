@@ -4,6 +4,7 @@ In:  requests of a browser. Out: the files of the folder `page/` as they are, an
      `/headlong/`. The chat and the race use the same API as every other client.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,12 @@ async def get_requests(request: Request) -> dict[str, Any]:
 
 @router.get("/headlong/model")
 async def get_model(request: Request) -> dict[str, Any]:
-    """Return the model's card."""
-    service = service_of(request)
-    return await service.in_text_thread(lambda: make_card(service))
+    """Return the model's card, made when somebody first wants to see it."""
+    service, state = service_of(request), request.app.state
+    if not hasattr(state, "card"):
+        state.card = await service.in_text_thread(partial(make_card, service))
+    card: dict[str, Any] = state.card
+    return card
 
 
 async def _serve(name: str, request: Request) -> Response:

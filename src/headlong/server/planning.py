@@ -15,6 +15,7 @@ from headlong.decode.constraint import Grammar
 from headlong.generation import AnswerReader
 from headlong.llm import GenerateOptions, make_request
 from headlong.server.answer_stream import Ask
+from headlong.server.chat_protocol import ChatMessage
 from headlong.server.choices import ChoiceWriter
 from headlong.server.openai_errors import bad_request
 from headlong.server.protocol import GenerateBody
@@ -65,17 +66,48 @@ class Planner:
         return asks
 
 
-def check_body(service: Service, body: GenerateBody) -> None:
+def check_body(service: Service, body: GenerateBody, num_prompts: int = 1) -> None:
     """Refuse what no schema can say: a foreign model, options that need others, unknown ids."""
     service.check_model(body.model)
     if body.stream_options is not None and not body.stream:
         raise bad_request("stream_options was given without stream. Set stream to true.", "stream")
+    num_answers = num_prompts * body.num_choices
+    most = service.settings.max_running + service.settings.max_waiting
+    if num_answers > most:  # a full queue would turn it away for ever
+        message = (
+            f"The request asks for {num_answers} answers at one time; this server holds {most}"
+            " (max_running and max_waiting). Ask for fewer."
+        )
+        raise bad_request(message, "n" if num_prompts == 1 else "prompt", "invalid_value")
     vocab_size = service.llm.backbone.config.vocab_size
     unknown = [token_id for token_id in body.logit_bias or () if int(token_id) >= vocab_size]
     if unknown:
         allowed = f"Ids go from 0 to {vocab_size - 1}."
         message = f"logit_bias has the token id {unknown[0]}. {allowed}"
         raise bad_request(message, "logit_bias", "invalid_value")
+
+
+def encode_messages(
+    service: Service, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] | None
+) -> list[int]:
+    """Return the token ids of a conversation, as the model's template writes it."""
+    tokenizer = service.llm.tokenizer
+    text = tokenizer.apply_chat_template([one.to_template() for one in messages], tools=tools)
+    check_text(service, text, "messages")
+    return tokenizer.encode_written(text)
+
+
+def check_text(service: Service, text: str, param: str) -> None:
+    """Refuse a text that is surely too long before its tokens are counted, which takes long."""
+    if len(text) <= service.max_prompt_tokens:
+        return
+    least = len(text) // service.llm.tokenizer.longest_token
+    if least > service.max_prompt_tokens:
+        message = (
+            f"The prompt has {len(text)} characters, so more than {least} tokens; this server takes"
+            f" at most {service.max_prompt_tokens}."
+        )
+        raise bad_request(message, param, "context_length_exceeded")
 
 
 def check_prompt(service: Service, num_tokens: int, param: str) -> None:

@@ -56,21 +56,11 @@ class Records:
 
     def __init__(self, max_records: int = MAX_RECORDS) -> None:
         self._records: deque[RequestRecord] = deque(maxlen=max_records)
-        self._num_added = 0
 
     def add(self, record: RequestRecord) -> None:
         """Remember one more; the oldest is forgotten when there are too many."""
         self._records.append(record)
-        self._num_added += 1
 
     def latest(self, num: int = MAX_RECORDS) -> list[RequestRecord]:
         """Return up to `num` records, newest first."""
         return [record for _, record in zip(range(num), reversed(self._records), strict=False)]
-
-    @property
-    def num_added(self) -> int:
-        """How many there have ever been, so that a reader sees whether something is new."""
-        return self._num_added
-
-    def __len__(self) -> int:
-        return len(self._records)

@@ -28,7 +28,15 @@ def describe(schemas: Sequence[Schema], document: Schema) -> str:
     kinds: list[str] = []
     for schema in schemas:
         kinds += [kind for kind in _kinds(schema, document) if kind not in kinds]
-    return ", or ".join(kinds) or "left out"
+    return ", or ".join(kinds) or _left_out(schemas)
+
+
+def _left_out(schemas: Sequence[Schema]) -> str:
+    """Say that there must be nothing, and why where the document tells."""
+    reasons = [
+        str(schema["description"]).rstrip(".") for schema in schemas if "description" in schema
+    ]
+    return f"left out ({reasons[0]})" if reasons else "left out"
 
 
 def _kinds(schema: Schema, document: Schema) -> list[str]:

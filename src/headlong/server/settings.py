@@ -10,7 +10,7 @@ import ipaddress
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, get_args
 
-from headlong.config import AS_STORED, DEFAULT_HEAD_QUANT, DrafterName, MtpMode, QuantName
+from headlong.config import HEAD_QUANTS, DrafterName, MtpMode, QuantName
 from headlong.engine.limits import EngineLimits
 from headlong.errors import RequestError
 from headlong.server import setting_kinds as kinds
@@ -20,6 +20,8 @@ KEY_PATTERN = r"[\x21-\x7e]{8,256}"
 """What an API key may be made of: what a header carries unharmed, and nothing a guess finds."""
 
 MIB = 2**20
+
+_ENGINE = EngineLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,9 @@ class ServerSettings:
         None, kinds.optional(kinds.word(*get_args(QuantName))), "pack the model's weights anew"
     )
     head_quant: str = _model(
-        DEFAULT_HEAD_QUANT,
-        kinds.word(*get_args(QuantName), AS_STORED),
-        "pack the head's weights in this format",
+        "auto",
+        kinds.word(*HEAD_QUANTS),
+        "pack the head's weights in this format; auto takes the one it was made for",
     )
     drafter: str = _model("auto", kinds.word(*get_args(DrafterName)), "who drafts")
     draft_model: str | None = _model(None, _PATH, "a smaller model, for drafter draft-model")
@@ -110,8 +112,10 @@ class ServerSettings:
         "serving",
     )
 
-    max_running: int = _whole(32, "requests that decode at one time", high=4096)
-    max_waiting: int = _whole(256, "requests that queue; the next one gets 429", 0, 1_000_000)
+    max_running: int = _whole(_ENGINE.max_running, "requests that decode at one time", high=4096)
+    max_waiting: int = _whole(
+        _ENGINE.max_waiting, "requests that queue; the next one gets 429", 0, 1_000_000
+    )
     max_concurrent: int | None = _whole(None, "requests at one time, running and queued together")
     max_concurrent_per_key: int | None = _whole(None, "the same, of one API key")
     max_prompt_tokens: int | None = _whole(None, "longest prompt (default: the model's context)")
@@ -123,13 +127,17 @@ class ServerSettings:
         "limits",
     )
     prefix_bytes: int = _setting(
-        256 * MIB,
+        _ENGINE.prefix_bytes,
         kinds.size(0),
         "of that, memory for prefixes of ended requests; 0 keeps none",
         "limits",
     )
-    rows_per_step: int = _whole(64, "rows of one verify pass, over all sequences", high=4096)
-    prefill_rows_per_step: int = _whole(256, "prompt tokens of one step", high=65536)
+    rows_per_step: int = _whole(
+        _ENGINE.rows_per_step, "rows of one verify pass, over all sequences", high=4096
+    )
+    prefill_rows_per_step: int = _whole(
+        _ENGINE.prefill_rows_per_step, "prompt tokens of one step", high=65536
+    )
     request_timeout_s: float | None = _setting(
         600.0, kinds.optional(kinds.seconds(0.05)), "longest a request may take", "limits"
     )

@@ -49,9 +49,9 @@ def gather(runnings: Sequence[Running]) -> Effort:
     )
 
 
-def mtp_report(running: Running | Sequence[Running], mode: MtpMode) -> dict[str, Any]:
+def mtp_report(runnings: Sequence[Running], mode: MtpMode) -> dict[str, Any]:
     """Return the answer's `mtp` object; `mode` is what was asked for."""
-    effort = gather(_several(running))
+    effort = gather(runnings)
     stats, timings = effort.stats, effort.timings
     return {
         "mode": mode,
@@ -73,9 +73,8 @@ def mtp_report(running: Running | Sequence[Running], mode: MtpMode) -> dict[str,
     }
 
 
-def speculative_metrics(running: Running | Sequence[Running]) -> dict[str, Any]:
+def speculative_metrics(runnings: Sequence[Running]) -> dict[str, Any]:
     """Return vLLM's `metrics` object with its `speculative_decoding` fields."""
-    runnings = _several(running)
     stats = gather(runnings).stats
     outcomes = {k: counts for k, counts in sorted(stats.outcomes.items()) if k}
     num_steps = sum(sum(counts) for counts in outcomes.values())
@@ -101,12 +100,12 @@ def speculative_metrics(running: Running | Sequence[Running]) -> dict[str, Any]:
     }
 
 
-def llama_timings(running: Running | Sequence[Running]) -> dict[str, Any]:
+def llama_timings(runnings: Sequence[Running]) -> dict[str, Any]:
     """Return llama.cpp's `timings` object.
 
     The first token comes out of the prompt's pass, so speeds count the tokens after it.
     """
-    effort = gather(_several(running))
+    effort = gather(runnings)
     timings = effort.timings
     num_evaluated = max(0, effort.num_prompt_tokens - effort.num_cached_tokens)
     prompt_s = timings.prefill_s + timings.prefill_head_s
@@ -123,10 +122,6 @@ def llama_timings(running: Running | Sequence[Running]) -> dict[str, Any]:
         "draft_n": effort.stats.num_drafted,
         "draft_n_accepted": effort.stats.num_accepted,
     }
-
-
-def _several(running: Running | Sequence[Running]) -> Sequence[Running]:
-    return [running] if isinstance(running, Running) else running
 
 
 def _add(total: Timings, more: Timings) -> None:

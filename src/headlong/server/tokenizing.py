@@ -5,13 +5,14 @@ The names are vLLM's.
 """
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from headlong.server.chat_protocol import ChatMessage, Tool
 from headlong.server.openai_errors import bad_request
+from headlong.server.planning import check_text, encode_messages
 from headlong.server.protocol import Body, TokenId
 from headlong.server.response_schemas import ERRORS
 from headlong.server.service import Service, service_of
@@ -63,11 +64,7 @@ async def tokenize(body: TokenizeBody, request: Request) -> Tokens:
         raise bad_request("Give either prompt or messages.", "prompt", "invalid_value")
     if body.tools and body.messages is None:
         raise bad_request("tools was given without messages.", "tools", "invalid_value")
-    ids = await service.in_text_thread(partial(_encode, service, body))
-    texts = [service.llm.tokenizer.token_text(i) for i in ids] if body.return_token_strs else None
-    return Tokens(
-        count=len(ids), max_model_len=service.context_length, tokens=ids, token_strs=texts
-    )
+    return await service.in_text_thread(partial(_count, service, body))
 
 
 @router.post("/detokenize", responses=ERRORS)
@@ -79,10 +76,16 @@ async def detokenize(body: DetokenizeBody, request: Request) -> Detokenized:
     return Detokenized(prompt=await service.in_text_thread(decode))
 
 
-def _encode(service: Service, body: TokenizeBody) -> list[int]:
+def _count(service: Service, body: TokenizeBody) -> Tokens:
     tokenizer = service.llm.tokenizer
     if body.messages is None:
-        return tokenizer.encode(body.prompt or "", add_special=body.add_special_tokens)
-    messages = [message.to_template() for message in body.messages]
-    tools: list[dict[str, Any]] = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
-    return tokenizer.encode_chat(messages, tools=tools or None)
+        text = body.prompt or ""
+        check_text(service, text, "prompt")
+        ids = tokenizer.encode(text, add_special=body.add_special_tokens)
+    else:
+        tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
+        ids = encode_messages(service, body.messages, tools or None)
+    texts = [tokenizer.token_text(i) for i in ids] if body.return_token_strs else None
+    return Tokens(
+        count=len(ids), max_model_len=service.context_length, tokens=ids, token_strs=texts
+    )

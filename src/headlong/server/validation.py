@@ -22,6 +22,9 @@ MAX_SHOWN = 80
 
 Place: TypeAlias = tuple[str | int, ...]
 
+_OF_KEY = "[key]"
+"""How pydantic marks a complaint about an object's key rather than the value under it."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Complaint:
@@ -77,6 +80,8 @@ def _place(error: Mapping[str, Any], body: object) -> _Complaint:
     """Follow an error's location through the body; kinds of a union stand in it and are skipped."""
     kind, place, value = str(error["type"]), list[str | int](), cast(Any, body)
     steps = error["loc"][1:]  # the first is "body"
+    if steps[-1:] == (_OF_KEY,):
+        kind, steps = _OF_KEY, steps[:-1]
     for i, step in enumerate(steps):
         if _holds(value, step):
             value = value[step]
@@ -104,12 +109,25 @@ def _refuse(complaint: _Complaint, schema: Schema, document: Schema) -> Refusal:
         return Refusal(
             400, _unknown_field(complaint.place, known), param=param, code="unknown_field"
         )
+    if complaint.kind == _OF_KEY:
+        return _refuse_key(complaint.place, schema, document)
     allowed = describe(_walk([schema], complaint.place, document), document)
     if complaint.kind == "missing":
         message = f"{name} is missing. It must be {allowed}."
         return Refusal(400, message, param=param, code="missing_field")
     message = f"{name} is {_shown(complaint.value)}. It must be {allowed}."
     return Refusal(400, message, param=param, code="invalid_value")
+
+
+def _refuse_key(place: Place, schema: Schema, document: Schema) -> Refusal:
+    """Refuse a name that is none: an object whose names follow a pattern has a foreign one."""
+    kinds = [
+        kind for one in _walk([schema], place[:-1], document) for kind in _kinds(one, document)
+    ]
+    patterns = [pattern for kind in kinds for pattern in kind.get("patternProperties", ())]
+    name, key = _written(place[:-1]), _shown(place[-1])
+    message = f"{name} has the key {key}. Its keys must match {' or '.join(patterns)}."
+    return Refusal(400, message, param=name, code="invalid_value")
 
 
 def _unknown_field(place: Place, known: Sequence[str]) -> str:
@@ -119,8 +137,8 @@ def _unknown_field(place: Place, known: Sequence[str]) -> str:
 
 
 def _known_fields(schema: Schema, place: Place, document: Schema) -> list[str]:
-    found = _walk([schema], place, document)
-    return [name for one in found for name in resolve(one, document).get("properties", {})]
+    kinds = [kind for one in _walk([schema], place, document) for kind in _kinds(one, document)]
+    return list(dict.fromkeys(name for kind in kinds for name in kind.get("properties", ())))
 
 
 def _walk(schemas: Iterable[Schema], place: Place, document: Schema) -> list[Schema]:
@@ -131,11 +149,18 @@ def _walk(schemas: Iterable[Schema], place: Place, document: Schema) -> list[Sch
     return current
 
 
-def _below(schema: Schema, step: str | int, document: Schema) -> list[Schema]:
+def _kinds(schema: Schema, document: Schema) -> list[Schema]:
+    """Return the schemas of the kinds a value may be of; one where it may be of one only."""
     schema = resolve(schema, document)
     kinds = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
-    if kinds:
-        return [below for kind in kinds for below in _below(kind, step, document)]
+    return [one for kind in kinds for one in _kinds(kind, document)] if kinds else [schema]
+
+
+def _below(schema: Schema, step: str | int, document: Schema) -> list[Schema]:
+    return [below for kind in _kinds(schema, document) for below in _below_kind(kind, step)]
+
+
+def _below_kind(schema: Schema, step: str | int) -> list[Schema]:
     if isinstance(step, int):
         return [schema["items"]] if isinstance(schema.get("items"), Mapping) else []
     if step in schema.get("properties", {}):

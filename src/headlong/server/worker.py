@@ -2,7 +2,8 @@
 
 In:  commands through a queue: start these choices, end those.
 Out: after a step, all new chunks of all answers in one call into the event loop; quick steps share
-     a call, since each one costs the loop a good tenth of a millisecond.
+     a call and the making of text, since right after a pass both find nothing in the processor's
+     caches and cost tenths of a millisecond.
 With nothing to run the thread sleeps on its queue. A fault of the engine ends the requests it hit
 and no others. Knows nothing of HTTP.
 """
@@ -19,16 +20,18 @@ from typing import TypeAlias
 
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineSnapshot
-from headlong.engine.request import FinishReason
-from headlong.errors import EngineError, HeadlongError, StoppingError
+from headlong.engine.recovery import as_engine_error
+from headlong.engine.request import FinishReason, Running
+from headlong.errors import HeadlongError, StoppingError
 from headlong.generation import Chunk
 from headlong.server.answer_stream import Answer, Ask, ChoiceStream
 
 SNAPSHOT_INTERVAL_S = 0.1
 """How old a snapshot may get while the engine is at work."""
 
-HAND_OVER_S = 0.012
-"""Tokens wait at most so long and a step for others to go with; first and last ones never do."""
+HAND_OVER_S = 0.02
+"""Tokens wait at most so long and a step for others to go with: fifty times a second is smooth to
+the eye. First and last ones never wait."""
 
 _POLL_S = 0.02
 """How often a drain looks whether all answers are out."""
@@ -187,10 +190,10 @@ class EngineWorker:
         """Make sure that a broken step leaves nobody waiting: end those it hit, or else all."""
         hit = [stream for _, stream in self._live if stream.running.finish_reason is not None]
         if not hit:
-            self._end_all(_as_fault(error))
+            self._end_all(as_engine_error(error))
         for stream in hit:
             if stream.running.finish_reason is FinishReason.ERROR and stream.running.error is None:
-                stream.running.error = _as_fault(error)
+                stream.running.error = as_engine_error(error)
 
     def _end_all(self, error: HeadlongError) -> None:
         for _, stream in self._live:
@@ -198,20 +201,20 @@ class EngineWorker:
             stream.running.error = error
 
     def _deliver(self) -> None:
-        """Hand everything new over, with one call for all answers."""
+        """Hand everything new over, with one call for all answers; after most steps, nothing."""
+        now_s = time.monotonic()
+        is_due = now_s - self._handed_over_s >= HAND_OVER_S
         parcels = [
             self._read(answer, stream)
             for answer, stream in self._live
-            if stream.running.outbox or stream.running.finish_reason is not None
+            if (is_due and stream.running.outbox) or _cannot_wait(stream.running)
         ]
         if any(parcel.end is not None for parcel in parcels):
             ended = {id(parcel.stream) for parcel in parcels if parcel.end is not None}
             self._live = [pair for pair in self._live if id(pair[1]) not in ended]
-        now_s = time.monotonic()
         if not self._live or now_s - self._snapshot_s > SNAPSHOT_INTERVAL_S:
             self._take_snapshot()
         self._parcels += parcels
-        is_due = now_s - self._handed_over_s >= HAND_OVER_S
         if self._parcels and (is_due or any(parcel.is_urgent for parcel in parcels)):
             due, self._parcels = self._parcels, []
             self._handed_over_s = now_s
@@ -230,7 +233,7 @@ class EngineWorker:
         except Exception as error:
             _log.exception("The tokens of an answer could not be read.")
             self._engine.cancel(running, FinishReason.ERROR)
-            running.error = _as_fault(error)
+            running.error = as_engine_error(error)
         end = chunks[-1].finish_reason if chunks and running.error is None else None
         return _Parcel(answer, stream, chunks, end or running.finish_reason)
 
@@ -261,6 +264,13 @@ class EngineWorker:
         self._commands.put(partial(self._cancel, answer))
 
 
+def _cannot_wait(running: Running) -> bool:
+    """Tell whether a choice is read in this very step: it begins, ends, or may find it must end."""
+    if running.finish_reason is not None or not running.outbox:
+        return running.finish_reason is not None
+    return len(running.outbox) == running.num_emitted or bool(running.request.stopping.stop)
+
+
 def _refuse(begun: asyncio.Future[Answer], error: Exception) -> None:
     begun.set_exception(error)
     begun.exception()  # its asker may be gone; that is no reason for a warning
@@ -269,15 +279,3 @@ def _refuse(begun: asyncio.Future[Answer], error: Exception) -> None:
 def _cancel_begun(begun: asyncio.Future[Answer]) -> None:
     if begun.exception() is None:
         begun.result().cancel()
-
-
-def _as_fault(error: Exception) -> HeadlongError:
-    """Return the error a client is told, which says nothing of our insides."""
-    if isinstance(error, HeadlongError):
-        return error
-    fault = EngineError(
-        f"The engine failed with {type(error).__name__}.",
-        "Ask again; if it happens again, the server's log says where.",
-    )
-    fault.__cause__ = error
-    return fault

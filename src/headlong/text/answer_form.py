@@ -30,6 +30,11 @@ class AnswerForm:
     schema: Mapping[str, Any] | None
     """Of an answer that is no call; None leaves it free."""
 
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """What may be called, by name."""
+        return frozenset(tool["function"]["name"] for tool in self.tools or ())
+
     def make_grammar(self, tokenizer: Tokenizer) -> TokenGrammar | None:
         """Return the grammar that holds the answer to this form; None when it is free."""
         if self.tools is not None:

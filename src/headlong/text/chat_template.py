@@ -144,7 +144,7 @@ def _check_tool_call(position: int, call: object) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # the latter for brackets without end
             problem = f"Message {position} calls a tool with arguments that are not JSON: {error}."
             raise TextError(problem, "Write the arguments as a JSON object.") from error
     return {**call, "function": {**function, "arguments": arguments}}

@@ -14,7 +14,13 @@ from typing import Any
 from tokenizers import Tokenizer as Splitter
 
 from headlong.errors import TextError
-from headlong.text.vocabulary import Spelling, Vocabulary, find_eos_ids, make_plain_splitter
+from headlong.text.vocabulary import (
+    Pieces,
+    Spelling,
+    Vocabulary,
+    find_eos_ids,
+    make_plain_splitter,
+)
 from headlong.weights.mapped_file import read_json_object
 
 MAX_SETTINGS_BYTES = 2**24
@@ -51,7 +57,7 @@ def read_folder_vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabular
     return Vocabulary(
         splitter=splitter,
         plain_splitter=make_plain_splitter(splitter),
-        pieces=pieces,
+        pieces=Pieces(pieces),
         spelling=spelling,
         literal_ids=frozenset(added),
         special_ids=special_ids,

@@ -19,6 +19,7 @@ from headlong.errors import TextError
 from headlong.text.pre_tokenizer import PreTokenizer, find_pre_tokenizer
 from headlong.text.vocabulary import (
     SENTENCEPIECE_SPACE,
+    Pieces,
     Vocabulary,
     find_eos_ids,
     make_plain_splitter,
@@ -83,7 +84,7 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     return Vocabulary(
         splitter=splitter,
         plain_splitter=make_plain_splitter(splitter),
-        pieces=["" if i in unused else piece for i, piece in enumerate(tokens.pieces)],
+        pieces=Pieces("" if i in unused else piece for i, piece in enumerate(tokens.pieces)),
         spelling="byte-level" if model == "gpt2" else "sentencepiece",
         literal_ids=frozenset(tokens.ids_of(_Kind.CONTROL, _Kind.UNKNOWN, _Kind.USER_DEFINED)),
         special_ids=special_ids,

@@ -12,17 +12,19 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
-
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from headlong.errors import RequestError
 from headlong.text.grammar_state import GrammarState
 from headlong.text.json_schemas import ANY_OBJECT, find_fault, written_schema
+from headlong.text.repeated_calls import RepeatBound
 from headlong.text.token_table import make_token_table
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.tools import ToolChoice, ToolStyle, check_tools, named_tools
+
+if TYPE_CHECKING:  # loaded with the first grammar: 50 ms and 4 MB that free text can do without
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 MAX_KEPT = 64
 """Compiled grammars kept per tokenizer: schemas come back with every request of an application."""
@@ -38,32 +40,26 @@ MAX_STATES = 50_000
 class TokenGrammar:
     """A compiled grammar; any number of answers may follow it."""
 
-    _pristine: LLMatcher
+    _pristine: "LLMatcher"
     _vocab_size: int
     _eos_ids: frozenset[int]
+    _bound: RepeatBound | None
 
     def begin(self) -> GrammarState:
         """Return the state of an answer that has said nothing yet."""
-        return GrammarState(self._pristine, self._vocab_size, self._eos_ids)
+        return GrammarState(self._pristine, self._vocab_size, self._eos_ids, self._bound)
 
 
-def json_object_grammar(tokenizer: Tokenizer) -> TokenGrammar:
-    """Return the grammar of any JSON object."""
-    return json_schema_grammar(tokenizer, ANY_OBJECT)
+def prepare_grammars(tokenizer: Tokenizer) -> None:
+    """Build the tokenizer's table of tokens ahead of the first grammar, if it can have any."""
+    if tokenizer.eos_ids:
+        _compiler_of(tokenizer)
 
 
 def json_schema_grammar(tokenizer: Tokenizer, schema: Mapping[str, Any]) -> TokenGrammar:
     """Return the grammar of everything that `schema` describes, or say what it cannot follow."""
     source = written_schema(schema, "The JSON schema")
     return _compiler_of(tokenizer).compile(source, {"The JSON schema": source})
-
-
-def response_grammar(
-    tokenizer: Tokenizer, response_format: Mapping[str, Any] | None
-) -> TokenGrammar | None:
-    """Return the grammar that OpenAI's `response_format` asks for; None for free text."""
-    schema = response_schema(response_format)
-    return None if schema is None else json_schema_grammar(tokenizer, schema)
 
 
 def response_schema(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -101,10 +97,12 @@ def tool_call_grammar(
         tools: Shaped as in OpenAI's API.
         choice: "auto" lets the model answer or call; what begins as a call must then be a valid
             one. "required" and a named function leave it no answer.
-        parallel: Whether there may be several calls.
+        parallel: Whether there may be several calls; one that says word for word what an earlier
+            one said is then the last.
         answer_schema: What an answer that is no call must look like; None leaves it free.
     """
     style = tokenizer.tool_style
+    max_calls = MAX_CALLS if parallel and isinstance(choice, str) else 1
     schemas = {
         name: written_schema(parameters, f"Tool {name!r}")
         for name, parameters in named_tools(check_tools(tools), choice).items()
@@ -112,7 +110,7 @@ def tool_call_grammar(
     answer = None if answer_schema is None else written_schema(answer_schema, "The JSON schema")
     rules = [
         "%llguidance {}",
-        *_calls_rules(style, MAX_CALLS if parallel and isinstance(choice, str) else 1),
+        *_calls_rules(style, max_calls),
         *_answer_rules(style, answer, choice),
         "call: " + " | ".join(f"call_{place}" for place in range(len(schemas))),
         *(
@@ -122,7 +120,8 @@ def tool_call_grammar(
     ]
     parts = {f"Tool {name!r}": schema for name, schema in schemas.items()}
     parts |= {} if answer is None else {"The JSON schema": answer}
-    return _compiler_of(tokenizer).compile("\n".join(rules), parts)
+    tagged = style if style.opening and max_calls > 1 else None
+    return _compiler_of(tokenizer).compile("\n".join(rules), parts, tagged)
 
 
 def _calls_rules(style: ToolStyle, max_calls: int) -> Sequence[str]:
@@ -161,6 +160,8 @@ def _call_head(name: str, style: ToolStyle) -> str:
 
 def _refusal(parts: Mapping[str, str], problem: str) -> RequestError:
     """Return why a grammar cannot be compiled, with the part and the place at fault."""
+    from llguidance import LLMatcher
+
     for whose, schema in parts.items():
         grammar = LLMatcher.grammar_from_json_schema(schema)
         is_error, found = LLMatcher.validate_grammar_with_warnings(grammar, limits=_limits())
@@ -185,30 +186,43 @@ class _Compiler:
         self._kept: OrderedDict[str, TokenGrammar] = OrderedDict()
         self._lock = Lock()
 
-    def compile(self, source: str, parts: Mapping[str, str]) -> TokenGrammar:
+    def compile(
+        self, source: str, parts: Mapping[str, str], repeated: ToolStyle | None = None
+    ) -> TokenGrammar:
         """Return the grammar written in `source`, a JSON schema or llguidance's Lark.
 
-        `parts` are the schemas in it by whom they belong to, to say who is at fault.
+        Args:
+            source: Also what the grammar is kept under.
+            parts: The schemas in it by whom they belong to, to say who is at fault.
+            repeated: How calls are written that may follow one another, and might not end.
         """
         with self._lock:
             if source in self._kept:
                 self._kept.move_to_end(source)
                 return self._kept[source]
-        compiled = self._build(source, parts)
+        compiled = self._build(source, parts, repeated)
         with self._lock:
             self._kept[source] = compiled
             if len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         return compiled
 
-    def _build(self, source: str, parts: Mapping[str, str]) -> TokenGrammar:
+    def _build(
+        self, source: str, parts: Mapping[str, str], repeated: ToolStyle | None
+    ) -> TokenGrammar:
         """Compile, and find out here if a grammar cannot even begin, not in the engine."""
+        from llguidance import LLMatcher
+
         is_schema = source.startswith("{")
         grammar = LLMatcher.grammar_from_json_schema(source) if is_schema else source
         matcher = LLMatcher(self._table, grammar, log_level=0, limits=_limits())
         if matcher.is_error():
             raise _refusal(parts, matcher.get_error())
-        compiled = TokenGrammar(matcher, self._table.vocab_size, self._eos_ids)
+        bound = None
+        if repeated is not None:
+            opening, closing = f"{repeated.opening}\n", f"\n{repeated.closing}"
+            bound = RepeatBound(opening.encode(), closing.encode(), self._table.decode_bytes)
+        compiled = TokenGrammar(matcher, self._table.vocab_size, self._eos_ids, bound)
         state = compiled.begin()
         state.forced()
         state.mask()
@@ -227,8 +241,10 @@ def _compiler_of(tokenizer: Tokenizer) -> _Compiler:
         return _compilers[tokenizer]
 
 
-def _limits() -> LLParserLimits:
+def _limits() -> "LLParserLimits":
     """Return bounds on time and memory; errors are not to quote the whole schema."""
+    from llguidance import LLParserLimits
+
     return LLParserLimits(max_lexer_states=MAX_STATES, verbose_errors=False)
 
 

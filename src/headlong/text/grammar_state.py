@@ -9,19 +9,32 @@ masks a draft was made with are those it is verified with.
 
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 import numpy as np
-from llguidance import LLMatcher
 
 from headlong.arrays import BoolArray
 from headlong.errors import RequestError
+from headlong.text.repeated_calls import RepeatBound
+
+if TYPE_CHECKING:  # see grammar.py
+    from llguidance import LLMatcher
 
 
 class GrammarState:
     """The parser of one answer."""
 
-    def __init__(self, pristine: LLMatcher, vocab_size: int, eos_ids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        pristine: "LLMatcher",
+        vocab_size: int,
+        eos_ids: frozenset[int],
+        bound: RepeatBound | None = None,
+    ) -> None:
+        """Begin an answer; `bound` ends it where it only repeats itself."""
         self._pristine = pristine
+        self._bound = bound
+        self._text = b""  # settled, as far as `bound` wants to know
         self._matcher = pristine.deep_copy()
         self._eos_ids = eos_ids
         self._only_eos = np.zeros(vocab_size, dtype=np.bool_)
@@ -70,6 +83,8 @@ class GrammarState:
             if not self._matcher.consume_token(token_id):
                 raise self._lost()
         self._settled.append(token_id)
+        if self._bound is not None:
+            self._text += self._bound.spell([token_id])
         self._masks = {
             ahead[1:]: mask for ahead, mask in self._masks.items() if ahead[:1] == (token_id,)
         }
@@ -97,7 +112,11 @@ class GrammarState:
         bits = np.unpackbits(
             self._words.view(np.uint8), count=len(self._only_eos), bitorder="little"
         )
-        return bits.view(np.bool_)
+        mask = bits.view(np.bool_)
+        if self._bound is None:
+            return mask
+        text = self._text + self._bound.spell(list(token_ids))
+        return self._bound.narrow(mask, text, self._only_eos)
 
     def _move_to(self, token_ids: tuple[int, ...]) -> bool:
         """Bring the parser to stand `token_ids` ahead of what is settled; tell whether it can."""

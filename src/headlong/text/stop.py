@@ -38,6 +38,8 @@ class StopScanner:
         """Take more text and return what is now certain to come before any stop string."""
         if self._hit is not None:
             return StopResult("", self._hit)
+        if not self._stop:
+            return StopResult(text, None)
         # What is held contains no whole stop string, so every match found here is a new one.
         text = self._held + text
         ends = {stop: text.find(stop) + len(stop) for stop in self._stop if stop in text}

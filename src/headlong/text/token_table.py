@@ -7,19 +7,23 @@ done once per model. Knows no grammars.
 
 import re
 import weakref
-
-from llguidance import LLTokenizer, TokenizerWrapper
+from typing import TYPE_CHECKING
 
 from headlong.errors import RequestError
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.vocabulary import TOOL_TAGS
 
+if TYPE_CHECKING:  # see grammar.py
+    from llguidance import LLTokenizer
+
 _MARK = "\x02"
 """Stands before a text so that a tokenizer that adds a space at the beginning adds it there."""
 
 
-def make_token_table(tokenizer: Tokenizer) -> LLTokenizer:
+def make_token_table(tokenizer: Tokenizer) -> "LLTokenizer":
     """Build llguidance's view of a tokenizer."""
+    from llguidance import LLTokenizer, TokenizerWrapper
+
     if not tokenizer.eos_ids:
         raise RequestError(
             "The model names no end-of-text token, so a structured answer could never end.",

@@ -7,6 +7,7 @@ what `Detokenizer` streams and what `decode` returns at once can never differ.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from headlong.errors import TextError
@@ -55,6 +56,11 @@ class Tokenizer:
         """How the model writes tool calls."""
         return HERMES if self.chat_template is None else self.chat_template.tool_style
 
+    @cached_property
+    def longest_token(self) -> int:
+        """How many characters of a text one token can stand for at most."""
+        return max(map(len, self._vocabulary.pieces))
+
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = True
     ) -> list[int]:
@@ -72,11 +78,13 @@ class Tokenizer:
         own = self._vocabulary
         splitter = own.splitter if parse_special else own.plain_splitter
         try:
-            ids: list[int] = splitter.encode(text, add_special_tokens=False).ids
+            # The one call of the library that lets other threads run meanwhile.
+            (encoded,) = splitter.encode_batch_fast([text], add_special_tokens=False)
         except TypeError as error:
             # The library takes only text that UTF-8 can write, which half a surrogate pair is not.
             problem = "The text holds half of a surrogate pair, which is no character."
             raise TextError(problem, "Remove it, or send both halves.") from error
+        ids: list[int] = encoded.ids
         return [*own.prefix_ids, *ids, *own.suffix_ids] if add_special else ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
@@ -134,8 +142,12 @@ class Tokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[int]:
         """Return the token ids of messages, up to where the answer begins."""
+        return self.encode_written(self.apply_chat_template(messages, tools=tools))
+
+    def encode_written(self, text: str) -> list[int]:
+        """Return the token ids of what a chat template wrote."""
         # Templates write BOS themselves where the model wants one; adding it here would double it.
-        return self.encode(self.apply_chat_template(messages, tools=tools), add_special=False)
+        return self.encode(text, add_special=False)
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

@@ -3,12 +3,12 @@
 In:  pieces of text. Out: text for people, and calls as they begin and as their arguments grow.
 Reads `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, and an answer that is nothing but such
 JSON, an object or a list of them. Half a tag is never shown as text, white space around calls is
-nobody's, and what turns out to be no call stays text as it was written. Knows no tools.
+nobody's, and what turns out to be no call stays text as it was written. Knows tools by name only.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -65,9 +65,14 @@ class AnswerParts:
     tool_calls: tuple[ToolCall, ...]
 
 
-def read_answer(text: str, id_stem: str, enforced: ToolStyle | None = None) -> AnswerParts:
+def read_answer(
+    text: str,
+    id_stem: str,
+    enforced: ToolStyle | None = None,
+    names: Collection[str] | None = None,
+) -> AnswerParts:
     """Take a whole answer apart; the arguments are those of `ToolCallReader`."""
-    reader = ToolCallReader(id_stem, enforced)
+    reader = ToolCallReader(id_stem, enforced, names)
     texts: list[str] = []
     calls: list[ToolCall] = []
     for event in [*reader.push(text), *reader.flush()]:
@@ -84,7 +89,12 @@ def read_answer(text: str, id_stem: str, enforced: ToolStyle | None = None) -> A
 class ToolCallReader:
     """The reading state of one answer."""
 
-    def __init__(self, id_stem: str, enforced: ToolStyle | None = None) -> None:
+    def __init__(
+        self,
+        id_stem: str,
+        enforced: ToolStyle | None = None,
+        names: Collection[str] | None = None,
+    ) -> None:
         """Begin an answer.
 
         Args:
@@ -92,7 +102,9 @@ class ToolCallReader:
             enforced: A grammar makes sure that what begins as a call of this style is one, so
                 its arguments can be passed on while they are written; any other call is held until
                 it is whole and has been checked.
+            names: The tools there are: a call of any other is text. None takes every name.
         """
+        self._names = names
         self._id_stem = id_stem
         self._enforced = enforced
         self._held = ""
@@ -152,13 +164,16 @@ class ToolCallReader:
             return _Step(events)
         if not call.streamed:
             found = _calls_in(self._held[: call.end])
-            if found is None:
+            if found is None or not self._knows(found):
                 return self._give_up(call, events)
             for name, arguments in found:
                 events += [self._start(name), ToolCallArguments(self._num_calls - 1, arguments)]
         self._held = rest[len(call.closing) :]
         self._call = None
         return _Step(events, goes_on=True)
+
+    def _knows(self, calls: list[tuple[str, str]]) -> bool:
+        return self._names is None or all(name in self._names for name, _ in calls)
 
     def _can_stream(self, call: "_Candidate") -> bool:
         is_bare = not call.closing

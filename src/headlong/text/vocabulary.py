@@ -6,8 +6,10 @@ Knows how pieces spell bytes and which tokens end a turn; knows no files and no 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, TypeAlias
 
 import tokenizers
@@ -42,6 +44,35 @@ _END_OF_TURN = frozenset(
 )
 
 
+class Pieces:
+    """What every token id is spelled as, in one run of bytes: strings would take six times that."""
+
+    __slots__ = ("_ends", "_text")
+
+    def __init__(self, pieces: Iterable[str]) -> None:
+        encoded = [piece.encode() for piece in pieces]
+        self._text = b"".join(encoded)
+        self._ends = array("Q", accumulate(map(len, encoded), initial=0))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[token_id] for token_id in range(len(self)))
+
+    def __getitem__(self, token_id: int) -> str:
+        if not 0 <= token_id < len(self):
+            raise IndexError(token_id)
+        return self._text[self._ends[token_id] : self._ends[token_id + 1]].decode()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Pieces):
+            return NotImplemented
+        return self._text == other._text and self._ends == other._ends
+
+    __hash__ = None  # type: ignore[assignment]  # as for a list
+
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """Everything a tokenizer needs to know about one model's tokens."""
@@ -50,7 +81,7 @@ class Vocabulary:
     """Turns text into ids; control tokens written in the text become those tokens."""
     plain_splitter: tokenizers.Tokenizer
     """The same, except that control tokens written in the text stay ordinary text."""
-    pieces: Sequence[str]
+    pieces: Pieces
     """By token id, as stored; "" for an id that has no text."""
     spelling: Spelling
     literal_ids: frozenset[int]

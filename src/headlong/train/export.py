@@ -11,9 +11,15 @@ import torch
 from headlong.arrays import IntArray
 from headlong.errors import HeadError
 from headlong.heads.head_files import WEIGHTS_FILE, read_head_weights, save_head
-from headlong.heads.head_weights import FloatType, HeadKind, HeadWeights, store_arrays
+from headlong.heads.head_weights import (
+    QUANT_KEY,
+    FloatType,
+    HeadKind,
+    HeadWeights,
+    store_arrays,
+)
 from headlong.train.projection import running_parameters
-from headlong.train.recipe import HeadShape
+from headlong.train.recipe import HeadRecipe, HeadShape
 from headlong.train.torch_head import TorchHead
 
 PART_BYTES = 14 * 2**20
@@ -22,12 +28,15 @@ _KINDS: dict[HeadShape, HeadKind] = {"eagle3": "eagle3", "nextn": "nextn", "medu
 
 
 def head_weights(
-    head: TorchHead, kind: HeadShape, vocabulary: IntArray, float_type: FloatType = "float16"
+    head: TorchHead, recipe: HeadRecipe, vocabulary: IntArray, float_type: FloatType = "float16"
 ) -> HeadWeights:
     """Return a trained head as a plain record; parameters are named as in files already."""
     arrays = {name: p.float().cpu().numpy() for name, p in running_parameters(head)}
     tensors = store_arrays(arrays, float_type)
-    return HeadWeights(_KINDS[kind], head.export_config(), tensors, vocabulary)
+    config = head.export_config()
+    if recipe.packed != "full":
+        config[QUANT_KEY] = recipe.packed
+    return HeadWeights(_KINDS[recipe.kind], config, tensors, vocabulary)
 
 
 def export_head(folder: Path, weights: HeadWeights) -> int:

@@ -244,7 +244,7 @@ class Pipeline:
         self, trainer: Trainer, vocabulary: DraftVocabulary, answers: Answers, scale: float
     ) -> None:
         out = self.options.out
-        weights = head_weights(trainer.head, self.recipe.head.kind, vocabulary.ids)
+        weights = head_weights(trainer.head, self.recipe.head, vocabulary.ids)
         num_bytes = export_head(out, weights)
         parts = split_weights(out) if self.options.split else []
         details = {

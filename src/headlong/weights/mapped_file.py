@@ -1,7 +1,7 @@
 """The ground under the readers: files mapped, never copied, and JSON read within a bound.
 
 In:  a path.
-Out: the file's bytes as a read-only array that pages in on use, or a JSON object.
+Out: the file's bytes as a read-only array that pages in on use and out on demand, or a JSON object.
 Every way this can fail becomes a `CheckpointError`; what the bytes mean is the readers' business.
 """
 
@@ -45,6 +45,20 @@ def map_file(path: Path) -> ByteArray:
             "Run `git lfs pull` in that folder, or download the file itself.",
         )
     return np.frombuffer(mapped, dtype=np.uint8)
+
+
+def let_go(data: ByteArray) -> None:
+    """Drop the pages that part of a mapped file takes in this process; a later look reads anew."""
+    whole = data
+    base: object = data.base
+    while isinstance(base, np.ndarray):
+        whole, base = base, base.base
+    mapped = base.obj if isinstance(base, memoryview) else None
+    if not isinstance(mapped, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED") or not data.nbytes:
+        return  # a copy, or a system that decides for itself
+    start = data.ctypes.data - whole.ctypes.data
+    first_page = start // mmap.PAGESIZE * mmap.PAGESIZE
+    mapped.madvise(mmap.MADV_DONTNEED, first_page, start + data.nbytes - first_page)
 
 
 def read_json_object(path: Path, max_bytes: int) -> dict[str, Any]:

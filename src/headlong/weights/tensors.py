@@ -5,6 +5,7 @@ Out: `StoredTensor`, which a backend packs as it likes or unpacks to float32 (or
 Knows nothing of file layouts; `gguf_file` and `safetensors_file` make these.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +14,10 @@ from gguf.quants import dequantize
 
 from headlong.arrays import ByteArray, FloatArray, IntArray
 from headlong.errors import TensorError
+from headlong.weights.mapped_file import let_go
+
+_VALUES_AT_ONCE = 2**20
+"""Of a block: 4 MB once unpacked."""
 
 _INTEGER_DTYPES = {
     GGMLQuantizationType.I8: "<i1",
@@ -54,6 +59,18 @@ class StoredTensor:
             ) from error
         # Safetensors files may put a float32 at an odd address; numpy copies only in that case.
         return np.require(values, dtype=np.float32, requirements=["C", "ALIGNED"])
+
+    def row_blocks(self) -> "Iterator[StoredTensor]":
+        """Cut into blocks of rows, so that reading a tensor never holds it twice.
+
+        A block is there until the next one is asked for: mapped pages are let go behind it.
+        """
+        num_columns = self.shape[-1] if self.shape else 1
+        step = max(1, _VALUES_AT_ONCE // max(1, num_columns))
+        for first in range(0, len(self.data), step):
+            data = self.data[first : first + step]
+            yield replace(self, shape=(len(data), num_columns), data=data)
+            let_go(data)
 
     def to_int64(self) -> IntArray:
         """Unpack integers (token maps and masks of heads) in the logical shape."""

@@ -1,0 +1,53 @@
+"""Repeated calls: an answer that makes the same call twice has nothing more to say.
+
+In:  what an answer says so far, and the tokens a grammar would let follow.
+Out: the tokens that still may: once a call is word for word an earlier one, only those that close
+it, then the end. Small models go on like that until `max_tokens` is used up, and no context-free
+grammar can forbid it. Depends on the text alone, so drafts and batches change nothing. Calls
+without tags are left to their grammar.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from headlong.arrays import BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatBound:
+    """Ends answers of one style of calls."""
+
+    opening: bytes
+    """What comes before the JSON of a call, up to its first bracket."""
+    closing: bytes
+    """What comes after its last bracket."""
+    spell: Callable[[list[int]], bytes]
+    """Returns the bytes of tokens."""
+
+    def narrow(self, mask: BoolArray, text: bytes, only_eos: BoolArray) -> BoolArray:
+        """Return which of the tokens in `mask` may follow `text`."""
+        rest = self._rest(text)
+        if rest is None:
+            return mask
+        if not rest:
+            return only_eos
+        narrowed = np.zeros_like(mask)
+        for token_id in np.flatnonzero(mask).tolist():
+            narrowed[token_id] = rest.startswith(self.spell([token_id]))
+        return narrowed if narrowed.any() else mask
+
+    def _rest(self, text: bytes) -> bytes | None:
+        """Return what a repeated call at the end of `text` lacks; None if there is none."""
+        start = text.find(self.opening)
+        if start < 0:
+            return None
+        # JSON has line breaks between its parts only, so no argument can contain a border.
+        calls = text[start + len(self.opening) :].split(self.closing + b"\n" + self.opening)
+        last = calls.pop()
+        for call in calls:
+            # An object's text is never the beginning of another's: this one is complete.
+            if last.startswith(call) and self.closing.startswith(last[len(call) :]):
+                return self.closing[len(last) - len(call) :]
+        return None

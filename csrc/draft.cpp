@@ -134,16 +134,23 @@ private:
             }
             found(row, me.index).winner = {};
             if (heat > 0 && own.first < own.stop) {
-                found(row, me.index).winner = run_race(race(row, own, best), k_);
+                found(row, me.index).winner = run_race(race(row, own, found(row, member)), k_);
             }
         }
     }
 
-    Race race(size_t row, Columns columns, double best) const {
+    int64_t token_id(int64_t column) const { return head_.vocabulary.empty() ? column : head_.vocabulary[column]; }
+
+    uint64_t key(size_t row) const {
+        return noise_key(wish(row).rule.seed, wish(row).token_position + static_cast<int64_t>(depth(row)));
+    }
+
+    // A race over some columns. The likeliest token runs in all of them: members whose columns hold no
+    // likely one would otherwise have to look at the noise of nearly every token.
+    Race race(size_t row, Columns columns, const Found& best) const {
         const int64_t* ids = head_.vocabulary.empty() ? nullptr : head_.vocabulary.data() + columns.first;
-        const int64_t position = wish(row).token_position + static_cast<int64_t>(depth(row));
-        return {logits(row) + columns.first, ids, columns.stop - columns.first, best, temperature(row),
-                noise_key(wish(row).rule.seed, position), columns.first};
+        return {logits(row) + columns.first, ids, columns.stop - columns.first, best.best, temperature(row),
+                key(row), columns.first, enter_best(key(row), token_id(best.best_column), best.best_column, k_)};
     }
 
     // Put a row's guess behind its draft.
@@ -169,7 +176,7 @@ private:
             if (winner.column >= 0) column = winner.column;
         }
         const double prob = std::exp((static_cast<double>(logits(row)[column]) - best) / heat) / total;
-        draft.token_ids.push_back(head_.vocabulary.empty() ? column : head_.vocabulary[column]);
+        draft.token_ids.push_back(token_id(column));
         draft.probs.push_back(prob);
         products_[active_[row]] *= prob;
     }
@@ -181,12 +188,11 @@ private:
         std::vector<int64_t> ids;
         for (const int64_t column : columns) {
             numbers.push_back(logits(row)[column]);
-            ids.push_back(head_.vocabulary.empty() ? column : head_.vocabulary[column]);
+            ids.push_back(token_id(column));
         }
         const auto count = static_cast<int64_t>(columns.size());
         total = sum_relative(numbers.data(), count, best, temperature(row), k_);
-        const int64_t position = wish(row).token_position + static_cast<int64_t>(depth(row));
-        const Race race{numbers.data(), ids.data(), count, best, temperature(row), noise_key(wish(row).rule.seed, position)};
+        const Race race{numbers.data(), ids.data(), count, best, temperature(row), key(row)};
         return columns[std::max<int64_t>(run_race(race, k_).column, 0)];
     }
 

@@ -70,6 +70,7 @@ Winner run_race(const Race& race, const Kernels& kernels) {
     // Rounded to float, `near` may call a near token far by a hair; the slack of bits_reaching, a
     // thousandth, is far more than that.
     Leader leader{{}, {static_cast<float>(race.best - kNear * race.temperature), 0, 0}};
+    if (race.leader.column >= 0) leader.take(race.leader.column, race.leader.score);
     float maxima[kBlock / kMaxBlock];
     const auto certain = static_cast<float>(race.best - kCertain * race.temperature);
     for (int64_t first = 0; first < race.count; first += kBlock) {
@@ -100,6 +101,12 @@ Winner run_race(const Race& race, const Kernels& kernels) {
         }
     }
     return leader.winner;
+}
+
+Winner enter_best(uint64_t key, int64_t token_id, int64_t column, const Kernels& kernels) {
+    uint64_t bits = 0;
+    kernels.noise_bits(key, &token_id, 0, 1, &bits);
+    return {column, gumbel(bits)};
 }
 
 double sum_of_chunk(

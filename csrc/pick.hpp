@@ -10,16 +10,6 @@
 
 namespace headlong {
 
-struct Race {
-    const float* logits;
-    const int64_t* token_ids;  // null when a column is its own token id
-    int64_t count;
-    double best;               // the largest of the logits, or of a longer row they are part of; finite
-    double temperature;        // above 0
-    uint64_t key;              // of the position's noise; see decode/noise.py for the recipe
-    int64_t first_column = 0;  // where these logits stand in that row
-};
-
 struct Winner {
     int64_t column = -1;  // of the whole row
     double score = 0.0;
@@ -30,8 +20,23 @@ struct Winner {
     }
 };
 
-// The column with the largest (logit - best) / temperature + gumbel, the lowest among equals.
+struct Race {
+    const float* logits;
+    const int64_t* token_ids;  // null when a column is its own token id
+    int64_t count;
+    double best;               // the largest of the logits, or of a longer row they are part of; finite
+    double temperature;        // above 0
+    uint64_t key;              // of the position's noise; see decode/noise.py for the recipe
+    int64_t first_column = 0;  // where these logits stand in that row
+    Winner leader{};           // a token of that row to beat: a part without likely ones is soon through
+};
+
+// The column with the largest (logit - best) / temperature + gumbel, the lowest among equals; the leader
+// when none of these logits beats it.
 Winner run_race(const Race& race, const Kernels& kernels);
+
+// How the most likely token of a row does in a race: its noise alone counts.
+Winner enter_best(uint64_t key, int64_t token_id, int64_t column, const Kernels& kernels);
 
 // What the noise of all tokens at one position has in common.
 uint64_t noise_key(uint64_t seed, int64_t position);

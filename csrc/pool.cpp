@@ -28,12 +28,11 @@ constexpr int kSpinsWhenCrowded = 50;
 constexpr int kSpinsBeforeYield = 4000;  // about 50 microseconds
 constexpr int kSpinsPerYield = 64;
 
-// A member that is kept waiting this long again and again is worth less than nothing: the caller
-// then does all the work itself for some runs, and for twice as many whenever that happens anew.
-constexpr std::chrono::microseconds kStarving{700};
-constexpr int kFirstSoloRuns = 32;
-constexpr int kMostSoloRuns = 512;
-constexpr int kRunsToForget = 256;
+// A team whose members wait for each other most of the time is slower than the caller alone, who then
+// does all the work for a while, and for twice as long whenever that happens anew.
+constexpr std::chrono::milliseconds kFirstSolo{100};
+constexpr std::chrono::milliseconds kMostSolo{1600};
+constexpr std::chrono::milliseconds kTimeToForget{1000};
 
 int num_cores() {
 #ifdef __linux__
@@ -126,23 +125,32 @@ struct alignas(64) Pool::Team {
     int caller_core = -1;  // which the threads are kept off
     bool is_crowded = false;
 
-    std::atomic<bool> is_starved{false};  // a member waited long in this run
-    uint32_t recent = 0;                  // one bit per run, the newest lowest: was it starved?
-    int solo_runs_left = 0;
-    int next_solo_runs = kFirstSoloRuns;
-    int calm_runs = 0;
+    std::atomic<Clock::rep> most_waited{0};  // by one member in this run
+    uint32_t recent = 0;                     // one bit per run, the newest lowest: was it starved?
+    Clock::time_point last_starved{};
+    Clock::time_point solo_until{};
+    Clock::duration next_solo = kFirstSolo;
 
     int spins(int usual) const { return is_crowded ? kSpinsWhenCrowded : usual; }
 
-    // Learn from a finished run whether the next ones are better made by the caller alone.
-    void settle_run() {
-        const bool starved = is_starved.load(std::memory_order_relaxed);
+    void note_wait(Clock::duration waited_so_far) {
+        Clock::rep most = most_waited.load(std::memory_order_relaxed);
+        while (most < waited_so_far.count() && !most_waited.compare_exchange_weak(most, waited_so_far.count())) {
+        }
+    }
+
+    // Learn from a finished run whether the next ones are better made by the caller alone: without the
+    // waiting it was work for `count` members, all of which one would have to do.
+    void settle_run(Clock::time_point began, int count) {
+        const Clock::time_point now = Clock::now();
+        const Clock::duration took = now - began, worked = took - Clock::duration(most_waited.load());
+        const bool starved = count * worked < took;
+        if (now - last_starved > kTimeToForget) next_solo = kFirstSolo;
+        if (starved) last_starved = now;
         recent = (recent << 1 | uint32_t(starved)) & 0xF;
-        calm_runs = starved ? 0 : calm_runs + 1;
-        if (calm_runs >= kRunsToForget) next_solo_runs = kFirstSoloRuns;
         if (std::popcount(recent) < 2) return;  // one alone is a passing neighbour
-        solo_runs_left = next_solo_runs;
-        next_solo_runs = std::min(2 * next_solo_runs, kMostSoloRuns);
+        solo_until = now + next_solo;
+        next_solo = std::min<Clock::duration>(2 * next_solo, kMostSolo);
         recent = 0;
     }
 };
@@ -154,15 +162,13 @@ void Member::barrier() {
     if (team.num_arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == uint32_t(count)) {
         team.num_arrived.store(0, std::memory_order_relaxed);
         change(team.phase, team.phase_sleepers);
-        since_ = Clock::now();
         return;
     }
-    const Clock::time_point arrived = Clock::now();
     const Clock::duration waited =
         await_change(team.phase, team.phase_sleepers, phase, team.spins(kSpinsAtBarrier)).waited;
-    // Shares are about equal: a mate that needs twice our time, and long, was kept from working.
-    if (waited > kStarving && waited > arrived - since_) team.is_starved.store(true, std::memory_order_relaxed);
-    since_ = arrived + waited;
+    if (waited == Clock::duration::zero()) return;
+    waited_ += waited;
+    team.note_wait(waited_);
 }
 
 Pool::Pool(int num_threads) : num_threads_(std::max(1, num_threads)) {
@@ -207,8 +213,8 @@ void Pool::run(const std::function<void(Member&)>& work) {
         return;
     }
     if (team_ == nullptr) start();
-    if (team_->solo_runs_left > 0) {  // results do not depend on the number of members
-        --team_->solo_runs_left;
+    const Clock::time_point began = Clock::now();
+    if (began < team_->solo_until) {  // results do not depend on the number of members
         Member alone(*this, 0, 1);
         work(alone);
         return;
@@ -218,12 +224,12 @@ void Pool::run(const std::function<void(Member&)>& work) {
         team_->caller_core = core;
         for (std::thread& thread : team_->threads) keep_off(thread, core);
     }
-    team_->is_starved.store(false, std::memory_order_relaxed);
+    team_->most_waited.store(0, std::memory_order_relaxed);
     team_->work = &work;
     change(team_->run_count, team_->run_sleepers);
     work(member);
     member.barrier();  // `work` lives in the caller's frame; nobody may still be in it
-    team_->settle_run();
+    team_->settle_run(began, num_threads_);
 }
 
 void Pool::forget_team() {

@@ -33,7 +33,7 @@ public:
 
 private:
     Pool& pool_;
-    std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();  // at work
+    std::chrono::steady_clock::duration waited_{};  // for mates, in this run
 };
 
 class Pool {

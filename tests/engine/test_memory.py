@@ -1,6 +1,7 @@
 """Caches in the engine: prompts that begin alike run once, memory is bounded, nothing leaks."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -87,6 +88,17 @@ def test_same_prompt_many_times_runs_once(backbone: Backbone, drafter: Drafter) 
     running = finish(engine, *[ask(1, 2, 3, mtp=mtp) for mtp in (2, "auto", 3, "off")])
     assert [one.num_cached_tokens for one in running] == [0, 52, 52, 52]
     assert len({tuple(ids(one)) for one in running}) == 1
+
+
+def test_only_requests_of_one_salt_share_a_prefix(backbone: Backbone, drafter: Drafter) -> None:
+    """Among those that run, those that wait for one another, and those that have ended."""
+    engine = Engine(backbone, drafter)
+    mine, yours = (replace(ask(1, 2, 3), cache_salt=salt) for salt in ("mine", "yours"))
+    together = finish(engine, mine, yours, mine)
+    assert [one.num_cached_tokens for one in together] == [0, 0, 52]
+    later = finish(engine, ask(1, 2, 3), yours, mine)
+    assert [one.num_cached_tokens for one in later] == [0, 52, 52]
+    assert len({tuple(ids(one)) for one in [*together, *later]}) == 1
 
 
 def test_plain_request_leaves_nothing_for_those_that_draft(

@@ -154,6 +154,10 @@ def test_history_is_found_in_the_prefix_cache(client: OpenAI) -> None:
     assert again.usage.prompt_tokens_details is not None
     assert first.usage is not None
     assert (again.usage.prompt_tokens_details.cached_tokens or 0) >= first.usage.prompt_tokens - 8
+    apart = ask(client, messages=messages, extra_body={"cache_salt": "mine"})
+    assert apart.usage is not None
+    assert apart.usage.prompt_tokens_details is not None
+    assert apart.usage.prompt_tokens_details.cached_tokens == 0
 
 
 def test_content_may_come_in_parts(client: OpenAI) -> None:

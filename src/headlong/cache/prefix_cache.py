@@ -23,6 +23,8 @@ class Prefix:
     unobserved: Any = None
     """Rows of the cache that this memory lacks so far."""
     num_bytes: int = 0
+    salt: str = ""
+    """Who may share it: requests with the same salt."""
 
     def num_shared(self, prompt_ids: Sequence[int], has_drafter: bool) -> int:
         """Return how many rows a prompt need not run if it begins with these.
@@ -108,6 +110,6 @@ def _covers(prefix: Prefix, other: Prefix) -> bool:
     """Tell whether all that `other` is good for can be had from `prefix`."""
     if other.draft_state is not None and prefix.draft_state is None:
         return False
-    is_longer = prefix.cache.length >= other.cache.length
+    is_longer = prefix.cache.length >= other.cache.length and prefix.salt == other.salt
     num_needed = len(other.token_ids)
     return is_longer and common_length(prefix.token_ids, other.token_ids) == num_needed

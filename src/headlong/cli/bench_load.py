@@ -223,6 +223,9 @@ def _make_sides(args: argparse.Namespace, plan: "LoadPlan") -> "dict[str, HttpSi
     model = args.model or find_model(url, key)
     sides = {}
     for mode in plan.modes:
-        sent = {} if args.plain else {"mtp": int(mode) if mode.isdecimal() else mode}
+        sent: dict[str, Any] = {}
+        if not args.plain:
+            # Both modes are asked the same questions: neither shall find the other's in the cache.
+            sent = {"mtp": int(mode) if mode.isdecimal() else mode, "cache_salt": mode}
         sides[mode] = HttpSide(mode, url, model, sent, key, timeout_s=args.timeout)
     return sides

@@ -86,6 +86,8 @@ class CacheMemory:
         best: Prefix | None = None
         most = 0
         for prefix in [*self.prefixes, *map(_lent, others)]:
+            if prefix.salt != running.request.cache_salt:
+                continue
             num_rows = prefix.num_shared(running.sequence.token_ids, running.drafts)
             if num_rows > most:
                 best, most = prefix, num_rows
@@ -95,7 +97,8 @@ class CacheMemory:
         """Tell whether somebody is reading a prompt now that will spare this one more rows."""
         for other in others:
             is_reading = other.sequence.num_rows_left > 0
-            if is_reading and (other.drafts or not running.drafts):
+            is_shared = other.request.cache_salt == running.request.cache_salt
+            if is_reading and is_shared and (other.drafts or not running.drafts):
                 num_common = common_length(other.sequence.token_ids, running.sequence.token_ids)
                 if num_common - 1 - num_rows >= WORTH_WAITING:
                     return True
@@ -166,4 +169,5 @@ def _lent(running: Running) -> Prefix:
     """Return the rows of a sequence as a prefix for others."""
     sequence = running.sequence
     state, unobserved = sequence.draft_state, sequence.unobserved
-    return Prefix(sequence.token_ids, sequence.cache, state, unobserved)
+    salt = running.request.cache_salt
+    return Prefix(sequence.token_ids, sequence.cache, state, unobserved, salt=salt)

@@ -39,6 +39,8 @@ class Request:
     eos_ids: frozenset[int] = frozenset()
     grammar: Grammar | None = None
     """What the answer must look like; None leaves it free."""
+    cache_salt: str = ""
+    """Only requests with the same salt share what they have run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ class Planner:
             # As in the Python API: what is None was not given.
             options = cast(GenerateOptions, {**shared, "seed": (seed + i) % _NUM_SEEDS})
             request = make_request(tuple(prompt_ids), tokenizer.eos_ids, options)
-            request = replace(request, grammar=self.grammar)
+            salt = self.body.cache_salt or ""
+            request = replace(request, grammar=self.grammar, cache_salt=salt)
             stop = request.stopping.stop
             reader = AnswerReader(tokenizer, stop, continues_text=self.continues_text)
             asks.append(Ask(request, reader))

@@ -116,6 +116,12 @@ class GenerateBody(DraftFields):
     return_token_ids: bool | None = Field(
         None, description="Give the answer's token ids as well: `choices[].token_ids`."
     )
+    cache_salt: str | None = Field(
+        None,
+        min_length=1,
+        max_length=256,
+        description="Share the cache of prompts only with requests that say the same, as in vLLM.",
+    )
     user: str | None = Field(None, description="No effect here.")
 
     INERT: ClassVar[tuple[str, ...]] = ("user",)

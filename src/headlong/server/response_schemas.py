@@ -199,7 +199,13 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 def _responses(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     """Return a route's answers: the whole one, the stream, the errors."""
     events = {
-        "schema": {"type": "string", "description": "`data: {chunk}` lines, then `data: [DONE]`."}
+        # The schema of one event, as tools that read streams take it.
+        "schema": {
+            "type": "object",
+            "description": "`data: {chunk}` lines, then `data: [DONE]`.",
+            "properties": {"data": {"type": "string"}},
+            "required": ["data"],
+        }
     }
     answered = {
         "model": model,

@@ -1,5 +1,6 @@
 """Fixtures shared by all tests: the real default model, and tiny ones of every architecture."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from headlong.weights.sources import resolve_model
 # Shared machines stall for seconds at a time; a slow example is not a wrong one.
 settings.register_profile("headlong", deadline=None)
 settings.load_profile("headlong")
+
+# A shell that starts a job in the background lets it ignore Ctrl-C, and its children inherit that:
+# tests that interrupt a command would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NUM_LAYERS = 7
 """The fewest with which an EAGLE-3 head's usual tap layers 2, N // 2 and N - 3 are three."""

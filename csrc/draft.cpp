@@ -149,8 +149,9 @@ private:
     // likely one would otherwise have to look at the noise of nearly every token.
     Race race(size_t row, Columns columns, const Found& best) const {
         const int64_t* ids = head_.vocabulary.empty() ? nullptr : head_.vocabulary.data() + columns.first;
+        const uint64_t noise = key(row);
         return {logits(row) + columns.first, ids, columns.stop - columns.first, best.best, temperature(row),
-                key(row), columns.first, enter_best(key(row), token_id(best.best_column), best.best_column, k_)};
+                noise, columns.first, enter_best(noise, token_id(best.best_column), best.best_column, k_)};
     }
 
     // Put a row's guess behind its draft.

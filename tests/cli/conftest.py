@@ -1,10 +1,13 @@
 """What verbs that measure are given in their tests."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from headlong.bench.local_side import LocalSide
+from headlong.bench.measure import Answer, Question
 from talking_model import write_talking_model
 
 
@@ -21,3 +24,21 @@ def prompts(tmp_path: Path) -> str:
     lines = [{"prompt": f"say {n}", "task": "code" if n % 2 else "chat"} for n in range(5)]
     path.write_text("\n".join(json.dumps(line) for line in lines))
     return str(path)
+
+
+@pytest.fixture
+def interrupt_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Let Ctrl-C come in the place of the answer behind so many."""
+    answer = LocalSide.answer
+
+    def arrange(num_answers: int) -> None:
+        left = iter(range(num_answers))
+
+        def interrupted(self: LocalSide, question: Question) -> Answer:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return answer(self, question)
+
+        monkeypatch.setattr(LocalSide, "answer", interrupted)
+
+    return arrange

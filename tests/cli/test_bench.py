@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,17 +126,9 @@ def test_ctrl_c_keeps_and_writes_what_was_measured(
     prompts: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    interrupt_after: Callable[[int], None],
 ) -> None:
-    answer = local_side.LocalSide.answer
-    left = iter(range(5))
-
-    def interrupted(self: local_side.LocalSide, question: Question) -> Answer:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return answer(self, question)
-
-    monkeypatch.setattr(local_side.LocalSide, "answer", interrupted)
+    interrupt_after(5)
     out = tmp_path / "out"
     argv = ["bench", prompts, "-m", model, "--max-tokens", "4", "--out", str(out), "--json"]
     assert main(argv) == 130

@@ -1,12 +1,11 @@
 """`headlong bench grid`: a real small grid, continued, stopped, and refused."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headlong.bench import local_side
-from headlong.bench.measure import Answer, Question
 from headlong.cli.main import main
 from last_line import read_json
 
@@ -70,17 +69,9 @@ def test_ctrl_c_keeps_finished_cells(
     prompts: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    interrupt_after: Callable[[int], None],
 ) -> None:
-    answer = local_side.LocalSide.answer
-    left = iter(range(10))
-
-    def interrupted(self: local_side.LocalSide, question: Question) -> Answer:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return answer(self, question)
-
-    monkeypatch.setattr(local_side.LocalSide, "answer", interrupted)
+    interrupt_after(10)
     out = tmp_path / "grid"
     assert main(["bench", "grid", prompts, "-m", model, *SMALL, "--out", str(out)]) == 130
     assert "Stopped early: stopped with Ctrl-C. 2 of 30 cells" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """HeadParts refuses heads that are incomplete, of other sizes or broken, and says how."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -105,6 +106,8 @@ def test_auto_is_the_format_a_head_was_made_for() -> None:
     assert choose_quant("stored", {"headlong_quant": "q4"}) is None
 
 
-def test_a_format_nobody_knows_is_refused_by_name() -> None:
-    with pytest.raises(HeadError, match=r"headlong_quant = 'q5'.*--head-quant"):
-        choose_quant("auto", {"headlong_quant": "q5"})
+@pytest.mark.parametrize("made_for", ["q5", 4, None, ["q4"]])
+def test_a_format_nobody_knows_is_refused_by_name(made_for: object) -> None:
+    words = re.escape(f"headlong_quant = {made_for!r}")
+    with pytest.raises(HeadError, match=rf"{words}.*--head-quant"):
+        choose_quant("auto", {"headlong_quant": made_for})

@@ -12,13 +12,11 @@ from headlong.heads.head_files import CONFIG_FILE
 from headlong.heads.shipped_heads import find_shipped_head
 from headlong.llm import LLM
 
-NO_HEAD = "none"
-
 
 def name_head(llm: LLM, given: Path | None) -> str:
     """Name the head that drafts for a model."""
     if llm.head is None:
-        return NO_HEAD
+        return "none"
     is_native = given is None and llm.report.head_tensors
     folder = None if is_native else given or find_shipped_head(llm.backbone)
     if folder is None:

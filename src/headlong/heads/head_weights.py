@@ -68,14 +68,14 @@ def choose_quant(asked: HeadQuant, config: Mapping[str, Any]) -> QuantName | Non
     """Return the format to pack a head in, given its config.json; None for that of its file."""
     if asked != "auto":
         return None if asked == "stored" else asked
-    formats: dict[Any, QuantName] = {name: name for name in get_args(QuantName)}
+    formats: tuple[QuantName, ...] = get_args(QuantName)
     made_for = config.get(QUANT_KEY, DEFAULT_HEAD_QUANT)
     if made_for not in formats:
         raise HeadError(
             f"The head's config.json has {QUANT_KEY} = {made_for!r}.",
             f"Name a format with --head-quant: {', '.join(formats)}.",
         )
-    return formats[made_for]
+    return formats[formats.index(made_for)]
 
 
 def store_array(name: str, values: NDArray[Any], float_type: FloatType = "float32") -> StoredTensor:

@@ -44,10 +44,15 @@ void bind_records(nb::module_& module) {
         .def_prop_ro("format", &format_name)
         .def_prop_ro("num_bytes", [](const Matrix& m) { return m.num_tiles * m.tile_bytes; });
     nb::class_<KVLayer>(module, "KVLayer")
-        .def("reserve", [](KVLayer& layer, int64_t capacity) {
+        .def("reserve", [](KVLayer& layer, int64_t capacity, const std::vector<KVLayer*>& others) {
             require(capacity >= 0 && capacity <= kMaxPositions, "a cache holds from 0 to 2**24 positions");
-            layer.reserve(capacity);
-        }, nb::arg("capacity"))
+            std::vector<KVLayer*> layers{&layer};
+            for (KVLayer* other : others) {
+                require(other != nullptr, "a cache layer is missing");
+                layers.push_back(other);
+            }
+            KVLayer::reserve_all(layers, capacity);
+        }, nb::arg("capacity"), nb::arg("others") = std::vector<KVLayer*>{})
         .def("copy_from", [](KVLayer& layer, const KVLayer& other, int64_t num_positions) {
             require(layer.num_kv_heads == other.num_kv_heads && layer.head_dim == other.head_dim &&
                         layer.block == other.block,

@@ -41,6 +41,7 @@ private:
     struct Needs { int64_t inputs = 0; bool groups = false, values = false; };
 
     int64_t rows() const { return input_.num_rows; }
+    bool is_short() const { return rows() <= kSplitRows; }
     Needs needs(std::initializer_list<const Linear*> readers) const;
     void make_room(const Needs& needs, int64_t inner_size);
 
@@ -58,16 +59,39 @@ private:
     void add_result(Member& me, const Activations& x, const Linear& linear,
                     const std::optional<Norm>& norm) const;
 
+    // One head of queries, keys or values; `place` is where it stands among all heads of a projected row.
+    struct Head { bool is_query, is_key; int64_t index, place; };
+    // The heads of a block in the order in which members share them: those of a kv head side by side. A row holds
+    // queries, keys and values one after the other; no queries where nobody asks for them.
+    struct Heads {
+        int64_t num_queries, num_kv;
+
+        int64_t count() const { return num_queries + 2 * num_kv; }
+        Head at(int64_t item) const {
+            const int64_t queries_each = num_queries / num_kv;
+            const int64_t kv = item / (queries_each + 2), query = item % (queries_each + 2);
+            if (query < queries_each) return {true, false, kv * queries_each + query, kv * queries_each + query};
+            const bool is_key = query == queries_each;
+            return {false, is_key, kv, num_queries + (is_key ? 0 : num_kv) + kv};
+        }
+    };
+
     Entry entry(const Attention& block) const;
-    // Of rows that hold `num_queries` heads of queries, then those of keys and values.
-    void turn_and_store(Member& me, const Attention& block, const std::vector<KVLayer*>& caches, int num_queries) const;
+    void project_heads(Member& me, const Activations& x, const Attention& block, Heads heads,
+                       const std::vector<KVLayer*>& caches) const;
+    void turn_and_store(const Attention& block, const Head& head, int64_t stride, Member::Range own_rows,
+                        const std::vector<KVLayer*>& caches) const;
     bool is_split(const Span& span) const;
     void attend_by_chunks(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const;
     void merge_chunks(Member& me, const Attention& block, const KVLayer& shape) const;
+    void finish_head(const Attention& block, const Partial& running, int64_t row, int head) const;
     void attend_by_rows(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const;
     AttendTask make_task(const Attention& block, const KVLayer& cache, const Span& span, int kv_head,
                          int64_t first_row, int64_t num_rows, int64_t chunk) const;
     uint8_t* partial(const Attention& block, const KVLayer& shape, int64_t row, int kv_head, int64_t chunk) const;
+
+    // Up to so many rows a pass waits for memory and for other cores more than for products.
+    static constexpr int64_t kSplitRows = 16;
 
     Engine& engine_;
     const Kernels& k_;

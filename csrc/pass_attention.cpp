@@ -6,8 +6,10 @@
 namespace headlong {
 
 namespace {
-constexpr int64_t kSplitRows = 16;   // up to so many rows, a span is shared out by chunks
 constexpr int64_t kMaxQueries = 24;  // rows × heads of one task; more would leave the first cache
+
+// Heads that are whole groups can be quantised one by one.
+bool has_whole_groups(const Attention& block) { return block.head_dim % kGroup == 0; }
 
 int64_t rows_per_task(const Attention& block) {
     return std::max<int64_t>(1, kMaxQueries / (block.num_heads / block.num_kv_heads));
@@ -23,17 +25,12 @@ Pass::Entry Pass::entry(const Attention& block) const {
 
 void Pass::remember(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) {
     const Activations x = enter(me, entry(block), {&block.key, &block.value});
-    multiply(me, x, {&block.key, &block.value}, projected_, 2 * block.key_size());
-    me.barrier();
-    turn_and_store(me, block, caches, 0);
+    project_heads(me, x, block, {0, block.num_kv_heads}, caches);
 }
 
 void Pass::attention(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) {
     const Activations x = enter(me, entry(block), {&block.query, &block.key, &block.value});
-    const int64_t stride = block.query_size() + 2 * block.key_size();
-    multiply(me, x, {&block.query, &block.key, &block.value}, projected_, stride);
-    me.barrier();
-    turn_and_store(me, block, caches, block.num_heads);
+    project_heads(me, x, block, {block.num_heads, block.num_kv_heads}, caches);
     me.barrier();
     attend_by_rows(me, block, caches);
     if (num_chunks_ > 0) {
@@ -44,9 +41,7 @@ void Pass::attention(Member& me, const Attention& block, const std::vector<KVLay
     me.barrier();
 
     const int64_t size = block.query_size();
-    const bool is_quantised = block.output.weight->is_quantised();
-    if (is_quantised) {
-        // Heads need not be whole groups, so this waits for all of them.
+    if (block.output.weight->is_quantised() && !has_whole_groups(block)) {
         const Member::Range own = me.share(rows() * (size / kGroup));
         for (int64_t g = own.first; g < own.stop; ++g) {
             k_.quantise(inner_values_ + g * kGroup, 1, inner_groups_ + g);
@@ -56,37 +51,62 @@ void Pass::attention(Member& me, const Attention& block, const std::vector<KVLay
     add_result(me, {inner_groups_, size_t(size / kGroup), inner_values_, size_t(size)}, block.output, block.output_norm);
 }
 
-// Norm and turn queries and keys, scale queries in place, write keys and values to the caches.
+// Project, turn and store the queries, keys and values of all rows. Few rows: a member does whole heads, so that
+// nobody waits in between and nothing travels to another core; heads that share a kv head lie side by side, as
+// they do when they attend. Many rows: all members share evenly first the products, then the rest.
+void Pass::project_heads(
+    Member& me, const Activations& x, const Attention& block, Heads heads, const std::vector<KVLayer*>& caches) const {
+    const int64_t stride = heads.count() * block.head_dim;
+    if (is_short() && block.head_dim % k_.tile_width == 0) {
+        const Member::Range own = me.share(heads.count());
+        const int64_t tiles = block.head_dim / k_.tile_width;
+        for (int64_t item = own.first; item < own.stop; ++item) {
+            const Head head = heads.at(item);
+            const Linear& linear = head.is_query ? block.query : head.is_key ? block.key : block.value;
+            multiply_tiles(x, linear, head.index * tiles, (head.index + 1) * tiles,
+                           projected_ + head.place * block.head_dim, stride);
+            turn_and_store(block, head, stride, {0, rows()}, caches);
+        }
+        return;
+    }
+    if (heads.num_queries > 0) {
+        multiply(me, x, {&block.query, &block.key, &block.value}, projected_, stride);
+    } else {
+        multiply(me, x, {&block.key, &block.value}, projected_, stride);
+    }
+    me.barrier();
+    const Member::Range own_rows = me.share(rows());
+    for (int64_t item = 0; item < heads.count(); ++item) {
+        turn_and_store(block, heads.at(item), stride, own_rows, caches);
+    }
+}
+
+// Norm and turn a head of queries or keys, scale queries in place, write keys and values to the caches.
 void Pass::turn_and_store(
-    Member& me, const Attention& block, const std::vector<KVLayer*>& caches, int num_queries) const {
+    const Attention& block, const Head& head, int64_t stride, Member::Range own_rows,
+    const std::vector<KVLayer*>& caches) const {
     const int dim = block.head_dim;
-    const int num_kv_heads = block.num_kv_heads;
-    const int64_t per_row = num_queries + 2 * num_kv_heads;
     uint16_t halves[4096];
-    const Member::Range own = me.share(rows() * per_row);
     size_t s = 0;
-    for (int64_t item = own.first; item < own.stop; ++item) {
-        const int64_t row = item / per_row;
-        const int head = static_cast<int>(item % per_row);
+    for (int64_t row = own_rows.first; row < own_rows.stop; ++row) {
         while (row >= input_.spans[s].first_row + input_.spans[s].num_rows) ++s;
         const Span& span = input_.spans[s];
         const int64_t position = span.first_position + row - span.first_row;
-        float* numbers = projected_ + row * per_row * dim + int64_t{head} * dim;
-        const bool is_query = head < num_queries, is_key = !is_query && head < num_queries + num_kv_heads;
-        const std::optional<Norm>& norm = is_query ? block.query_norm : block.key_norm;
-        if (is_query || is_key) {
+        float* numbers = projected_ + row * stride + head.place * dim;
+        if (head.is_query || head.is_key) {
+            const std::optional<Norm>& norm = head.is_query ? block.query_norm : block.key_norm;
             if (norm) k_.rms_norm(numbers, norm->weight.data(), norm->eps, dim, numbers);
             k_.rotate(numbers, block.rope->cosines(position), block.rope->sines(position), dim / 2);
         }
-        if (is_query) {
+        if (head.is_query) {
             for (int d = 0; d < dim; ++d) numbers[d] *= block.scale;
             continue;
         }
         k_.to_half(numbers, dim, halves);
-        if (is_key) {
-            caches[s]->write_key(head - num_queries, position, halves);
+        if (head.is_key) {
+            caches[s]->write_key(head.index, position, halves);
         } else {
-            caches[s]->write_value(head - num_queries - num_kv_heads, position, halves);
+            caches[s]->write_value(head.index, position, halves);
         }
     }
 }
@@ -138,11 +158,13 @@ void Pass::attend_by_chunks(Member& me, const Attention& block, const std::vecto
 void Pass::merge_chunks(Member& me, const Attention& block, const KVLayer& shape) const {
     const int heads_per_row = block.num_heads / block.num_kv_heads;
     const size_t bytes = Partial::bytes(shape.padded_dim);
+    // Head by head, as the chunks were shared out: most of what a member merges it made itself.
     const Member::Range own = me.share(rows() * block.num_heads);
     size_t s = 0;
     for (int64_t item = own.first; item < own.stop; ++item) {
-        const int64_t row = item / block.num_heads;
-        const int head = static_cast<int>(item % block.num_heads);
+        const int64_t row = item % rows();
+        const int head = static_cast<int>(item / rows());
+        if (row == 0) s = 0;
         while (row >= input_.spans[s].first_row + input_.spans[s].num_rows) ++s;
         const Span& span = input_.spans[s];
         if (!is_split(span)) continue;
@@ -155,7 +177,16 @@ void Pass::merge_chunks(Member& me, const Attention& block, const KVLayer& shape
         for (int64_t chunk = 1; chunk <= position / kChunk; ++chunk) {
             k_.merge(at(chunk), shape.padded_dim, running);
         }
-        k_.finish(running, block.head_dim, inner_values_ + (row * block.num_heads + head) * block.head_dim);
+        finish_head(block, running, row, head);
+    }
+}
+
+// Leave what a head attended to as the output projection reads it.
+void Pass::finish_head(const Attention& block, const Partial& running, int64_t row, int head) const {
+    const int64_t first = (row * block.num_heads + head) * block.head_dim;
+    k_.finish(running, block.head_dim, inner_values_ + first);
+    if (block.output.weight->is_quantised() && has_whole_groups(block)) {
+        k_.quantise(inner_values_ + first, block.head_dim / kGroup, inner_groups_ + first / kGroup);
     }
 }
 
@@ -189,8 +220,7 @@ void Pass::attend_by_rows(Member& me, const Attention& block, const std::vector<
             for (int q = 0; q < num_rows * heads_per_row; ++q) {
                 const int64_t row = first_row + q / heads_per_row;
                 const int head = kv_head * heads_per_row + q % heads_per_row;
-                k_.finish(*reinterpret_cast<Partial*>(running + q * bytes), block.head_dim,
-                          inner_values_ + (row * block.num_heads + head) * block.head_dim);
+                finish_head(block, *reinterpret_cast<Partial*>(running + q * bytes), row, head);
             }
         }
     }

@@ -15,18 +15,18 @@ namespace headlong {
 
 namespace {
 
-// Sleeping at a barrier is dear when another process wants the core: the kernel lets that one run
-// for milliseconds first. So members spin for about two of them, unless there are more members than
-// cores, when the one that is waited for may need this very core.
-constexpr int kSpinsAtBarrier = 160000;
-constexpr int kSpinsBetweenRuns = 40000;  // about half a millisecond, a decode's time between passes
-constexpr int kSpinsWhenCrowded = 50;
+// How long to look before giving up: so often with all our time, then offering the core now and then,
+// `looks` times in all. Who has waited longer than work differs between members waits for somebody without a
+// core; to offer ours costs next to nothing when nobody wants it, and helps most when that one does.
+struct Patience { int spins, looks, looks_per_yield; };
 
-// Who has waited longer than work differs between members waits for somebody without a core. To
-// offer ours now and then costs next to nothing when nobody wants it, and helps most when it is the
-// one that is waited for.
-constexpr int kSpinsBeforeYield = 4000;  // about 50 microseconds
-constexpr int kSpinsPerYield = 64;
+// Sleeping at a barrier is dear when another process wants the core: the kernel lets that one run for
+// milliseconds first. So members look for about two of them, after 50 microseconds offering their core. With
+// more members than cores, the one that is waited for may need this very core.
+constexpr Patience kAtBarrier{4000, 160000, 64};
+constexpr Patience kBetweenRuns{4000, 40000, 64};  // about half a millisecond, a decode's time between passes
+constexpr Patience kWhenCrowded{50, 2000, 1};
+constexpr std::chrono::microseconds kNap{50};      // at a barrier, once patience is over
 
 // A team whose members wait for each other most of the time is slower than the caller alone, who then
 // does all the work for a while, and for twice as long whenever that happens anew.
@@ -71,34 +71,18 @@ void relax() {
 
 using Clock = std::chrono::steady_clock;
 
-struct Change {
-    uint32_t value;
-    Clock::duration waited;  // nothing where it came at once
-};
-
-// Wait until `word` is no longer `seen`.
-Change await_change(std::atomic<uint32_t>& word, std::atomic<int>& num_sleepers, uint32_t seen, int num_spins) {
-    for (int i = 0; i < std::min(num_spins, kSpinsBeforeYield); ++i) {
-        const uint32_t now = word.load(std::memory_order_acquire);
-        if (now != seen) return {now, {}};
+// Look at `word` while it is `seen` and patience lasts; return for how long, nothing where it changed soon.
+Clock::duration look_while(const std::atomic<uint32_t>& word, uint32_t seen, const Patience& patience) {
+    for (int i = 0; i < patience.spins; ++i) {
+        if (word.load(std::memory_order_acquire) != seen) return {};
         relax();
     }
     const Clock::time_point began = Clock::now();
-    for (int i = kSpinsBeforeYield; i < num_spins; ++i) {
-        const uint32_t now = word.load(std::memory_order_acquire);
-        if (now != seen) return {now, Clock::now() - began};
-        if (i % kSpinsPerYield != 0) relax();
+    for (int i = patience.spins; i < patience.looks && word.load(std::memory_order_acquire) == seen; ++i) {
+        if (i % patience.looks_per_yield != 0) relax();
         else std::this_thread::yield();
     }
-    num_sleepers.fetch_add(1);
-    word.wait(seen);
-    num_sleepers.fetch_sub(1);
-    return {word.load(std::memory_order_acquire), Clock::now() - began};
-}
-
-void change(std::atomic<uint32_t>& word, std::atomic<int>& num_sleepers) {
-    word.fetch_add(1);
-    if (num_sleepers.load() > 0) word.notify_all();
+    return Clock::now() - began;
 }
 
 // Every living pool, for the fork handlers. Never destroyed: a fork may come at any time.
@@ -114,37 +98,58 @@ Registry& registry() {
 
 }  // namespace
 
+// How many barriers a member has come to, and how long it waited there in this run. Each has a line of its own,
+// which it alone writes: a counter for all would travel from core to core three times a barrier, and between two
+// dies of a server each way takes a quarter of a microsecond.
+struct alignas(64) Arrivals {
+    std::atomic<uint32_t> count{0};
+    std::atomic<Clock::rep> waited{0};
+};
+
 struct alignas(64) Pool::Team {
+    explicit Team(int num_threads) : arrivals(num_threads) {}
+
     alignas(64) std::atomic<uint32_t> run_count{0};
     std::atomic<int> run_sleepers{0};
-    alignas(64) std::atomic<uint32_t> num_arrived{0};
-    alignas(64) std::atomic<uint32_t> phase{0};
-    std::atomic<int> phase_sleepers{0};
+    std::vector<Arrivals> arrivals;
     const std::function<void(Member&)>* work = nullptr;  // null asks the threads to leave
     std::vector<std::thread> threads;
     int caller_core = -1;  // which the threads are kept off
     bool is_crowded = false;
 
-    std::atomic<Clock::rep> most_waited{0};  // by one member in this run
-    uint32_t recent = 0;                     // one bit per run, the newest lowest: was it starved?
+    uint32_t recent = 0;  // one bit per run, the newest lowest: was it starved?
     Clock::time_point last_starved{};
     Clock::time_point solo_until{};
     Clock::duration next_solo = kFirstSolo;
 
-    int spins(int usual) const { return is_crowded ? kSpinsWhenCrowded : usual; }
+    const Patience& patience(const Patience& usual) const { return is_crowded ? kWhenCrowded : usual; }
 
-    void note_wait(Clock::duration waited_so_far) {
-        Clock::rep most = most_waited.load(std::memory_order_relaxed);
-        while (most < waited_so_far.count() && !most_waited.compare_exchange_weak(most, waited_so_far.count())) {
+    // Let the threads begin a run, or leave.
+    void call(const std::function<void(Member&)>* function) {
+        work = function;
+        run_count.fetch_add(1);
+        if (run_sleepers.load() > 0) run_count.notify_all();
+    }
+
+    // Wait for the run after `seen`.
+    uint32_t await_run(uint32_t seen) {
+        look_while(run_count, seen, patience(kBetweenRuns));
+        if (run_count.load(std::memory_order_acquire) == seen) {
+            run_sleepers.fetch_add(1);
+            run_count.wait(seen);
+            run_sleepers.fetch_sub(1);
         }
+        return run_count.load(std::memory_order_acquire);
     }
 
     // Learn from a finished run whether the next ones are better made by the caller alone: without the
     // waiting it was work for `count` members, all of which one would have to do.
     void settle_run(Clock::time_point began, int count) {
         const Clock::time_point now = Clock::now();
-        const Clock::duration took = now - began, worked = took - Clock::duration(most_waited.load());
-        const bool starved = count * worked < took;
+        const Clock::duration took = now - began;
+        Clock::rep most_waited = 0;
+        for (const Arrivals& member : arrivals) most_waited = std::max(most_waited, member.waited.load());
+        const bool starved = count * (took.count() - most_waited) < took.count();
         if (now - last_starved > kTimeToForget) next_solo = kFirstSolo;
         if (starved) last_starved = now;
         recent = (recent << 1 | uint32_t(starved)) & 0xF;
@@ -158,17 +163,20 @@ struct alignas(64) Pool::Team {
 void Member::barrier() {
     if (count == 1) return;
     Pool::Team& team = *pool_.team_;
-    const uint32_t phase = team.phase.load(std::memory_order_relaxed);
-    if (team.num_arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == uint32_t(count)) {
-        team.num_arrived.store(0, std::memory_order_relaxed);
-        change(team.phase, team.phase_sleepers);
-        return;
+    Arrivals& own = team.arrivals[index];
+    const uint32_t before = own.count.load(std::memory_order_relaxed);
+    own.waited.store(waited_.count(), std::memory_order_relaxed);
+    own.count.store(before + 1, std::memory_order_release);
+    for (int other = 0; other < count; ++other) {
+        if (other == index) continue;
+        // A mate may be one barrier further by now, never two.
+        const std::atomic<uint32_t>& theirs = team.arrivals[other].count;
+        waited_ += look_while(theirs, before, team.patience(kAtBarrier));
+        while (theirs.load(std::memory_order_acquire) == before) {
+            std::this_thread::sleep_for(kNap);
+            waited_ += kNap;
+        }
     }
-    const Clock::duration waited =
-        await_change(team.phase, team.phase_sleepers, phase, team.spins(kSpinsAtBarrier)).waited;
-    if (waited == Clock::duration::zero()) return;
-    waited_ += waited;
-    team.note_wait(waited_);
 }
 
 Pool::Pool(int num_threads) : num_threads_(std::max(1, num_threads)) {
@@ -183,20 +191,19 @@ Pool::~Pool() {
         std::erase(registry().pools, this);
     }
     if (team_ == nullptr) return;
-    team_->work = nullptr;
-    change(team_->run_count, team_->run_sleepers);
+    team_->call(nullptr);
     for (std::thread& thread : team_->threads) thread.join();
     delete team_;
 }
 
 void Pool::start() {
-    team_ = new Team;
+    team_ = new Team(num_threads_);
     team_->is_crowded = num_threads_ > num_cores();
     for (int index = 1; index < num_threads_; ++index) {
         team_->threads.emplace_back([this, index, team = team_] {
             uint32_t seen = 0;
             while (true) {
-                seen = await_change(team->run_count, team->run_sleepers, seen, team->spins(kSpinsBetweenRuns)).value;
+                seen = team->await_run(seen);
                 if (team->work == nullptr) return;
                 Member member(*this, index, num_threads_);
                 (*team->work)(member);
@@ -207,14 +214,9 @@ void Pool::start() {
 }
 
 void Pool::run(const std::function<void(Member&)>& work) {
-    Member member(*this, 0, num_threads_);
-    if (num_threads_ == 1) {
-        work(member);
-        return;
-    }
-    if (team_ == nullptr) start();
+    if (num_threads_ > 1 && team_ == nullptr) start();
     const Clock::time_point began = Clock::now();
-    if (began < team_->solo_until) {  // results do not depend on the number of members
+    if (num_threads_ == 1 || began < team_->solo_until) {  // results do not depend on the number of members
         Member alone(*this, 0, 1);
         work(alone);
         return;
@@ -224,9 +226,8 @@ void Pool::run(const std::function<void(Member&)>& work) {
         team_->caller_core = core;
         for (std::thread& thread : team_->threads) keep_off(thread, core);
     }
-    team_->most_waited.store(0, std::memory_order_relaxed);
-    team_->work = &work;
-    change(team_->run_count, team_->run_sleepers);
+    Member member(*this, 0, num_threads_);
+    team_->call(&work);
     work(member);
     member.barrier();  // `work` lives in the caller's frame; nobody may still be in it
     team_->settle_run(began, num_threads_);

@@ -1,6 +1,6 @@
 // One small team of threads that runs a function together, with a barrier inside it.
 //
-// Waiting spins for a moment, then offers its core to others, then sleeps: a barrier that only spins
+// Waiting spins for a moment, then offers its core to others, then naps: a barrier that only spins
 // collapses when another process takes one of the cores, because the spinner then burns the time its
 // mate needs. When mates starve all the same, the caller works alone for a while.
 #pragma once

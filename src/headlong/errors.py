@@ -12,6 +12,7 @@
     ├── RequestError            a request asks for something impossible
     ├── BusyError               the engine has all the requests it can hold; come back later
     ├── EngineError             a pass broke off inside the engine; only its request is lost
+    ├── EngineDownError         the server's engine has ended and takes nothing in any more
     ├── StoppingError           the server is shutting down and takes nothing in any more
     ├── AddressError            the server cannot listen where it was told to
     └── BackendError            a compute backend cannot be used on this machine
@@ -63,7 +64,14 @@ class TextError(HeadlongError):
 
 
 class RequestError(HeadlongError):
-    """A request asks for something impossible; nothing has been run."""
+    """A request asks for something impossible; nothing has been run.
+
+    `param` is the field at fault where it is known, as OpenAI writes it: tools[1].function.name.
+    """
+
+    def __init__(self, problem: str, remedy: str = "", param: str | None = None) -> None:
+        super().__init__(problem, remedy)
+        self.param = param
 
 
 class BusyError(HeadlongError):
@@ -76,6 +84,10 @@ class BusyError(HeadlongError):
 
 class EngineError(HeadlongError):
     """A pass broke off for a reason that is a bug of ours; the cause is chained to it."""
+
+
+class EngineDownError(HeadlongError):
+    """The server's engine has ended for a reason that is a bug of ours; it must be restarted."""
 
 
 class StoppingError(HeadlongError):

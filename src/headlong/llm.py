@@ -27,7 +27,7 @@ from headlong.config import (
 )
 from headlong.drafters.choose import make_drafter
 from headlong.engine.engine import Engine
-from headlong.engine.request import Request
+from headlong.engine.request import FinishReason, Request
 from headlong.errors import HeadError, RequestError
 from headlong.generation import Chunk, Completion, Generation
 from headlong.heads.head import Head
@@ -172,7 +172,8 @@ class LLM:
             return completion
         stem = f"{completion.seed:x}_{completion.num_prompt_tokens}"
         style = self.tokenizer.tool_style
-        parts = read_answer(completion.text, stem, style, form.tool_names)
+        is_cut = completion.finish_reason is FinishReason.LENGTH
+        parts = read_answer(completion.text, stem, style, form.tool_names, is_cut=is_cut)
         return replace(completion, text=parts.text, tool_calls=parts.tool_calls)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generation:

@@ -71,6 +71,15 @@ def test_prompt_is_read_ahead_where_sides_share_a_server(other: OtherServer) -> 
     assert [body["max_tokens"] for body in other.bodies] == [1, 6]
 
 
+def test_warm_up_without_text_is_no_failure(other: OtherServer) -> None:
+    """Of a tool call that is cut short before its arguments, servers show nothing."""
+    with contextlib.closing(HttpSide("A", f"{other.url}/v1", "m", {"mode": "empty"})) as side:
+        side.warm_up(QUESTION)
+    broken = HttpSide("A", f"{other.url}/v1", "m", {"mode": "broken"})
+    with contextlib.closing(broken), pytest.raises(ServerError, match="500"):
+        broken.warm_up(QUESTION)
+
+
 def test_empty_look_ahead_is_no_failure(other: OtherServer) -> None:
     """One token may be half a letter, which no server sends."""
     side = HttpSide("A", f"{other.url}/v1", "m", {"mode": "late"}, reads_ahead=True)

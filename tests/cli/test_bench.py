@@ -141,6 +141,29 @@ def test_ctrl_c_keeps_and_writes_what_was_measured(
     assert "Stopped early: stopped with Ctrl-C. 2 of 5 questions" in shown.err
 
 
+def test_interruption_before_the_first_answer_leaves_the_folder_free(
+    model: str,
+    prompts: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Results of nothing would turn away the same command, given again."""
+
+    def interrupt(side: local_side.LocalSide, question: Question) -> None:
+        raise KeyboardInterrupt
+
+    argv = ["bench", prompts, "-m", model, "--max-tokens", "4", "--out", str(tmp_path / "out")]
+    with monkeypatch.context() as patch:
+        patch.setattr(local_side.LocalSide, "warm_up", interrupt)
+        assert main(argv) == 130
+    shown = capsys.readouterr().out
+    assert "Nothing was measured." in shown
+    assert "Report:" not in shown
+    assert main(argv) == 0
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["num_answered"] == 5
+
+
 def test_signal_in_the_middle_of_a_run_keeps_results(
     model: str, prompts: str, tmp_path: Path
 ) -> None:

@@ -145,6 +145,24 @@ def test_signal_in_the_middle_keeps_results(tmp_path: Path) -> None:
     assert document["levels"][0]["modes"]["off"]["num_done"] >= 1
 
 
+def test_interruption_before_the_first_request_leaves_the_folder_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupt(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "load"
+    with run_other_server() as other:
+        argv = ["bench", "load", other.url, "--out", str(out), "--duration", "0.2s"]
+        argv += ["--mix", "chat", "--max-tokens", "4", "--concurrency", "1"]
+        with monkeypatch.context() as patch:
+            patch.setattr("headlong.bench.load_run.run_load", interrupt)
+            assert main(argv) == 130
+        assert not (out / "results.json").exists()
+        assert main(argv) == 0
+    assert (out / "results.json").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

@@ -1,9 +1,11 @@
 import argparse
 import json
+import time
 from pathlib import Path
 
 import httpx
 import pytest
+from filelock import FileLock
 
 from headlong.cli.main import main
 from headlong.cli.serve import add_arguments
@@ -115,6 +117,21 @@ def test_with_a_key_file_only_its_keys_are_let_in(model: str, tmp_path: Path) ->
         assert server.wait() == 0
     assert '"client": "alice"' in server.text
     assert "secret-of-alice" not in server.text
+
+
+def test_a_server_that_waits_for_its_model_can_be_stopped(tmp_path: Path) -> None:
+    """Without a handler the first process of a container would never see the signal."""
+    lock = tmp_path / "locks" / "smollm2-135m-instruct.lock"
+    lock.parent.mkdir()
+    environ = {"HEADLONG_CACHE": str(tmp_path)}
+    with FileLock(lock), ServerProcess("smollm2-135m-instruct", environ=environ) as server:
+        deadline = time.monotonic() + 30
+        while "waiting for it to finish" not in server.text:
+            assert time.monotonic() < deadline, server.text
+            time.sleep(0.02)
+        server.signal()
+        assert server.wait(10) == 0
+    assert server.text.endswith("Stopped.\n")
 
 
 def test_arguments_have_no_defaults_of_their_own() -> None:

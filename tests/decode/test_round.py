@@ -159,6 +159,19 @@ def test_forced_spans_stay_inside_the_context(backbone: Backbone) -> None:
     assert len(run_round([sequence], [2], backbone, drafter)[0].draft.token_ids) == 3
 
 
+def test_forced_spans_share_the_rows_of_a_round(backbone: Backbone) -> None:
+    """Guards streams beside many of JSON: they would wait for hundreds of rows."""
+    drafter = ScriptedDrafter([], backbone.config.vocab_size)
+    phrases = [LONG, LONG[:3], LONG, LONG]
+    batch = [begin_held(backbone, drafter, phrase) for phrase in phrases]
+    results = run_round([*batch, begin(backbone, drafter)], [2, 0, 0, 0, 3], backbone, drafter, 40)
+    lengths = [len(result.draft.token_ids) for result in results]
+    assert lengths == [11, 3, 9, 9, 0], "two are the first one's own, the rest is shared evenly"
+    assert sum(lengths) + len(lengths) + 3 == 40
+    crowded = run_round(batch, [0, 0, 0, 0], backbone, drafter, max_rows=3)
+    assert [len(result.draft.token_ids) for result in crowded] == [0, 0, 0, 0]
+
+
 def test_drafter_goes_on_behind_a_forced_span(backbone: Backbone) -> None:
     phrases = [(40, 41, 42), (40, 41, 43), (40, 41, 42, 44)]
     drafter = ScriptedDrafter([*PROMPT, 99, 40, 41, 42, 44, 45], backbone.config.vocab_size)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fakes import ScriptedDrafter
+from fakes import Phrases, ScriptedDrafter
 from headlong.config import SamplingParams, StopParams
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
@@ -290,3 +290,22 @@ def test_row_budget_cuts_drafts_not_streams(backbone: Backbone) -> None:
         engine.step()
         assert engine.snapshot().last_rows <= 5
     assert all(ids(one) == truth[len(PROMPT) :][:20] for one in running)
+
+
+def test_forced_spans_of_many_keep_to_the_rows_of_a_step(backbone: Backbone) -> None:
+    vocab_size, phrase = backbone.config.vocab_size, tuple(30 + i % 50 for i in range(40))
+    limits = EngineLimits(max_running=8, rows_per_step=24)
+    engine = Engine(backbone, ScriptedDrafter([], vocab_size), limits)
+    request = Request(
+        PROMPT,
+        stopping=StopParams(max_tokens=60),
+        eos_ids=frozenset([0]),
+        grammar=Phrases([phrase], 0, vocab_size),
+    )
+    runnings = [engine.submit(request) for _ in range(8)]
+    most = 0
+    while any(one.finish_reason is None for one in runnings):
+        engine.step()
+        most = max(most, engine.snapshot().last_rows)
+    assert most == 24
+    assert all(tuple(ids(one)[:40]) == phrase for one in runnings)

@@ -121,6 +121,25 @@ def test_a_stack_is_its_blocks_one_after_the_other() -> None:
     assert np.array_equal(taps, np.concatenate([inputs[2], inputs[1]], axis=-1))
 
 
+def test_layers_that_grow_together_keep_what_they_hold() -> None:
+    """They share rooms of some megabytes: here three, one layer of which is large enough before."""
+    ops = native_ops("auto")
+    parts, x = Parts(ops, "Q8_0"), random(1, 7, 64)
+    layers = tuple(PlainLayer(parts.attention(), parts.mlp()) for _ in range(20))
+    caches = [[ops.make_kv_layer(2, 32) for _ in layers] for _ in range(2)]
+    for one in caches:
+        one[0].reserve(5, one[1:])
+    caches[0][3].reserve(8_000)
+    for one, capacity in zip(caches, (7_000, 5), strict=True):
+        ops.run_layers(x[:5], layers, [one], one_span(5), ())
+        one[0].reserve(capacity, one[1:])
+        one[0].reserve(max(capacity, 7), one[1:])
+    assert caches[0][0].num_bytes > 1_000_000
+    rest = Rows(np.zeros(2, dtype=np.int64), (Span(0, 2, 5),))
+    got, expected = (ops.run_layers(x[5:], layers, [one], rest, ())[0] for one in caches)
+    assert np.array_equal(got, expected)
+
+
 def test_blocks_go_when_their_specs_go() -> None:
     """One model sees many heads in a session; each one's weights once stayed for good."""
     ops = native_ops("auto")

@@ -13,6 +13,7 @@ from starlette.types import Message
 
 from headlong.decode.sampling import Sampler
 from headlong.engine.engine import Engine
+from headlong.errors import RequestError
 from headlong.llm import LLM
 from headlong.server.app import make_app
 from headlong.server.records import RequestRecord
@@ -236,6 +237,25 @@ def test_fault_inside_a_pass_is_for_the_log_alone(
     (told,) = [one for one in caplog.records if one.name == "headlong.server.answering"]
     assert told.exc_info is not None
     assert "weights at /home/me" in str(told.exc_info[1])
+
+
+def test_books_have_the_status_that_was_told(
+    tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schema that nothing fits shows while the answer is made; that is no fault of ours."""
+
+    def lost(sampler: Sampler, *given: Any) -> Any:
+        raise RequestError("The grammar cannot be followed.", "Use a simpler one.")
+
+    monkeypatch.setattr(Sampler, "pick", lost)
+
+    async def work(app: FastAPI) -> tuple[int, RequestRecord]:
+        wire = Wire()
+        await wire.post(app, BODY)
+        return wire.status, record(app)
+
+    status, entry = run(tiny_llm, work)
+    assert (status, entry.status, entry.finish_reason) == (400, 400, "error")
 
 
 def test_fault_in_the_middle_ends_the_stream_with_an_error(

@@ -94,6 +94,17 @@ def test_call_that_is_cut_ends_by_length(tokenizer: Tokenizer) -> None:
     assert whole["message"]["tool_calls"][0]["function"]["arguments"].startswith('{"at"')
 
 
+@pytest.mark.parametrize("text", ["<tool", '<tool_call>\n{"name": "lo'])
+def test_call_cut_before_its_name_ends_shows_nothing(tokenizer: Tokenizer, text: str) -> None:
+    chunks = chunks_of(["Well.", *text], FinishReason.LENGTH)
+    whole = choice(tokenizer, has_tools=True).whole(chunks)
+    assert (whole["message"]["content"], whole["finish_reason"]) == ("Well.", "length")
+    assert "tool_calls" not in whole["message"]
+    pieces = deltas(choice(tokenizer, has_tools=True), chunks)
+    assert [piece["delta"] for piece in pieces] == [{"content": "Well."}, {}]
+    assert pieces[-1]["finish_reason"] == "length"
+
+
 def test_call_without_text_has_no_content(tokenizer: Tokenizer) -> None:
     assert choice(tokenizer, has_tools=True).whole(chunks_of([CALL]))["message"]["content"] is None
 

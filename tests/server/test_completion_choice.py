@@ -42,6 +42,21 @@ def test_offsets_go_on_from_piece_to_piece(tokenizer: Tokenizer) -> None:
     assert pieces[1]["logprobs"]["text_offset"] == [4]
 
 
+def test_offsets_count_characters_of_many_tokens_once(tokenizer: Tokenizer) -> None:
+    wants = Wants(logprobs=True, sources=False, token_ids=False)
+    ids = tokenizer.encode("\N{SNOWMAN}o", add_special=False)
+    assert len(ids) == 4
+    chunks = [
+        Chunk(text, (token_id,), False, "backbone", 0, TokenLogprob(token_id, -0.2, ()), end)
+        for text, token_id, end in zip(
+            ["", "", "\N{SNOWMAN}", "o"], ids, [None] * 3 + [FinishReason.STOP], strict=True
+        )
+    ]
+    whole = CompletionChoice(0, wants, tokenizer).whole(chunks)
+    assert whole["text"] == "\N{SNOWMAN}o"
+    assert whole["logprobs"]["text_offset"] == [0, 0, 0, 1]
+
+
 def test_echo_comes_first(tokenizer: Tokenizer) -> None:
     wants = Wants(logprobs=False, sources=False, token_ids=False)
     chunks = [make(tokenizer, "o", FinishReason.STOP)]

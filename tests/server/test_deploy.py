@@ -43,6 +43,30 @@ def test_the_image_runs_as_nobody_special() -> None:
     assert re.search(r"^USER headlong$", last_stage, re.MULTILINE)
 
 
+@pytest.mark.parametrize("variable", ["HEADLONG_CACHE", "HF_HOME"])
+def test_pulled_models_lie_where_the_server_may_write(variable: str) -> None:
+    """The unit's user has no home, and what is outside the volume goes with the container."""
+    volume = re.search(r"^VOLUME (\S+)$", DOCKERFILE, re.MULTILINE)
+    folder = re.search(r"^CacheDirectory=(\S+)$", UNIT, re.MULTILINE)
+    assert volume is not None
+    assert folder is not None
+    for text, writable in ((DOCKERFILE, volume[1]), (UNIT, f"%C/{folder[1]}")):
+        found = re.search(rf"\b{variable}=(\S+)", text)
+        assert found is not None
+        assert Path(found[1]).is_relative_to(writable)
+
+
+@pytest.mark.parametrize("name", ["deploy/Dockerfile", "docs/server.md"])
+def test_docker_waits_longer_than_the_drain(name: str) -> None:
+    """`docker stop` kills after 10 s unless it is told otherwise."""
+    commands = re.findall(r"docker run .*-p .*", (ROOT / name).read_text())
+    assert commands
+    for command in commands:
+        found = re.search(r"--stop-timeout (\d+)", command)
+        assert found is not None, command
+        assert int(found[1]) > ServerSettings().drain_timeout_s + 5
+
+
 def test_the_health_check_tells_life_from_death(tmp_path: Path) -> None:
     found = re.search(r"HEALTHCHECK.*?CMD (\[.*?\])$", DOCKERFILE, re.DOTALL | re.MULTILINE)
     assert found is not None
@@ -51,6 +75,8 @@ def test_the_health_check_tells_life_from_death(tmp_path: Path) -> None:
     model = str(write_talking_model(tmp_path / "tiny.gguf"))
     with ServerProcess(model) as server:
         environ = os.environ | {"HEADLONG_PORT": server.url.rpartition(":")[2]}
+        # Docker gives a container its user's proxy; nobody answers at this one.
+        environ |= {"http_proxy": "http://127.0.0.1:9", "no_proxy": ""}
         alive = subprocess.run([sys.executable, *arguments], env=environ, check=False)
         server.signal()
         assert server.wait() == 0

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from headlong.engine.request import FinishReason
+from headlong.errors import RequestError
 from headlong.generation import Chunk
 from headlong.llm import LLM
 from headlong.server.app import make_app
@@ -13,7 +14,7 @@ from headlong.server.chat import plan_chat
 from headlong.server.chat_protocol import ChatBody
 from headlong.server.completions import plan_completion
 from headlong.server.completions_protocol import CompletionBody
-from headlong.server.openai_errors import ApiError
+from headlong.server.openai_errors import ApiError, refusal_for
 from headlong.server.planning import Plan
 from headlong.server.service import Service
 from headlong.server.settings import ServerSettings
@@ -151,6 +152,55 @@ def test_what_no_schema_can_say_is_refused(
     assert refusal(service, **fields).refusal.param == param
 
 
+def tool(name: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return a tool of a request."""
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+def schema_format(**fields: Any) -> dict[str, Any]:
+    """Return a response format that demands JSON."""
+    return {"type": "json_schema", "json_schema": {"name": "x", **fields}}
+
+
+ODD = {"type": "object", "properties": {"a": {"type": "string", "format": "colour"}}}
+LONG = {"type": "object", "properties": {"a": {"const": "x" * 5000}}}
+LOOP = {"$ref": "#"}
+NAMED = {"type": "function", "function": {"name": "g"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [tool("f"), tool("f")]}, "tools[1].function.name"),
+        ({"tools": [tool("f", {"type": "array"})]}, "tools[0].function.parameters"),
+        ({"tools": [tool("f"), tool("g", ODD)]}, "tools[1].function.parameters"),
+        (
+            {"tools": [tool("f"), tool("g", ODD)], "tool_choice": NAMED},
+            "tools[1].function.parameters",
+        ),
+        ({"tools": [tool("f")], "tool_choice": NAMED}, "tool_choice"),
+        ({"response_format": schema_format()}, "response_format.json_schema.schema"),
+        ({"response_format": schema_format(schema=ODD)}, "response_format.json_schema.schema"),
+        ({"response_format": schema_format(schema=LONG)}, "response_format.json_schema.schema"),
+        ({"response_format": schema_format(schema=LOOP)}, "response_format.json_schema.schema"),
+        ({"messages": [{**SAID, "content": "half \ud800"}]}, "messages"),
+        ({"prompt": "half \ud800"}, "prompt"),
+    ],
+)
+def test_refusals_from_below_name_the_field(
+    service: Service, fields: dict[str, Any], param: str
+) -> None:
+    """Clients show it beside the message; agents with many tools need it."""
+    try:
+        (completion if "prompt" in fields else chat)(service, **fields)
+        pytest.fail("was not refused")
+    except ApiError as error:
+        told = error.refusal
+    except RequestError as error:
+        told = refusal_for(error)
+    assert (told.status, told.param, told.code) == (400, param, "invalid_value")
+
+
 def test_text_that_is_surely_too_long_is_refused_unread(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +211,8 @@ def test_text_that_is_surely_too_long_is_refused_unread(
 
     tokenizer = service.llm.tokenizer
     monkeypatch.setattr(tokenizer, "encode", refuse)
-    text = "x" * (tokenizer.longest_token * (service.max_prompt_tokens + 1))
+    text = "x" * 100 * service.max_prompt_tokens
+    assert tokenizer.least_tokens(text) > service.max_prompt_tokens
     for fields in ({"prompt": text}, {"messages": [{"role": "user", "content": text}]}):
         told = refusal(service, **fields).refusal
         assert told.code == "context_length_exceeded"

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import pytest
 
 from headlong.engine.engine import Engine
-from headlong.engine.limits import EngineLimits
+from headlong.engine.limits import EngineLimits, EngineSnapshot
 from headlong.engine.request import Emitted, FinishReason
-from headlong.errors import BusyError, EngineError, RequestError, StoppingError
+from headlong.errors import BusyError, EngineDownError, EngineError, RequestError, StoppingError
 from headlong.generation import AnswerReader, Chunk
 from headlong.llm import LLM, make_request
 from headlong.server.answer_stream import Answer, Ask
@@ -220,6 +220,37 @@ def test_broken_step_fails_its_requests_and_the_worker_goes_on(
         return len(chunks)
 
     assert run(tiny_llm, work) == 20
+
+
+def test_end_of_the_thread_ends_every_answer_at_once(
+    tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against clients that wait for a thread that is no more, until their time is over."""
+    snapshot, is_broken = Engine.snapshot, threading.Event()
+
+    def broken_snapshot(engine: Engine) -> EngineSnapshot:
+        if is_broken.wait(0.2):
+            raise RuntimeError("where no fault is expected")
+        return snapshot(engine)
+
+    async def main() -> None:
+        worker = EngineWorker(Engine(tiny_llm.backbone, tiny_llm.engine.drafter))
+        worker.start()
+        answer = await worker.submit([make_ask(tiny_llm, max_tokens=200)] * 2)
+        monkeypatch.setattr(Engine, "snapshot", broken_snapshot)
+        asking = asyncio.create_task(worker.submit([make_ask(tiny_llm)]))
+        await asyncio.sleep(0)  # its command is in the queue, behind a step that will be the last
+        is_broken.set()
+        with pytest.raises(EngineDownError, match="RuntimeError"):
+            await collect(answer)
+        with pytest.raises(EngineDownError):
+            await collect(await asking)
+        with pytest.raises(EngineDownError, match="Restart"):
+            await worker.submit([make_ask(tiny_llm)])
+        await answer.ended()
+        assert (worker.is_alive, worker.num_answers, await worker.drain(5)) == (False, 0, 0)
+
+    asyncio.run(asyncio.wait_for(main(), 10))
 
 
 def test_full_queue_refuses_all_choices_or_none(tiny_llm: LLM) -> None:

@@ -118,7 +118,7 @@ def test_schema_is_followed_on_one_line(tokenizer: Tokenizer, text: str, expecte
         ({"items": {"uniqueItems": True, "type": "array"}}, r"at /items/uniqueItems"),
         (
             {"allOf": [{"type": "string", "format": "date"}, {"format": "colour"}]},
-            r"at /allOf/1/format: Unknown format: colour",
+            r"at /allOf/1/format: Unknown format: colour\. Leave it out",
         ),
         ({"properties": {"not": {"type": "strin"}}}, r"at /properties/not/type: .*strin"),
         ({"$defs": {"x": {}}, "$ref": "#/$defs/y"}, "'/\\$defs/y' does not exist"),

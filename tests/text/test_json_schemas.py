@@ -6,18 +6,20 @@ from typing import Any
 import pytest
 
 from headlong.errors import RequestError
-from headlong.text.json_schemas import ANY_OBJECT, MAX_FIXED, find_fault, written_schema
+from headlong.text.json_schemas import ANY_OBJECT, MAX_FIXED, Owner, find_fault, written_schema
+
+OWNER = Owner("It", "its.field")
 
 
 def test_style_of_writing_goes_with_the_schema() -> None:
-    style = json.loads(written_schema({"type": "string"}, "It"))["x-guidance"]
+    style = json.loads(written_schema({"type": "string"}, OWNER))["x-guidance"]
     assert style == {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-    assert "whitespace_pattern" in json.loads(written_schema(ANY_OBJECT, "It"))["x-guidance"]
+    assert "whitespace_pattern" in json.loads(written_schema(ANY_OBJECT, OWNER))["x-guidance"]
 
 
 def test_style_of_the_caller_is_not_used() -> None:
     """Guards silence: `lenient` would let keywords drop out without a word."""
-    written = json.loads(written_schema({"x-guidance": {"lenient": True}}, "It"))
+    written = json.loads(written_schema({"x-guidance": {"lenient": True}}, OWNER))
     assert "lenient" not in written["x-guidance"]
 
 
@@ -33,7 +35,7 @@ def test_style_of_the_caller_is_not_used() -> None:
 )
 def test_long_prescribed_texts_are_refused(schema: dict[str, Any], place: str) -> None:
     with pytest.raises(RequestError, match=rf"It prescribes \d+ characters at {place}"):
-        written_schema(schema, "It")
+        written_schema(schema, OWNER)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,7 @@ def test_long_prescribed_texts_are_refused(schema: dict[str, Any], place: str) -
     ],
 )
 def test_ordinary_texts_pass(schema: dict[str, Any]) -> None:
-    assert json.loads(written_schema(schema, "It")).items() > schema.items()
+    assert json.loads(written_schema(schema, OWNER)).items() > schema.items()
 
 
 def test_fault_is_a_keyword_and_not_a_name() -> None:

@@ -176,6 +176,35 @@ def test_enforced_call_cut_short_keeps_what_it_has() -> None:
     assert parts == AnswerParts("", (ToolCall("call_x_0", "f", '{"a": "b'),))
 
 
+@pytest.mark.parametrize(
+    ("answer", "style", "text"),
+    [
+        ("Let me see.\n<tool_call>", HERMES, "Let me see."),
+        ('<tool_call>\n{"name": "get_we', HERMES, ""),
+        ('<tool_call>\n{"name": "f", "argu', HERMES, ""),
+        ("Let me see. <tool_", HERMES, "Let me see."),
+        ("if a <", HERMES, "if a <"),
+        ('{"na', BARE_STYLE, ""),
+        ('{"name": "f", "par', BARE_STYLE, ""),
+        (f"[{BARE}, {BARE[:-3]}", BARE_STYLE, ""),
+        ("[", BARE_STYLE, ""),
+        ('{"name": "Bob", "age"', BARE_STYLE, '{"name": "Bob", "age"'),
+        ('{"name": "f", "argu', HERMES, '{"name": "f", "argu'),
+        ("I say <tool_call>{", BARE_STYLE, "I say <tool_call>{"),
+    ],
+)
+def test_half_an_enforced_call_is_no_text(answer: str, style: ToolStyle, text: str) -> None:
+    """Clients show content: half a tag or half of its JSON must not be there."""
+    names = {"f", "get_weather"}
+    assert read_answer(answer, "x", style, names, is_cut=True) == AnswerParts(text, ())
+
+
+def test_call_cut_behind_another_leaves_the_first_alone() -> None:
+    for stop in range(1, CALL.index('"arguments"')):
+        parts = read_answer(f"{CALL}\n{CALL[:stop]}", "x", HERMES, is_cut=True)
+        assert (parts.text, len(parts.tool_calls)) == ("", 1)
+
+
 def test_names_are_unescaped() -> None:
     name = 'a"é'
     answer = f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {{}}}}\n</tool_call>'

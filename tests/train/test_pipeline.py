@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from headlong.errors import RequestError
 from headlong.heads.shipped_heads import fingerprint
 from headlong.llm import LLM
 from headlong.train.draft_vocabulary import choose_vocabulary
@@ -134,6 +135,21 @@ def test_training_can_go_on_from_a_head(
     before = first._make_trainer(first._load_vocabulary(None)).head.state_dict()
     for name, values in trainer.head.state_dict().items():
         torch.testing.assert_close(values, before[name], atol=2e-3, rtol=2e-3)
+
+
+def test_a_head_of_other_draft_tokens_is_refused_in_a_folder_that_has_some(
+    tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
+) -> None:
+    """Its rows were once taken for other tokens', and nobody was told."""
+    told = options(tiny_gguf, tmp_path / "first", prompt_file)
+    smaller = replace(tiny_recipe, head=replace(tiny_recipe.head, draft_vocab_size=64))
+    Pipeline(smaller, told, quiet).run(["generate", "train"])
+    onward = options(tiny_gguf, tmp_path / "second", prompt_file)
+    Pipeline(tiny_recipe, onward, quiet).run(["generate"])
+    Pipeline(tiny_recipe, onward, quiet)._load_vocabulary(None)
+    tuning = Pipeline(tiny_recipe, replace(onward, from_head=told.out), quiet)
+    with pytest.raises(RequestError, match="drafts other tokens"):
+        tuning.run(["train"])
 
 
 def test_drafts_of_a_sample_without_answer_are_not_counted(

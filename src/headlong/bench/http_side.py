@@ -38,6 +38,10 @@ class ServerError(HeadlongError):
     """A server cannot be reached, or does not answer as it should."""
 
 
+class EmptyAnswerError(ServerError):
+    """A server ended an answer without any text."""
+
+
 @dataclass(slots=True)
 class Heard:
     """What has come of an answer so far."""
@@ -109,7 +113,8 @@ class HttpSide:
 
     def warm_up(self, question: Question) -> None:
         """Ask for a few tokens; a server that cannot be used is found out here."""
-        self.answer(replace(question, max_tokens=_WARM_UP_TOKENS))
+        with suppress(EmptyAnswerError):  # so few may be half a tool call, which no server shows
+            self.answer(replace(question, max_tokens=_WARM_UP_TOKENS))
 
     def answer(self, question: Question) -> Answer:
         """Put a question to the server and time the stream."""
@@ -174,7 +179,7 @@ class HttpSide:
     def make_answer(self, heard: Heard, began_s: float, num_retries: int) -> Answer:
         """Turn what was heard into figures."""
         if not heard.times_s:
-            raise ServerError(
+            raise EmptyAnswerError(
                 f"{self.url} sent an empty answer.",
                 "Leave the prompt out, or see the server's log.",
             )

@@ -73,7 +73,7 @@ def measure(
         divergence=None if divergence is None else divergence.to_dict(),
     )
     document = summarise(rows, context)
-    if folder is not None:
+    if folder is not None and rows:  # with nothing in it, the folder is free for another run
         folder.finish(document, rows)
     return document
 

@@ -49,8 +49,8 @@ class KVCache:
         """Make room for `length` positions at once, where it is known that they will come."""
         capacity = self._capacity_for(length)
         if capacity > self._capacity:
-            for layer in self.layers:
-                layer.reserve(capacity)
+            if self.layers:
+                self.layers[0].reserve(capacity, self.layers[1:])
             self._capacity = capacity
 
     def commit(self, num_rows: int) -> None:

@@ -174,9 +174,10 @@ def conclude(
 ) -> int:
     """Say where the report is, write the JSON line, and return what a script should see."""
     from headlong.bench.ab import STOPPED_BY_USER
+    from headlong.bench.report_files import REPORT
 
-    if args.out is not None and not args.quiet:
-        console.print(f"Report: {args.out / 'report.html'}", soft_wrap=True)
+    if args.out is not None and not args.quiet and (args.out / REPORT).exists():
+        console.print(f"Report: {args.out / REPORT}", soft_wrap=True)
     if args.json:
         write_json(document)
     if document["stopped"] == STOPPED_BY_USER:

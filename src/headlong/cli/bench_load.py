@@ -117,8 +117,9 @@ def run(args: argparse.Namespace) -> int:
         notes=prompt_set.notes,
     )
     document = summarise_load(log, plan, context)
-    if folder is not None:
-        folder.finish(document, list_requests(log))
+    requests = list_requests(log)
+    if folder is not None and requests:  # with nothing in it, the folder is free for another run
+        folder.finish(document, requests)
     console = make_console(stderr=args.json)
     print_load(document, console, is_quiet=args.quiet)
     # Texts of servers may differ, as in `headlong bench`.

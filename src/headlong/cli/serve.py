@@ -8,8 +8,12 @@ Out: a server until Ctrl-C or SIGTERM; what it is and where on standard error, l
 
 import argparse
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import Field
+from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -76,7 +80,27 @@ def run(args: argparse.Namespace) -> int:
             rows = effective.shown()
             write_json({name: {"value": value, "from": source} for name, value, source in rows})
         return 0
-    return _serve(effective, as_json=args.json)
+    with _stopping_on_sigterm():
+        return _serve(effective, as_json=args.json)
+
+
+@contextmanager
+def _stopping_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the start-up too; the server has its own handler once it serves.
+
+    The first process of a container is not sent signals that it does not handle: without this one
+    nothing but SIGKILL would stop a server that pulls or loads its model.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        sys.stderr.write("Stopped.\n")
+        raise SystemExit(0)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _serve(effective: EffectiveSettings, *, as_json: bool) -> int:

@@ -51,10 +51,15 @@ def run_round(
     num_draft_tokens: Sequence[int],
     backbone: Backbone,
     drafter: Drafter | None,
+    max_rows: int | None = None,
 ) -> list[RoundResult]:
-    """Move every sequence of the batch on with a single backbone pass."""
+    """Move every sequence of the batch on with a single backbone pass.
+
+    Forced spans share what the other rows leave of `max_rows`, since everybody waits for the pass;
+    None sets no bound.
+    """
     began_s = time.perf_counter()
-    drafts = _draft(batch, num_draft_tokens, backbone, drafter)
+    drafts = _draft(batch, num_draft_tokens, backbone, drafter, max_rows)
     drafted_s = time.perf_counter()
     verified = _verify(batch, drafts, backbone, drafter)
     verdicts = [
@@ -78,12 +83,16 @@ def _draft(
     num_draft_tokens: Sequence[int],
     backbone: Backbone,
     drafter: Drafter | None,
+    max_rows: int | None,
 ) -> list[Draft]:
     """Draft what grammars force, and ask the drafter where it is to go on behind that."""
-    drafts = [
-        forced_draft(_forced(sequence, k, backbone.config.context_length))
+    forced = [
+        _forced(sequence, k, backbone.config.context_length)
         for sequence, k in zip(batch, num_draft_tokens, strict=True)
     ]
+    if max_rows is not None:
+        forced = _share_rows(forced, num_draft_tokens, max_rows)
+    drafts = [forced_draft(token_ids) for token_ids in forced]
     asking = [
         i
         for i, k in enumerate(num_draft_tokens)
@@ -129,6 +138,21 @@ def _forced(sequence: DecodingSequence, num_draft_tokens: int, context: int) -> 
         return ()
     room = context - len(sequence.token_ids) - 1
     return constraint.forced()[: max(0, min(room, MAX_FORCED))]
+
+
+def _share_rows(
+    forced: Sequence[Sequence[int]], num_draft_tokens: Sequence[int], max_rows: int
+) -> list[Sequence[int]]:
+    """Cut the longest spans, alike, until the rows of all fit; up to its K each is paid for."""
+    beyond = [max(0, len(one) - k) for one, k in zip(forced, num_draft_tokens, strict=True)]
+    left = max(0, max_rows - len(forced) - sum(num_draft_tokens))
+    cut = list(forced)
+    for place, i in enumerate(sorted(range(len(forced)), key=beyond.__getitem__)):
+        share = min(beyond[i], left // (len(forced) - place))
+        left -= share
+        if beyond[i]:
+            cut[i] = forced[i][: num_draft_tokens[i] + share]
+    return cut
 
 
 def _go_on(forced: Draft, draft: Draft, sequence: DecodingSequence) -> Draft:

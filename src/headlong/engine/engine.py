@@ -217,7 +217,8 @@ class Engine:
         def run(some: Sequence[Running]) -> list[RoundResult]:
             lengths = [wishes[id(one)].num_tokens for one in some]
             sequences = [one.sequence for one in some]
-            return run_round(sequences, lengths, self.backbone, self.drafter)
+            most = self.limits.rows_per_step
+            return run_round(sequences, lengths, self.backbone, self.drafter, most)
 
         # A drafter that has to look at many rows first takes longer than drafting costs.
         has_backlog = any(

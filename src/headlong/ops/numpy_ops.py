@@ -73,8 +73,12 @@ class NumpyKVLayer:
         """Bytes taken by the room made so far."""
         return int(self.keys.nbytes + self.values.nbytes)
 
-    def reserve(self, capacity: int) -> None:
-        """Make room for `capacity` positions, keeping what is there."""
+    def reserve(self, capacity: int, others: Sequence[Self] = ()) -> None:
+        """Make room for `capacity` positions here and in `others`, keeping what is there."""
+        for layer in (self, *others):
+            layer._grow(capacity)
+
+    def _grow(self, capacity: int) -> None:
         num_kv_heads, held, head_dim = self.keys.shape
         for name in ("keys", "values"):
             grown = np.empty((num_kv_heads, capacity, head_dim), dtype=np.float32)

@@ -143,8 +143,8 @@ class Rows:
 class KVLayer(Protocol):
     """One layer's keys and values of one sequence, stored as the backend likes."""
 
-    def reserve(self, capacity: int) -> None:
-        """Make room for `capacity` positions, keeping what is there."""
+    def reserve(self, capacity: int, others: Sequence[Self] = ()) -> None:
+        """Make room for `capacity` positions here and in `others`, keeping what is there."""
 
     def copy_from(self, other: Self, num_positions: int) -> None:
         """Hold the first `num_positions` of `other`, making room for them."""

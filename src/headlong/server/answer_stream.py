@@ -100,6 +100,13 @@ class Answer:
             await self.arrived.wait()
             self.arrived.clear()
 
+    def fail(self, error: HeadlongError) -> None:
+        """End all choices that have not ended: nothing more will come for them."""
+        for stream in self.streams:
+            if stream.finish_reason is None:
+                stream.finish_reason, stream.error = FinishReason.ERROR, error
+        self.arrived.set()
+
     def cancel(self) -> None:
         """End all choices within a round; does nothing to those that have ended."""
         if not self.is_over:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from headlong.errors import HeadlongError
 from headlong.generation import Chunk
 from headlong.server.answer_stream import Answer, Arrival
-from headlong.server.call import Call
+from headlong.server.call import Call, Outcome
 from headlong.server.events import DONE, EventWriter, to_json
 from headlong.server.openai_errors import refusal_for
 from headlong.server.planning import Plan
@@ -41,6 +41,7 @@ class AnswerResponse(Response):
         self._plan = plan
         self._is_stream = bool(body.stream)
         self._wants_usage = body.wants_usage
+        self._status = 200
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the whole exchange."""
@@ -63,17 +64,19 @@ class AnswerResponse(Response):
         except HeadlongError as error:
             await send_refusal(send, self._refuse(error))
         except asyncio.CancelledError:
-            finish_reason = "timeout"  # nobody but the clock cancels this
+            finish_reason, self._status = "timeout", 504  # nobody but the clock cancels this
             raise
         finally:
             watcher.cancel()
             answer.cancel()
             await answer.ended()
-            self._call.end(answer, self._plan, finish_reason, is_stream=self._is_stream)
+            outcome = Outcome(finish_reason, self._status, self._is_stream)
+            self._call.end(answer, self._plan, outcome)
 
     def _refuse(self, error: HeadlongError) -> Refusal:
         """Return what the client is told of an error; where it is our fault, the log gets all."""
         refusal = refusal_for(error)
+        self._status = refusal.status
         if refusal.status == 500:
             _log.error("Request %s failed.", self._call.request_id, exc_info=error)
         return refusal

@@ -43,6 +43,17 @@ COMPLETION = CallKind("completion", "/v1/completions", "cmpl", "text_completion"
 _FINGERPRINT = f"headlong-{version('headlong')}"
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an answer ended."""
+
+    finish_reason: str
+    """As clients are told, or "error", "timeout", "cancelled"."""
+    status: int
+    """Of HTTP; what it would have been, where a stream had begun."""
+    is_stream: bool
+
+
 class Call:
     """One call, from its arrival to its record."""
 
@@ -114,7 +125,7 @@ class Call:
             **({"warnings": list(warnings)} if warnings else {}),
         }
 
-    def end(self, answer: Answer, plan: Plan, finish_reason: str, *, is_stream: bool) -> None:
+    def end(self, answer: Answer, plan: Plan, outcome: Outcome) -> None:
         """Close the books on an ended answer."""
         usage, effort = self.usage(answer, plan), gather(answer.runnings)
         client = client_of(self._request)
@@ -125,13 +136,13 @@ class Call:
             mtp=self.mtp,
             num_prompt_tokens=usage["prompt_tokens"],
             num_completion_tokens=self._num_tokens,
-            finish_reason=finish_reason,
+            finish_reason=outcome.finish_reason,
             total_s=time.perf_counter() - self._began_s,
             num_cached_tokens=usage["prompt_tokens_details"]["cached_tokens"],
-            status=500 if finish_reason == "error" else 504 if finish_reason == "timeout" else 200,
+            status=outcome.status,
             ttft_s=self._ttft_s,
             tokens_per_second=effort.timings.tokens_per_second,
-            is_stream=is_stream,
+            is_stream=outcome.is_stream,
             client=client.name if client is not None else None,
             report=mtp_report(answer.runnings, self.mtp),
             stats=effort.stats,

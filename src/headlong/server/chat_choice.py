@@ -82,7 +82,8 @@ class ChatChoice:
             return {"content": text} if text else {}
         events = self._calls.push(text)
         if chunks and chunks[-1].finish_reason is not None:
-            events += self._calls.flush()
+            is_cut = chunks[-1].finish_reason is FinishReason.LENGTH
+            events += self._calls.flush(is_cut=is_cut)
         return self._join(events)
 
     def _join(self, events: Sequence[ToolEvent]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from headlong.decode.sampling import TokenLogprob
 from headlong.generation import Chunk
 from headlong.server.choices import Wants, extras, text_logprobs
+from headlong.text.detokenizer import Detokenizer
 from headlong.text.tokenizer import Tokenizer
 
 
@@ -22,6 +23,7 @@ class CompletionChoice:
         self._wants = wants
         self._tokenizer = tokenizer
         self._echo = echo
+        self._spelled = Detokenizer(tokenizer, is_continuation=True)
         self._num_chars = 0
 
     def opening(self) -> dict[str, Any] | None:
@@ -55,13 +57,12 @@ class CompletionChoice:
 
     def _logprobs(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
         entries = text_logprobs(chunks, self._tokenizer)
-        tokens = [self._tokenizer.token_text(one.token_id) for one in entries]
         offsets = []
-        for token in tokens:
+        for one in entries:
             offsets.append(self._num_chars)
-            self._num_chars += len(token)
+            self._num_chars += len(self._spelled.push(one.token_id))
         return {
-            "tokens": tokens,
+            "tokens": [self._tokenizer.token_text(one.token_id) for one in entries],
             "token_logprobs": [one.logprob for one in entries],
             "top_logprobs": [self._top(one) for one in entries],
             "text_offset": offsets,

@@ -9,6 +9,7 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 
 from headlong.config import MtpMode
+from headlong.errors import TextError
 from headlong.server.answer_stream import Ask
 from headlong.server.answering import AnswerResponse
 from headlong.server.call import COMPLETION, Call
@@ -79,7 +80,10 @@ def _check(body: CompletionBody) -> None:
 def _encode(service: Service, prompt: str | Sequence[int]) -> Sequence[int]:
     if isinstance(prompt, str):
         check_text(service, prompt, "prompt")
-    prompt_ids = service.llm.encode(prompt)
+    try:
+        prompt_ids = service.llm.encode(prompt)
+    except TextError as error:
+        raise bad_request(str(error), "prompt", "invalid_value") from error
     check_prompt(service, len(prompt_ids), "prompt")
     vocab_size = service.llm.backbone.config.vocab_size
     unknown = [token_id for token_id in prompt_ids if token_id >= vocab_size]

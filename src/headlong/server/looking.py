@@ -38,6 +38,7 @@ class Health(BaseModel):
     """Whether the server can answer."""
 
     status: Literal["ok", "down"]
+    problem: str | None = Field(description="Why it cannot; null when it can.")
     num_running: int
     num_waiting: int
 
@@ -60,10 +61,13 @@ async def show_model(model_id: str, request: Request) -> ModelCard:
 async def health(request: Request, response: Response) -> Health:
     """Tell whether the engine's thread lives and takes requests."""
     worker = service_of(request).worker
-    now, is_up = worker.snapshot(), worker.is_accepting
-    response.status_code = 200 if is_up else 503
+    now, refusal = worker.snapshot(), worker.refusal
+    response.status_code = 200 if refusal is None else 503
     return Health(
-        status="ok" if is_up else "down", num_running=now.num_running, num_waiting=now.num_waiting
+        status="ok" if refusal is None else "down",
+        problem=None if refusal is None else str(refusal),
+        num_running=now.num_running,
+        num_waiting=now.num_waiting,
     )
 
 

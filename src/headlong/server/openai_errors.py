@@ -11,7 +11,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from headlong.errors import BusyError, HeadlongError, RequestError, StoppingError, TextError
+from headlong.errors import (
+    BusyError,
+    EngineDownError,
+    HeadlongError,
+    RequestError,
+    StoppingError,
+    TextError,
+)
 from headlong.server.refusal import Refusal
 from headlong.server.validation import refuse_body
 
@@ -42,7 +49,12 @@ def refusal_for(error: HeadlongError) -> Refusal:
         )
     if isinstance(error, StoppingError):
         return Refusal(503, message, "server_error", "draining", retry_after_s=5)
-    if isinstance(error, RequestError | TextError):
+    if isinstance(error, EngineDownError):
+        return Refusal(503, message, "server_error", "engine_down")
+    if isinstance(error, RequestError):
+        code = None if error.param is None else "invalid_value"
+        return Refusal(400, message, code=code, param=error.param)
+    if isinstance(error, TextError):
         return Refusal(400, message)
     if error.__cause__ is not None:  # nobody foresaw it: what it says of our insides is for the log
         message = (

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from headlong.config import MtpMode
 from headlong.decode.constraint import Grammar
+from headlong.errors import TextError
 from headlong.generation import AnswerReader
 from headlong.llm import GenerateOptions, make_request
 from headlong.server.answer_stream import Ask
@@ -93,19 +94,22 @@ def encode_messages(
 ) -> list[int]:
     """Return the token ids of a conversation, as the model's template writes it."""
     tokenizer = service.llm.tokenizer
-    text = tokenizer.apply_chat_template([one.to_template() for one in messages], tools=tools)
-    check_text(service, text, "messages")
-    return tokenizer.encode_written(text)
+    try:
+        text = tokenizer.apply_chat_template([one.to_template() for one in messages], tools=tools)
+        check_text(service, text, "messages")
+        return tokenizer.encode_written(text)
+    except TextError as error:
+        raise bad_request(str(error), "messages", "invalid_value") from error
 
 
 def check_text(service: Service, text: str, param: str) -> None:
     """Refuse a text that is surely too long before its tokens are counted, which takes long."""
     if len(text) <= service.max_prompt_tokens:
         return
-    least = len(text) // service.llm.tokenizer.longest_token
+    least = service.llm.tokenizer.least_tokens(text)
     if least > service.max_prompt_tokens:
         message = (
-            f"The prompt has {len(text)} characters, so more than {least} tokens; this server takes"
+            f"The prompt has {len(text)} characters, so at least {least} tokens; this server takes"
             f" at most {service.max_prompt_tokens}."
         )
         raise bad_request(message, param, "context_length_exceeded")

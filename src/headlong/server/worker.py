@@ -5,7 +5,8 @@ Out: after a step, all new chunks of all answers in one call into the event loop
      a call and the making of text, since right after a pass both find nothing in the processor's
      caches and cost tenths of a millisecond.
 With nothing to run the thread sleeps on its queue. A fault of the engine ends the requests it hit
-and no others. Knows nothing of HTTP.
+and no others; one that ends the thread ends all, and nobody waits for it any more. Knows nothing of
+HTTP.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineSnapshot
 from headlong.engine.recovery import as_engine_error
 from headlong.engine.request import FinishReason, Running
-from headlong.errors import HeadlongError, StoppingError
+from headlong.errors import EngineDownError, HeadlongError, StoppingError
 from headlong.generation import Chunk
 from headlong.server.answer_stream import Answer, Ask, ChoiceStream
 
@@ -66,6 +67,8 @@ class EngineWorker:
         self._parcels: list[_Parcel] = []  # read, but not handed over yet
         self._handed_over_s = 0.0
         self._answers: set[Answer] = set()  # the event loop's own
+        self._asking: set[asyncio.Future[Answer]] = set()  # likewise: answers not yet begun
+        self._lost: EngineDownError | None = None  # likewise
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closing = False
@@ -82,12 +85,14 @@ class EngineWorker:
     @property
     def is_alive(self) -> bool:
         """Whether the engine's thread runs."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._lost is None and self._thread is not None and self._thread.is_alive()
 
     @property
-    def is_accepting(self) -> bool:
-        """Whether new answers may be asked for."""
-        return self.is_alive and not self._is_closing
+    def refusal(self) -> HeadlongError | None:
+        """Why no new answers may be asked for; None when they may."""
+        if self._lost is not None:
+            return self._lost
+        return None if self.is_alive and not self._is_closing else _stopping()
 
     @property
     def num_answers(self) -> int:
@@ -105,10 +110,13 @@ class EngineWorker:
             BusyError: The queue is full.
             RequestError: The engine cannot run such a request.
             StoppingError: The server is shutting down.
+            EngineDownError: The engine's thread has ended.
         """
-        if not self.is_accepting:
-            raise StoppingError("The server is shutting down.", "Ask another one, or later.")
+        if self.refusal is not None:
+            raise self.refusal
         begun: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asking.add(begun)
+        begun.add_done_callback(self._asking.discard)
         self._commands.put(partial(self._begin, asks, begun))
         try:
             return await asyncio.shield(begun)
@@ -135,9 +143,13 @@ class EngineWorker:
     # From here on everything runs in the engine's thread, unless it says otherwise.
 
     def _run(self) -> None:
-        while self._obey():
-            self._attempt(self._engine.step)
-            self._deliver()
+        try:
+            while self._obey():
+                self._attempt(self._engine.step)
+                self._deliver()
+        except BaseException as error:  # whatever it is, somebody must hear of it
+            _log.critical("The engine's thread has ended. Restart the server.", exc_info=True)
+            self._tell(partial(self._lose_all, error))
 
     def _obey(self) -> bool:
         """Do what was asked, waiting for it when there is nothing to run; False means stop."""
@@ -182,8 +194,7 @@ class EngineWorker:
 
     def _cut_all(self) -> None:
         """End what is left when the server stops; its clients get an error, not a torn answer."""
-        error = StoppingError("The server is shutting down.", "Ask another one, or later.")
-        self._end_all(error)
+        self._end_all(_stopping())
         self._deliver()
 
     def _fail(self, error: Exception) -> None:
@@ -253,6 +264,17 @@ class EngineWorker:
         self._answers.add(answer)
         begun.set_result(answer)
 
+    def _lose_all(self, error: BaseException) -> None:
+        """End whatever waits for a thread that is no more, and take nothing in again."""
+        self._lost = EngineDownError(
+            f"The engine has ended with {type(error).__name__}.", "Restart the server."
+        )
+        for begun in list(self._asking):
+            _refuse(begun, self._lost)
+        for answer in self._answers:
+            answer.fail(self._lost)
+        self._answers.clear()
+
     def _hand_over(self, parcels: Sequence[_Parcel]) -> None:
         for parcel in parcels:
             parcel.stream.receive(parcel.chunks, parcel.end)
@@ -262,6 +284,10 @@ class EngineWorker:
 
     def _ask_cancel(self, answer: Answer) -> None:
         self._commands.put(partial(self._cancel, answer))
+
+
+def _stopping() -> StoppingError:
+    return StoppingError("The server is shutting down.", "Ask another one, or later.")
 
 
 def _cannot_wait(running: Running) -> bool:

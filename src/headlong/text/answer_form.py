@@ -53,7 +53,8 @@ def read_form(options: Mapping[str, Any]) -> AnswerForm:
     tools = options.get("tools") or None
     choice = check_choice(options.get("tool_choice"), {} if tools is None else check_tools(tools))
     if tools is None and choice == "required":
-        raise RequestError("tool_choice is 'required', but there are no tools.", "Give some.")
+        problem = "tool_choice is 'required', but there are no tools."
+        raise RequestError(problem, "Give some.", "tool_choice")
     return AnswerForm(
         tools=None if choice == "none" else tools,
         choice=choice,

@@ -17,11 +17,17 @@ from weakref import WeakKeyDictionary
 
 from headlong.errors import RequestError
 from headlong.text.grammar_state import GrammarState
-from headlong.text.json_schemas import ANY_OBJECT, find_fault, written_schema
+from headlong.text.json_schemas import ANSWER, ANY_OBJECT, Owner, find_fault, written_schema
 from headlong.text.repeated_calls import RepeatBound
 from headlong.text.token_table import make_token_table
 from headlong.text.tokenizer import Tokenizer
-from headlong.text.tools import ToolChoice, ToolStyle, check_tools, named_tools
+from headlong.text.tools import (
+    ToolChoice,
+    ToolStyle,
+    check_tools,
+    named_tools,
+    parameters_param,
+)
 
 if TYPE_CHECKING:  # loaded with the first grammar: 50 ms and 4 MB that free text can do without
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -58,8 +64,8 @@ def prepare_grammars(tokenizer: Tokenizer) -> None:
 
 def json_schema_grammar(tokenizer: Tokenizer, schema: Mapping[str, Any]) -> TokenGrammar:
     """Return the grammar of everything that `schema` describes, or say what it cannot follow."""
-    source = written_schema(schema, "The JSON schema")
-    return _compiler_of(tokenizer).compile(source, {"The JSON schema": source})
+    source = written_schema(schema, ANSWER)
+    return _compiler_of(tokenizer).compile(source, {ANSWER: source})
 
 
 def response_schema(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -78,6 +84,7 @@ def response_schema(response_format: Mapping[str, Any] | None) -> Mapping[str, A
             f"response_format is {response_format!r}.",
             "Use {'type': 'text'}, {'type': 'json_object'}, or {'type': 'json_schema', "
             "'json_schema': {'name': …, 'schema': {…}}}.",
+            ANSWER.param if kind == "json_schema" else "response_format",
         )
     return schema
 
@@ -103,11 +110,15 @@ def tool_call_grammar(
     """
     style = tokenizer.tool_style
     max_calls = MAX_CALLS if parallel and isinstance(choice, str) else 1
-    schemas = {
-        name: written_schema(parameters, f"Tool {name!r}")
-        for name, parameters in named_tools(check_tools(tools), choice).items()
+    checked = check_tools(tools)
+    owners = {
+        name: Owner(f"Tool {name!r}", parameters_param(place)) for place, name in enumerate(checked)
     }
-    answer = None if answer_schema is None else written_schema(answer_schema, "The JSON schema")
+    schemas = {
+        name: written_schema(parameters, owners[name])
+        for name, parameters in named_tools(checked, choice).items()
+    }
+    answer = None if answer_schema is None else written_schema(answer_schema, ANSWER)
     rules = [
         "%llguidance {}",
         *_calls_rules(style, max_calls),
@@ -118,8 +129,8 @@ def tool_call_grammar(
             for place, (name, schema) in enumerate(schemas.items())
         ),
     ]
-    parts = {f"Tool {name!r}": schema for name, schema in schemas.items()}
-    parts |= {} if answer is None else {"The JSON schema": answer}
+    parts = {owners[name]: schema for name, schema in schemas.items()}
+    parts |= {} if answer is None else {ANSWER: answer}
     tagged = style if style.opening and max_calls > 1 else None
     return _compiler_of(tokenizer).compile("\n".join(rules), parts, tagged)
 
@@ -158,23 +169,28 @@ def _call_head(name: str, style: ToolStyle) -> str:
     return json.dumps(f'{{"name": {json.dumps(name)}, "{style.arguments_key}": ')
 
 
-def _refusal(parts: Mapping[str, str], problem: str) -> RequestError:
+def _refusal(parts: Mapping[Owner, str], problem: str) -> RequestError:
     """Return why a grammar cannot be compiled, with the part and the place at fault."""
     from llguidance import LLMatcher
 
-    for whose, schema in parts.items():
+    for owner, schema in parts.items():
         grammar = LLMatcher.grammar_from_json_schema(schema)
         is_error, found = LLMatcher.validate_grammar_with_warnings(grammar, limits=_limits())
         if is_error:
             where = find_fault(json.loads(schema), found[0])
             place = f" at {where}" if where else ""
             return RequestError(
-                f"{whose} cannot be followed{place}: {_short(found[0])}",
+                f"{owner.whose} cannot be followed{place}: {_short(found[0])}",
                 "Leave it out or write it another way; docs/structured-output.md lists what works.",
+                owner.param,
             )
-    return RequestError(
-        f"The grammar cannot be compiled: {_short(problem)}", "Use simpler schemas."
-    )
+    problem = f"The grammar cannot be compiled: {_short(problem)}"
+    return RequestError(problem, "Use simpler schemas.", _only_param(parts))
+
+
+def _only_param(parts: Mapping[Owner, str]) -> str | None:
+    """Return the field at fault where there is but one."""
+    return next(iter(parts)).param if len(parts) == 1 else None
 
 
 class _Compiler:
@@ -187,7 +203,7 @@ class _Compiler:
         self._lock = Lock()
 
     def compile(
-        self, source: str, parts: Mapping[str, str], repeated: ToolStyle | None = None
+        self, source: str, parts: Mapping[Owner, str], repeated: ToolStyle | None = None
     ) -> TokenGrammar:
         """Return the grammar written in `source`, a JSON schema or llguidance's Lark.
 
@@ -208,7 +224,7 @@ class _Compiler:
         return compiled
 
     def _build(
-        self, source: str, parts: Mapping[str, str], repeated: ToolStyle | None
+        self, source: str, parts: Mapping[Owner, str], repeated: ToolStyle | None
     ) -> TokenGrammar:
         """Compile, and find out here if a grammar cannot even begin, not in the engine."""
         from llguidance import LLMatcher
@@ -224,8 +240,11 @@ class _Compiler:
             bound = RepeatBound(opening.encode(), closing.encode(), self._table.decode_bytes)
         compiled = TokenGrammar(matcher, self._table.vocab_size, self._eos_ids, bound)
         state = compiled.begin()
-        state.forced()
-        state.mask()
+        try:
+            state.forced()
+            state.mask()
+        except RequestError as error:
+            raise RequestError(error.problem, error.remedy, _only_param(parts)) from error
         return compiled
 
 
@@ -249,5 +268,6 @@ def _limits() -> "LLParserLimits":
 
 
 def _short(problem: str) -> str:
+    """Return a complaint of the parser as the end of a sentence."""
     line = " ".join(problem.replace("<non-verbose/>", "").split())
-    return line if len(line) <= 300 else line[:299] + "…"
+    return f"{line.rstrip('.')}." if len(line) <= 300 else line[:299] + "…"

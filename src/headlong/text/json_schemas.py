@@ -8,7 +8,7 @@ that an error names. What a schema means is llguidance's business.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from headlong.errors import RequestError
 
@@ -27,20 +27,33 @@ _NAMING = ("properties", "patternProperties", "$defs", "definitions", "dependent
 """Keywords whose children are names, not keywords."""
 
 
-def written_schema(schema: Mapping[str, Any], whose: str) -> str:
+class Owner(NamedTuple):
+    """Whose schema it is."""
+
+    whose: str
+    """The beginning of a sentence."""
+    param: str
+    """The field of a request that it stands in."""
+
+
+ANSWER = Owner("The JSON schema", "response_format.json_schema.schema")
+
+
+def written_schema(schema: Mapping[str, Any], owner: Owner) -> str:
     """Return `schema` as JSON, with our way of writing answers in it."""
     style = _SPREAD if schema == ANY_OBJECT else _ONE_LINE
     try:
         text = json.dumps({**schema, "x-guidance": style}, allow_nan=False)
         keywords = list(_keywords(schema, ""))
     except (TypeError, ValueError, RecursionError) as error:
-        problem = f"{whose} is not JSON: {error}."
-        raise RequestError(problem, "Use plain JSON values, nested less than 60 deep.") from error
+        problem = f"{owner.whose} is not JSON: {error}."
+        remedy = "Use plain JSON values, nested less than 60 deep."
+        raise RequestError(problem, remedy, owner.param) from error
     for path, keyword, value in keywords:
         length = max(_fixed_lengths(keyword, value), default=0)
         if length > MAX_FIXED:
-            problem = f"{whose} prescribes {length} characters at {path}."
-            raise RequestError(problem, f"Use at most {MAX_FIXED}.")
+            problem = f"{owner.whose} prescribes {length} characters at {path}."
+            raise RequestError(problem, f"Use at most {MAX_FIXED}.", owner.param)
     return text
 
 

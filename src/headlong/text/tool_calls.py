@@ -2,8 +2,9 @@
 
 In:  pieces of text. Out: text for people, and calls as they begin and as their arguments grow.
 Reads `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, and an answer that is nothing but such
-JSON, an object or a list of them. Half a tag is never shown as text, white space around calls is
-nobody's, and what turns out to be no call stays text as it was written. Knows tools by name only.
+JSON, an object or a list of them. Half a tag is never shown as text, nor is a call that the answer
+breaks off in; white space around calls is nobody's, and what turns out to be no call stays text as
+it was written. Knows tools by name only.
 """
 
 import json
@@ -18,6 +19,8 @@ _HEAD = re.compile(
     r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
 )
 _BARE_HEADS = ('{"name":"', '[{"name":"')
+_SURELY_TAG = "<tool"
+"""So much of a tag is no text that happens to end with a bracket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,14 @@ def read_answer(
     id_stem: str,
     enforced: ToolStyle | None = None,
     names: Collection[str] | None = None,
+    *,
+    is_cut: bool = False,
 ) -> AnswerParts:
-    """Take a whole answer apart; the arguments are those of `ToolCallReader`."""
+    """Take a whole answer apart; the arguments are those of `ToolCallReader` and its `flush`."""
     reader = ToolCallReader(id_stem, enforced, names)
     texts: list[str] = []
     calls: list[ToolCall] = []
-    for event in [*reader.push(text), *reader.flush()]:
+    for event in [*reader.push(text), *reader.flush(is_cut=is_cut)]:
         if isinstance(event, TextDelta):
             texts.append(event.text)
         elif isinstance(event, ToolCallStart):
@@ -122,14 +127,38 @@ class ToolCallReader:
             if not step.goes_on:
                 return events
 
-    def flush(self) -> list[ToolEvent]:
-        """End the answer and return what was held back: it was no call after all."""
+    def flush(self, *, is_cut: bool = False) -> list[ToolEvent]:
+        """End the answer and return what was held back, unless it is a call without its end.
+
+        Args:
+            is_cut: There was no room for more; the model would have gone on.
+        """
         held = self._held
         if self._call is not None:
             held = "" if self._call.streamed else self._call.opening + held
         is_space = self._num_calls > 0 and not held.strip()
+        is_nothing = not held or is_space or self._is_half_call(held, is_cut)
         self._held, self._call = "", None
-        return [TextDelta(held)] if held and not is_space else []
+        return [] if is_nothing else [TextDelta(held)]
+
+    def _is_half_call(self, held: str, is_cut: bool) -> bool:
+        """Tell whether a grammar would have made a call of what the answer breaks off in."""
+        if self._enforced is None:
+            return False
+        if self._call is not None and not self._can_stream(self._call):
+            return False
+        if not self._enforced.opening:
+            return self._begins_bare_call(held)
+        # Behind a call there can be no text, only another one.
+        is_tag = is_cut and held.lstrip().startswith(_SURELY_TAG)
+        return self._call is not None or self._num_calls > 0 or is_tag
+
+    def _begins_bare_call(self, held: str) -> bool:
+        """Tell JSON that may become a call of a tool from JSON that is an answer."""
+        bare = "".join(held.split())
+        names = [""] if self._names is None else [f'{name}",' for name in self._names]
+        heads = [head + name for head in _BARE_HEADS for name in names]
+        return bare != "" and any(head.startswith(bare) or bare.startswith(head) for head in heads)
 
     def _find_call(self) -> "_Step":
         """Release text up to where a call begins or may begin."""

@@ -46,7 +46,7 @@ def style_of(template: str) -> ToolStyle:
 def check_tools(tools: object) -> dict[str, Mapping[str, Any]]:
     """Return the parameter schemas of tools by name, or refuse what is no tool."""
     if not isinstance(tools, Sequence) or isinstance(tools, str) or not tools:
-        raise RequestError(f"tools is {tools!r}.", "Give a list of at least one tool.")
+        raise RequestError(f"tools is {tools!r}.", "Give a list of at least one tool.", "tools")
     checked: dict[str, Mapping[str, Any]] = {}
     for place, tool in enumerate(tools):
         function = tool.get("function") if isinstance(tool, Mapping) else None
@@ -54,24 +54,31 @@ def check_tools(tools: object) -> dict[str, Mapping[str, Any]]:
             raise RequestError(
                 f"Tool {place} is {tool!r}.",
                 "A tool is {'type': 'function', 'function': {'name': …, 'parameters': {…}}}.",
+                f"tools[{place}]",
             )
-        name = function.get("name")
+        name, param = function.get("name"), f"tools[{place}].function.name"
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             remedy = "Use 1 to 64 letters, digits, underscores, dots, colons or dashes."
-            raise RequestError(f"Tool {place} has the name {name!r}.", remedy)
+            raise RequestError(f"Tool {place} has the name {name!r}.", remedy, param)
         if name in checked:
-            raise RequestError(f"Two tools are called {name!r}.", "Give each its own name.")
-        checked[name] = _check_parameters(name, function.get("parameters"))
+            raise RequestError(f"Two tools are called {name!r}.", "Give each its own name.", param)
+        checked[name] = _check_parameters(name, place, function.get("parameters"))
     return checked
 
 
-def _check_parameters(name: str, parameters: object) -> Mapping[str, Any]:
+def parameters_param(place: int) -> str:
+    """Return the name of the field that holds the parameters of the tool at a place."""
+    return f"tools[{place}].function.parameters"
+
+
+def _check_parameters(name: str, place: int, parameters: object) -> Mapping[str, Any]:
     if parameters is None or parameters == {}:
         return {"type": "object", "properties": {}, "additionalProperties": False}
     if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
         raise RequestError(
             f"The parameters of tool {name!r} are {parameters!r}.",
             "They are a JSON schema of type 'object'.",
+            parameters_param(place),
         )
     return {"type": "object", **parameters}
 
@@ -88,10 +95,11 @@ def check_choice(choice: object, tools: Mapping[str, object]) -> ToolChoice:
         raise RequestError(
             f"tool_choice is {choice!r}.",
             "Use 'none', 'auto', 'required', or {'type': 'function', 'function': {'name': …}}.",
+            "tool_choice",
         )
     if name not in tools:
         known = ", ".join(tools) or "no tool was given"
-        raise RequestError(f"tool_choice names {name!r}.", f"Known tools: {known}.")
+        raise RequestError(f"tool_choice names {name!r}.", f"Known tools: {known}.", "tool_choice")
     return choice
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headlong.arrays import IntArray
 from headlong.errors import RequestError
 from headlong.heads.head_files import WEIGHTS_FILE
 from headlong.heads.shipped_heads import fingerprint_norm
@@ -190,23 +191,35 @@ class Pipeline:
         return Sampler(self.backbone, num_rows, capacity, self.tokenizer.eos_ids, attend)
 
     def _load_vocabulary(self, answers: Answers | None) -> DraftVocabulary:
-        """Choose the draft vocabulary once; later calls must keep to it."""
+        """Choose the draft vocabulary once; later calls and heads to go on from must keep it."""
         path = self.options.work / "vocabulary.npz"
+        given = self._given_vocabulary()
         if path.is_file():
             with np.load(path) as stored:
-                return DraftVocabulary(stored["ids"], stored["ranks"], float(stored["coverage"]))
+                kept = DraftVocabulary(stored["ids"], stored["ranks"], float(stored["coverage"]))
+            if given is None or np.array_equal(given, kept.ids):
+                return kept
+            raise RequestError(
+                f"{self.options.from_head} drafts other tokens than {path} lists.",
+                "Its rows would be taken for other tokens'. Give another --work folder, or remove "
+                "vocabulary.npz there to train with the head's own.",
+            )
         answers = answers or self._read_answers()
         size = self.recipe.head.draft_vocab_size
         vocabulary = choose_vocabulary(answers, self.backbone.config.vocab_size, size)
-        if self.options.from_head is not None:
-            tuned = read_for_tuning(self.options.from_head, self.recipe.head.kind)
-            assert tuned.vocabulary is not None
-            vocabulary = DraftVocabulary(
-                tuned.vocabulary, np.arange(len(tuned.vocabulary)), vocabulary.coverage
-            )
+        if given is not None:
+            vocabulary = DraftVocabulary(given, np.arange(len(given)), vocabulary.coverage)
         with path.open("wb") as file:
             np.savez(file, ids=vocabulary.ids, ranks=vocabulary.ranks, coverage=vocabulary.coverage)
         return vocabulary
+
+    def _given_vocabulary(self) -> IntArray | None:
+        """Return the draft vocabulary of the head that training goes on from; None for none."""
+        if self.options.from_head is None:
+            return None
+        given = read_for_tuning(self.options.from_head, self.recipe.head.kind).vocabulary
+        assert given is not None
+        return given
 
     def _make_trainer(self, vocabulary: DraftVocabulary) -> Trainer:
         torch.manual_seed(self.recipe.seed)

@@ -1,0 +1,55 @@
+"""How few tokens a text can have, known without making them.
+
+In:  what the tokens of a vocabulary spell. Out: for a text, a number of tokens that it surely has.
+Megabytes take milliseconds, where making their tokens takes seconds.
+A vocabulary's longest token is a long line of dashes, its longest word much shorter, and of digits
+there is often one a token. So kinds of bytes are counted apart: a text needs as many tokens as its
+letters alone would need.
+"""
+
+import string
+from collections.abc import Sequence
+
+import numpy as np
+
+_KINDS = (string.ascii_letters.encode(), string.digits.encode(), string.punctuation.encode(),
+          bytes(range(0x80, 0x100)))  # fmt: skip
+"""White space is in none of them: some tokens swallow any amount of it."""
+
+_REST = len(_KINDS)
+
+
+class TokenBound:
+    """Bounds for the texts of one vocabulary."""
+
+    def __init__(self, spelled: Sequence[bytes]) -> None:
+        """Look at what every token spells."""
+        self._longest = max(map(len, spelled))
+        # A byte that no token stands for alone may be left out of a text, so it counts for nothing.
+        known = {one for one in spelled if len(one) == 1}
+        self._kind_of = np.full(256, _REST, np.uint8)  # (256,)
+        for kind, members in enumerate(_KINDS):
+            for byte in members:
+                if bytes([byte]) in known:
+                    self._kind_of[byte] = kind
+        written = [one for one in spelled if one]
+        starts = np.cumsum([0, *map(len, written[:-1])])
+        kinds = self._kinds(b"".join(written))
+        self._most = [  # bytes of each kind that one token can stand for
+            int(np.add.reduceat(kinds == kind, starts, dtype=np.int64).max())
+            for kind in range(_REST)
+        ]
+
+    def least(self, text: str) -> int:
+        """Return how many tokens a text has at least."""
+        kinds = self._kinds(text.encode("utf-8", "replace"))
+        counts = np.bincount(kinds, minlength=_REST + 1)
+        needed = [
+            -(-int(count) // most)
+            for count, most in zip(counts[:_REST], self._most, strict=True)
+            if most
+        ]
+        return max(len(text) // self._longest, *needed)
+
+    def _kinds(self, data: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        return self._kind_of[np.frombuffer(data, np.uint8)]

@@ -1,9 +1,9 @@
 // Attention of a few queries over one chunk of positions, and the merging of chunks.
 //
 // Chunks start at multiples of kChunk of the absolute position. A query's result over a chunk is a
-// partial softmax (largest score, sum, weighted values), and partials are merged in the order of
-// the chunks. Which rows are processed together, and by which thread, does not enter the
-// arithmetic of a row: scores sum over dimensions in order, values over positions in order.
+// partial softmax (largest score, sum, weighted values), and partials are merged in a fixed tree over
+// the chunks (merge_tree.hpp). Which rows are processed together, and by which thread, does not enter
+// the arithmetic of a row: scores sum over dimensions in order, values over positions in order.
 #pragma once
 
 #include <cstdint>
@@ -20,41 +20,42 @@ template <class V, int N>
 void score_block(const uint16_t* keys, const uint16_t* values, const AttendTask& task, int query, float* scores) {
     typename V::F low[N], high[N];
     const float* q[N];
-    for (int i = 0; i < N; ++i) {
+    unroll<N>([&](auto i) HEADLONG_INLINE {
         low[i] = high[i] = V::zero();
         q[i] = task.query(query + i);
-    }
+    });
     const int values_each = 2 * V::W * task.padded_dim / task.head_dim;
     for (int d = 0; d < task.head_dim; ++d, keys += 2 * V::W, values += values_each) {
         __builtin_prefetch(keys + 512);
         __builtin_prefetch(values);
         const auto k0 = V::load_f16(keys), k1 = V::load_f16(keys + V::W);
-        for (int i = 0; i < N; ++i) {
+        unroll<N>([&](auto i) HEADLONG_INLINE {
             const auto number = V::set1(q[i][d]);
             low[i] = V::fma(k0, number, low[i]);
             high[i] = V::fma(k1, number, high[i]);
-        }
+        });
     }
-    for (int i = 0; i < N; ++i) {
+    unroll<N>([&](auto i) HEADLONG_INLINE {
         V::store(scores + i * kChunk, low[i]);
         V::store(scores + i * kChunk + V::W, high[i]);
-    }
+    });
 }
 
 // Turn scores into weights e^(score - largest) inside [start, stop) and 0 outside.
 template <class V>
 void soften(float* scores, int start, int stop, Partial& out) {
+    const auto inside = [&](typename V::F v, int p, typename V::F other) HEADLONG_INLINE {
+        return p >= start && p + V::W <= stop ? v : V::keep(v, start - p, stop - p, other);
+    };
     const auto lowest = V::set1(-__builtin_inff());
     const int first = start / V::W * V::W;
     auto best = lowest;
-    for (int p = first; p < stop; p += V::W) {
-        best = V::max(V::keep(V::load(scores + p), start - p, stop - p, lowest), best);
-    }
+    for (int p = first; p < stop; p += V::W) best = V::max(inside(V::load(scores + p), p, lowest), best);
     out.largest = V::reduce_max(best);
     auto sum = V::zero();
     for (int p = first; p < stop; p += V::W) {
         const auto weight = exp<V>(V::sub(V::load(scores + p), V::set1(out.largest)));
-        const auto kept = V::keep(weight, start - p, stop - p, V::zero());
+        const auto kept = inside(weight, p, V::zero());
         V::store(scores + p, kept);
         sum = V::add(sum, kept);
     }
@@ -62,27 +63,30 @@ void soften(float* scores, int start, int stop, Partial& out) {
 }
 
 // Add weight × value over positions [first, stop) of the chunk for N queries and 2 vectors of
-// dimensions; the sums continue from memory so that a range may be done in pieces.
+// dimensions; the sums continue from memory so that a range may be done in pieces. Meanwhile keys of the
+// next chunk are fetched, or memory would rest for half of the time.
 template <class V, int N>
 void add_values(const AttendTask& task, const float* weights, float* const* sums, int first, int stop, int dim) {
     typename V::F low[N], high[N];
-    for (int i = 0; i < N; ++i) {
+    unroll<N>([&](auto i) HEADLONG_INLINE {
         low[i] = V::load(sums[i] + dim);
         high[i] = V::load(sums[i] + dim + V::W);
-    }
+    });
     const uint16_t* values = task.values + int64_t{first} * task.padded_dim + dim;
-    for (int p = first; p < stop; ++p, values += task.padded_dim) {
+    const uint16_t* next_keys = task.next_keys + int64_t{dim} * kChunk + first * 2 * V::W;
+    for (int p = first; p < stop; ++p, values += task.padded_dim, next_keys += 2 * V::W) {
+        __builtin_prefetch(next_keys);
         const auto v0 = V::load_f16(values), v1 = V::load_f16(values + V::W);
-        for (int i = 0; i < N; ++i) {
+        unroll<N>([&](auto i) HEADLONG_INLINE {
             const auto weight = V::set1(weights[i * kChunk + p]);
             low[i] = V::fma(v0, weight, low[i]);
             high[i] = V::fma(v1, weight, high[i]);
-        }
+        });
     }
-    for (int i = 0; i < N; ++i) {
+    unroll<N>([&](auto i) HEADLONG_INLINE {
         V::store(sums[i] + dim, low[i]);
         V::store(sums[i] + dim + V::W, high[i]);
-    }
+    });
 }
 
 // One tile of N queries. The positions all of them see are shared; a row that sees more, because

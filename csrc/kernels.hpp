@@ -33,6 +33,7 @@ struct alignas(64) Partial {
 struct AttendTask {
     const uint16_t* keys;    // blocks of the chunk
     const uint16_t* values;  // rows of the chunk
+    const uint16_t* next_keys;  // of the chunk that follows; fetched meanwhile
     const float* queries;    // first row's first head, scaled
     int64_t row_stride;      // numbers from row to row of queries
     int num_rows;

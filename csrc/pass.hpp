@@ -83,7 +83,9 @@ private:
                         const std::vector<KVLayer*>& caches) const;
     bool is_split(const Span& span) const;
     void attend_by_chunks(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const;
+    Member::Range chunks_of(const Member& me, int member, const Attention& block, const Span& span, int kv_head) const;
     void merge_chunks(Member& me, const Attention& block, const KVLayer& shape) const;
+    void merge_all(const uint8_t* right, const KVLayer& shape, int64_t num_queries, uint8_t* left) const;
     void finish_head(const Attention& block, const Partial& running, int64_t row, int head) const;
     void attend_by_rows(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const;
     AttendTask make_task(const Attention& block, const KVLayer& cache, const Span& span, int kv_head,

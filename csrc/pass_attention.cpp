@@ -1,12 +1,16 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
+#include "merge_tree.hpp"
 #include "pass.hpp"
 
 namespace headlong {
 
 namespace {
 constexpr int64_t kMaxQueries = 24;  // rows × heads of one task; more would leave the first cache
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Heads that are whole groups can be quantised one by one.
 bool has_whole_groups(const Attention& block) { return block.head_dim % kGroup == 0; }
@@ -120,6 +124,7 @@ AttendTask Pass::make_task(
     return AttendTask{
         .keys = cache.key_block(kv_head, start),
         .values = cache.value_row(kv_head, start),
+        .next_keys = cache.key_block(kv_head, start + kChunk),
         .queries = projected_ + first_row * row_stride + int64_t{kv_head} * heads_per_row * block.head_dim,
         .row_stride = row_stride,
         .num_rows = static_cast<int>(num_rows),
@@ -140,18 +145,40 @@ uint8_t* Pass::partial(const Attention& block, const KVLayer& shape, int64_t row
     return partials_ + index * Partial::bytes(shape.padded_dim);
 }
 
+// The chunks of a span and kv head that a member takes.
+Member::Range Pass::chunks_of(
+    const Member& me, int member, const Attention& block, const Span& span, int kv_head) const {
+    const Member::Range units = me.share_of(member, num_chunks_ * block.num_kv_heads);
+    const int64_t first = kv_head * num_chunks_, seen = ceil_div(span.first_position + span.num_rows, kChunk);
+    return {std::max<int64_t>(units.first - first, 0), std::min({units.stop - first, num_chunks_, seen})};
+}
+
 void Pass::attend_by_chunks(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const {
-    const Member::Range own = me.share(num_chunks_ * block.num_kv_heads);
-    for (int64_t unit = own.first; unit < own.stop; ++unit) {
-        const int64_t chunk = unit % num_chunks_;
-        const int kv_head = static_cast<int>(unit / num_chunks_);
+    for (int kv_head = 0; kv_head < block.num_kv_heads; ++kv_head) {
         for (size_t s = 0; s < caches.size(); ++s) {
             const Span& span = input_.spans[s];
-            if (!is_split(span) || chunk * kChunk >= span.first_position + span.num_rows) continue;
-            AttendTask task = make_task(block, *caches[s], span, kv_head, span.first_row, span.num_rows, chunk);
-            task.partials = partial(block, *caches[s], span.first_row, kv_head, chunk);
-            k_.attend(task);
+            if (!is_split(span)) continue;
+            const auto slot = [&](int64_t chunk) { return partial(block, *caches[s], span.first_row, kv_head, chunk); };
+            const int64_t num_queries = span.num_rows * (block.num_heads / block.num_kv_heads);
+            MergeTree tree([&](int64_t right, int64_t left, size_t) {
+                merge_all(slot(right), *caches[s], num_queries, slot(left));
+            });
+            const Member::Range own = chunks_of(me, me.index, block, span, kv_head);
+            for (int64_t chunk = own.first; chunk < own.stop; ++chunk) {
+                AttendTask task = make_task(block, *caches[s], span, kv_head, span.first_row, span.num_rows, chunk);
+                task.partials = slot(chunk);
+                k_.attend(task);
+                tree.add({chunk, 1});
+            }
         }
+    }
+}
+
+// Partials of some queries into those of the chunks left of theirs.
+void Pass::merge_all(const uint8_t* right, const KVLayer& shape, int64_t num_queries, uint8_t* left) const {
+    const size_t bytes = Partial::bytes(shape.padded_dim);
+    for (int64_t q = 0; q < num_queries; ++q, right += bytes, left += bytes) {
+        k_.merge(*reinterpret_cast<const Partial*>(right), shape.padded_dim, *reinterpret_cast<Partial*>(left));
     }
 }
 
@@ -163,21 +190,21 @@ void Pass::merge_chunks(Member& me, const Attention& block, const KVLayer& shape
     size_t s = 0;
     for (int64_t item = own.first; item < own.stop; ++item) {
         const int64_t row = item % rows();
-        const int head = static_cast<int>(item / rows());
+        const int head = static_cast<int>(item / rows()), kv_head = head / heads_per_row;
         if (row == 0) s = 0;
         while (row >= input_.spans[s].first_row + input_.spans[s].num_rows) ++s;
         const Span& span = input_.spans[s];
         if (!is_split(span)) continue;
-        const int64_t position = span.first_position + row - span.first_row;
-        const auto at = [&](int64_t chunk) -> Partial& {
-            uint8_t* first = partial(block, shape, row, head / heads_per_row, chunk);
-            return *reinterpret_cast<Partial*>(first + head % heads_per_row * bytes);
+        const auto slot = [&](int64_t chunk) {
+            return partial(block, shape, row, kv_head, chunk) + head % heads_per_row * bytes;
         };
-        Partial& running = at(0);
-        for (int64_t chunk = 1; chunk <= position / kChunk; ++chunk) {
-            k_.merge(at(chunk), shape.padded_dim, running);
+        MergeTree tree([&](int64_t right, int64_t left, size_t) { merge_all(slot(right), shape, 1, slot(left)); });
+        for (int member = 0; member < me.count; ++member) {
+            const Member::Range made = chunks_of(me, member, block, span, kv_head);
+            tree.add_merged(made.first, made.stop);
         }
-        finish_head(block, running, row, head);
+        tree.finish();
+        finish_head(block, *reinterpret_cast<Partial*>(slot(0)), row, head);
     }
 }
 
@@ -198,10 +225,10 @@ void Pass::attend_by_rows(Member& me, const Attention& block, const std::vector<
     for (size_t s = 0; s < caches.size(); ++s) {
         const Span& span = input_.spans[s];
         if (is_split(span)) continue;
-        const size_t bytes = Partial::bytes(caches[s]->padded_dim);
-        const size_t per_task = rows_each * heads_per_row * bytes;
-        uint8_t* parts = scratch.room<uint8_t>(2 * per_task);
-        uint8_t* running = parts + per_task;
+        const KVLayer& cache = *caches[s];
+        const size_t bytes = Partial::bytes(cache.padded_dim), per_task = rows_each * heads_per_row * bytes;
+        const int64_t num_chunks = ceil_div(span.first_position + span.num_rows, kChunk);
+        uint8_t* parts = scratch.room<uint8_t>((std::bit_width(uint64_t(num_chunks)) + 1) * per_task);
         const int64_t num_blocks = (span.num_rows + rows_each - 1) / rows_each;
         // Later rows see more; taking every second task keeps the shares even.
         for (int64_t unit = me.index; unit < num_blocks * block.num_kv_heads; unit += me.count) {
@@ -209,18 +236,20 @@ void Pass::attend_by_rows(Member& me, const Attention& block, const std::vector<
             const int64_t num_rows = std::min(rows_each, span.first_row + span.num_rows - first_row);
             const int kv_head = static_cast<int>(unit % block.num_kv_heads);
             const int64_t last = span.first_position + first_row - span.first_row + num_rows - 1;
+            MergeTree tree([&](int64_t, int64_t, size_t place) {
+                merge_all(parts + (place + 1) * per_task, cache, num_rows * heads_per_row, parts + place * per_task);
+            });
             for (int64_t chunk = 0; chunk <= last / kChunk; ++chunk) {
-                AttendTask task = make_task(block, *caches[s], span, kv_head, first_row, num_rows, chunk);
-                task.partials = chunk == 0 ? running : parts;
+                AttendTask task = make_task(block, cache, span, kv_head, first_row, num_rows, chunk);
+                task.partials = parts + tree.num_waiting() * per_task;
                 k_.attend(task);
-                for (int q = 0; chunk > 0 && q < task.num_queries(); ++q) {
-                    k_.merge(task.partial(q), task.padded_dim, *reinterpret_cast<Partial*>(running + q * bytes));
-                }
+                tree.add({chunk, 1});
             }
+            tree.finish();
             for (int q = 0; q < num_rows * heads_per_row; ++q) {
                 const int64_t row = first_row + q / heads_per_row;
                 const int head = kv_head * heads_per_row + q % heads_per_row;
-                finish_head(block, *reinterpret_cast<Partial*>(running + q * bytes), row, head);
+                finish_head(block, *reinterpret_cast<Partial*>(parts + q * bytes), row, head);
             }
         }
     }

@@ -29,7 +29,8 @@ public:
 
     // This member's share of `total` equal pieces of work, as a half-open range.
     struct Range { int64_t first, stop; };
-    Range share(int64_t total) const { return {total * index / count, total * (index + 1) / count}; }
+    Range share(int64_t total) const { return share_of(index, total); }
+    Range share_of(int member, int64_t total) const { return {total * member / count, total * (member + 1) / count}; }
 
 private:
     Pool& pool_;

@@ -59,6 +59,21 @@ def test_attention_does_not_know_its_chunks(
             assert result == whole, (threads, cuts)
 
 
+@pytest.mark.parametrize("length", [64, 449, 700, 961])
+def test_results_over_many_chunks_are_merged_alike_by_any_team(length: int) -> None:
+    """Members merge what they made themselves first, so every number of chunks has other shares."""
+    x = random(6, length, 64)
+    whole = None
+    for threads in (1, 2, 3, 5):
+        ops = native_ops("auto", threads)
+        block = Parts(ops, "Q8_0").attention()
+        ends = ([length], [length - 30, 16, 14], [length - 30, *[1] * 30], [length - 20, 17, 3])
+        for cuts in ends:
+            result = attend_in_cuts(ops, block, x, cuts)[-30:].tobytes()
+            whole = whole or result
+            assert result == whole, (threads, cuts)
+
+
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_sequences_do_not_know_each_other(instruction_set: str) -> None:
     """A decode row, a draft to verify and a long prefill in one pass, in any order."""

@@ -35,11 +35,24 @@ class World:
     """What probability the head says where it has some chance; an honest one says just that."""
     noise: float = 0.0
     """Spread of measured times, as a standard deviation of their logarithm."""
+    fade: float = 1.0
+    """What every depth keeps of a guess's chance."""
+    ask_s: float = 0.0001
+    other_pass_s: Callable[[int], float] | None = None
+    """What passes cost every other time, if the machine flips between two states."""
+    flip_s: float = math.inf
+    """Seconds it stays in one of them."""
+
+    def pass_at(self, num_rows: int, clock_s: float) -> float:
+        """Return how long a pass takes that begins at this time."""
+        if self.other_pass_s is None or clock_s // self.flip_s % 2 == 0:
+            return self.pass_s(num_rows)
+        return self.other_pass_s(num_rows)
 
     def draft_s(self, work: DraftWork) -> float:
         """Return how long drafting takes."""
         own_s = self.step_s - self.shared_step_s
-        asked_s = work.num_asks * 0.0001
+        asked_s = work.num_asks * self.ask_s
         return asked_s + work.num_depths * self.shared_step_s + work.num_steps * own_s
 
 
@@ -58,7 +71,7 @@ class Player:
         guesses: list[Guess] = []
         chances: list[float] = []
         while len(guesses) < wish.num_tokens:
-            chance = world.chance(self.rng, time)
+            chance = world.chance(self.rng, time) * world.fade ** len(guesses)
             chances.append(chance)
             guesses.append(Guess(0, world.says(chance)))
             if not goes_on((guess.prob for guess in guesses), bar):
@@ -104,7 +117,7 @@ def play(
         steps = [draft.num_steps for draft in asked]
         work = DraftWork(len(asked), max(steps, default=0), sum(steps))
         num_rows = sum(len(draft.token_ids) + 1 for draft, _ in drafts)
-        draft_s, verify_s = world.draft_s(work), world.pass_s(num_rows)
+        draft_s, verify_s = world.draft_s(work), world.pass_at(num_rows, seconds)
         seconds += draft_s + verify_s
         if mtp != "auto":
             continue  # nobody decides, so nobody need learn

@@ -1,4 +1,4 @@
-"""Prices: learned from noisy measurements, ordered by rows, moved together by the weather."""
+"""Prices: learned from noisy measurements, ordered by rows, moved and tilted by the weather."""
 
 import random
 
@@ -67,6 +67,60 @@ def test_weather_moves_all_prices_alike() -> None:
     costs.refresh()
     assert costs.pass_s(4) == pytest.approx(0.028, rel=0.03)
     assert costs.pass_s(4) / costs.pass_s(1) == pytest.approx(1.4, rel=0.15)
+
+
+TOGETHER = {1: 3.35, 2: 3.5, 3: 3.75, 4: 4.0, 5: 4.4, 6: 4.75}
+APART = {1: 2.8, 2: 3.2, 3: 3.75, 4: 4.35, 5: 5.05, 6: 5.6}
+"""A pass on two cores of one die, and of two: a virtual machine is moved from one to the other."""
+
+
+def test_a_tilted_curve_is_seen_at_once_and_as_a_whole() -> None:
+    """A few passes of nearby sizes tell what others cost now that nobody runs."""
+    costs = learned(TOGETHER)
+    for _ in range(12):
+        for num_rows in (3, 4, 5):
+            costs.observe_pass(num_rows, APART[num_rows])
+    costs.refresh()
+    for num_rows in (1, 6):
+        ratio = costs.pass_s(num_rows) / costs.pass_s(4)
+        assert ratio == pytest.approx(APART[num_rows] / APART[4], rel=0.12)
+
+
+def test_one_other_pass_among_equal_ones_tells_of_the_tilt() -> None:
+    costs = learned(TOGETHER)
+    for i in range(60):
+        costs.observe_pass(1 if i in (20, 40) else 5, APART[1 if i in (20, 40) else 5])
+    costs.refresh()
+    assert costs.pass_s(5) / costs.pass_s(1) == pytest.approx(APART[5] / APART[1], rel=0.12)
+
+
+def test_passes_of_one_size_leave_the_tilt_as_it_was() -> None:
+    costs = learned(TOGETHER, noise=0.1)
+    costs.observe_pass(4, 4.0)
+    tilt = costs.tilt
+    for i in range(300):
+        costs.observe_pass(4, 3.0 if i % 2 else 6.0)
+    assert costs.tilt == tilt
+
+
+def test_tilted_prices_do_not_fall_with_rows() -> None:
+    costs = learned(dict.fromkeys(range(8, 17), 0.010))
+    for _ in range(10):
+        for num_rows in (8, 16):
+            costs.observe_pass(num_rows, 0.010 if num_rows == 8 else 0.008)
+    costs.refresh()
+    assert costs.tilt < 0
+    prices = [costs.pass_s(n) for n in range(1, 40)]
+    assert prices == sorted(prices)
+
+
+def test_one_stalled_pass_tilts_little() -> None:
+    costs = learned(TOGETHER, noise=0.05)
+    before = costs.pass_s(5) / costs.pass_s(1)
+    for num_rows, seconds in ((5, 4.4), (1, 6.7), (5, 4.4), (4, 4.0), (5, 4.4)):
+        costs.observe_pass(num_rows, seconds)
+    costs.refresh()
+    assert costs.pass_s(5) / costs.pass_s(1) == pytest.approx(before, rel=0.15)
 
 
 def test_a_new_curve_is_learned() -> None:

@@ -1,6 +1,7 @@
 """The plan: near the best fixed K wherever that is, off where drafts lose, for one or for many."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -29,6 +30,22 @@ def dear_pass(num_rows: int) -> float:
 def tiled_pass(num_rows: int) -> float:
     """The numpy backend's curve: rows are free up to whole tiles of eight."""
     return 0.08 * -(-num_rows // 8)
+
+
+def together_pass(num_rows: float) -> float:
+    """Two cores on one die, as measured: little bandwidth, cheap rows."""
+    return _read((3.35, 3.5, 3.75, 4.0, 4.4, 4.75), num_rows)
+
+
+def apart_pass(num_rows: float) -> float:
+    """The same machine when its cores are on two dies: twice the bandwidth, dear rows."""
+    return _read((2.8, 3.2, 3.75, 4.35, 5.05, 5.6), num_rows)
+
+
+def _read(curve_ms: Sequence[float], num_rows: float) -> float:
+    low = min(int(num_rows), len(curve_ms) - 1)
+    before, after = curve_ms[low - 1 : low + 1]
+    return 0.001 * (before + (num_rows - low) * (after - before))
 
 
 def steady(chance: float) -> Chance:
@@ -103,6 +120,53 @@ def test_noisy_clocks_mislead_little(name: str) -> None:
     _, best = best_fixed(world, NUM_ROUNDS)
     auto = play(replace(world, noise=0.2), "auto", NUM_ROUNDS).tokens_per_second
     assert auto >= 0.93 * best
+
+
+FLIPPING = World(
+    together_pass,
+    step_s=0.00012,
+    shared_step_s=0.00006,
+    ask_s=0.00023,
+    chance=steady(0.72),
+    says=boast,
+    fade=0.9,
+    other_pass_s=apart_pass,
+)
+
+
+def share_of_oracle(world: World, num_rounds: int, num_sequences: int = 1) -> float:
+    """Compare "auto" with the best fixed length of each state in turn."""
+    assert world.other_pass_s is not None
+    curves = (world.pass_s, world.other_pass_s)
+    states = [replace(world, pass_s=curve, other_pass_s=None) for curve in curves]
+    best = [best_fixed(state, NUM_ROUNDS, num_sequences)[1] for state in states]
+    rates = [
+        play(world, "auto", num_rounds, num_sequences, seed=seed).tokens_per_second
+        for seed in range(3)
+    ]
+    return sum(rates) / 3 / (sum(best) / 2)
+
+
+@pytest.mark.parametrize(
+    ("flip_s", "noise", "share"),
+    [(8.0, 0.0, 0.985), (1.5, 0.0, 0.98), (0.2, 0.0, 0.96), (1.5, 0.1, 0.95), (0.2, 0.1, 0.95)],
+)
+def test_auto_follows_a_machine_that_flips(flip_s: float, noise: float, share: float) -> None:
+    """Rows become dear or cheap every 1,700, 320 or 43 rounds, and nobody tells."""
+    world = replace(FLIPPING, flip_s=flip_s, noise=noise)
+    assert share_of_oracle(world, round(4 * max(flip_s, 0.6) / 0.0046)) >= share
+
+
+def test_eight_streams_follow_a_machine_that_flips() -> None:
+    """The same shapes, eight times as wide."""
+    world = replace(
+        FLIPPING,
+        pass_s=lambda num_rows: 2 * together_pass(num_rows / 8),
+        other_pass_s=lambda num_rows: 2 * apart_pass(num_rows / 8),
+        ask_s=0.0001,
+        flip_s=1.5,
+    )
+    assert share_of_oracle(world, 800, num_sequences=8) >= 0.96
 
 
 @pytest.mark.parametrize("num_sequences", [1, 8])

@@ -1,9 +1,10 @@
 """What passes and drafts cost here and now, learned from every round.
 
 In:  seconds of measured rounds. Out: predicted seconds for any number of rows and draft steps.
-A machine's speed wanders: clock, neighbours, growing contexts. What all measurements share goes
-into one factor, the *weather*, that follows quickly; what makes one pass dearer than another goes
-into prices relative to it, which move slowly. Choices depend on the prices alone.
+A machine's speed wanders: clock, neighbours, growing contexts, and a host that moves its cores
+apart or together, which makes long passes dearer and short ones cheaper. What all measurements
+share goes into two factors that follow quickly, the *weather* and its *tilt*; what makes one pass
+dearer than another goes into prices relative to them, which move slowly.
 """
 
 import math
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median_low
+from typing import NamedTuple
 
 FIRST_SAMPLES = 3
 """So many first measurements of a price are kept; their lower median is believed."""
@@ -26,6 +28,19 @@ PRICE_SPEED = 0.04
 
 WEATHER_SPEED = 0.2
 """How much of a surprise the weather takes over."""
+
+TILT_SPREAD = 0.02
+"""How far off the tilt is thought to be at any time. Beside the scatter of the clock this says how
+much of a surprise it takes over: nearly all from an exact clock, little from a noisy one."""
+
+LEAST_SCATTER = 0.015
+"""No clock is trusted to be more exact: curves do not tilt as evenly as the formula says."""
+
+SCATTER_SPEED = 0.05
+"""How quickly the scatter of the clock follows the size of surprises."""
+
+USUAL_SPEED = 0.1
+"""How quickly the usual pass follows the passes that are run."""
 
 MAX_SURPRISE = 0.25
 """Logarithm of the largest surprise that is learned from: a stalled pass is not a new price."""
@@ -79,29 +94,74 @@ class DraftWork:
         return (min(1.0, self.num_asks), self.num_asks, self.num_depths, self.num_steps)
 
 
+class Sighting(NamedTuple):
+    """What one pass said about the weather."""
+
+    size: float = 0.0
+    """Logarithm of its rows."""
+    surprise: float = 0.0
+    trust: float = 0.0
+    """How well its price is known, up to 1."""
+
+
 @dataclass(slots=True)
 class CostModel:
     """Seconds of a backbone pass by number of rows, and of drafting."""
 
     passes: dict[int, Price] = field(default_factory=dict)
     weather: float = 1.0
+    """What a pass of the usual size costs now, against its price."""
+    tilt: float = 0.0
+    """How much dearer longer passes are now than that: a pass twice as long by 2 ** tilt."""
+    _last: Sighting = field(default_factory=Sighting)
+    """The pass before; its surprise is what weather and tilt have left of it."""
+    _scatter: float = 0.1
+    _usual_size: float = 0.0
+    """Mean logarithm of the rows of the latest passes."""
+    _pivot: float = 0.0
+    """The usual size that weather and tilt refer to; moves when the curve is read anew."""
     _draft_prices: list[float] = field(default_factory=list)
     _curve: list[float] = field(default_factory=list)
 
     def observe_pass(self, num_rows: int, seconds: float) -> None:
         """Learn from one measured pass of a round."""
+        size = math.log(num_rows)
         price = self.passes.get(num_rows)
         if price is None:
-            self.passes[num_rows] = Price(seconds / self.weather)
+            self.passes[num_rows] = Price(seconds / self._factor(size))
+            self._last = Sighting(size)
             self._curve = []
             return
+        surprise = _surprise(seconds, self._factor(size) * price.seconds)
+        self._scatter += SCATTER_SPEED * (abs(surprise) - self._scatter)
         # A price that is hardly known is itself the likelier cause of a surprise.
-        speed = WEATHER_SPEED * price.weight / FULL_WEIGHT
-        self.weather *= math.exp(speed * _surprise(seconds, self.weather * price.seconds))
-        price.observe(seconds / self.weather)
+        trust = price.weight / FULL_WEIGHT
+        turn = self._turn(size, surprise, trust)
+        self.tilt += turn  # about the usual pass, so the weather there stays
+        level = WEATHER_SPEED * trust * surprise - turn * (self._usual_size - self._pivot)
+        self.weather *= math.exp(level)
+        self._usual_size += USUAL_SPEED * (size - self._usual_size)
+        left = _surprise(seconds, self._factor(size) * price.seconds)
+        is_stall = abs(surprise) == MAX_SURPRISE  # then it is no measure for the next pass
+        self._last = Sighting(size, left, 0.0 if is_stall else trust)
+        price.observe(seconds / self._factor(size))
+
+    def _turn(self, size: float, surprise: float, trust: float) -> float:
+        """Return by how much the tilt turns.
+
+        Two passes in a row have the same weather, so what surprises in one and not in the other
+        comes from their sizes. While all are of one size nothing is learned, and nothing forgotten.
+        """
+        last = self._last
+        lever = size - last.size
+        contrast = min(trust, last.trust) * _clipped(surprise - last.surprise)
+        doubt = max(self._scatter, LEAST_SCATTER) / TILT_SPREAD
+        return contrast * lever / (lever**2 + doubt**2)  # a Kalman filter's gain
 
     def refresh(self) -> None:
         """Read the curve anew; between two calls only the weather moves predictions."""
+        self.weather *= math.exp(self.tilt * (self._usual_size - self._pivot))
+        self._pivot = self._usual_size
         self._curve = []
 
     def observe_draft(self, work: DraftWork, seconds: float) -> None:
@@ -156,12 +216,17 @@ class CostModel:
     def _read_curve(self) -> list[float]:
         """Read prices from one row on: straight between measured points, and never falling."""
         points = sorted(self.passes.items())
-        seconds = _rising(_steadied(points), [price.weight for _, price in points])
+        tilted = [one.seconds * self._factor(math.log(num)) / self.weather for num, one in points]
+        seconds = _rising(_steadied(points, tilted), [price.weight for _, price in points])
         curve = [seconds[0]] * points[0][0]
         for i, ((low, _), (high, _)) in enumerate(pairwise(points)):
             slope = (seconds[i + 1] - seconds[i]) / (high - low)
             curve += [seconds[i] + slope * (n - low) for n in range(low + 1, high + 1)]
         return curve
+
+    def _factor(self, size: float) -> float:
+        """Return what weather and tilt make of the price of a pass."""
+        return self.weather * math.exp(self.tilt * (size - self._pivot))
 
     def _row_beyond(self) -> float:
         """Guess what a row costs beyond the last measured pass.
@@ -174,9 +239,8 @@ class CostModel:
         return (self._curve[-1] - self._curve[first - 1]) / (last - first)
 
 
-def _steadied(points: Sequence[tuple[int, Price]]) -> list[float]:
-    """Pull prices that were seldom measured towards the line between their neighbours."""
-    seconds = [price.seconds for _, price in points]
+def _steadied(points: Sequence[tuple[int, Price]], seconds: Sequence[float]) -> list[float]:
+    """Pull seconds of seldom measured passes towards the line between their neighbours."""
     steadied = list(seconds)
     for i in range(1, len(points) - 1):
         (low, _), (here, price), (high, _) = points[i - 1 : i + 2]
@@ -204,5 +268,8 @@ def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 
 
 def _surprise(seconds: float, expected: float) -> float:
-    surprise = math.log(max(seconds, 1e-9) / max(expected, 1e-9))
+    return _clipped(math.log(max(seconds, 1e-9) / max(expected, 1e-9)))
+
+
+def _clipped(surprise: float) -> float:
     return max(-MAX_SURPRISE, min(surprise, MAX_SURPRISE))

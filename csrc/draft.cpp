@@ -27,7 +27,7 @@ public:
         : engine_(engine), k_(engine.kernels), head_(head), wishes_(std::move(wishes)),
           drafted_(wishes_.size()), products_(wishes_.size(), 1.0), pass_(engine, widest(states), head.layers, others()) {
         const size_t num_rows = wishes_.size(), size = head.hidden_size();
-        num_chunks_ = (head.num_drafted() + kSumChunk - 1) / kSumChunk;
+        num_chunks_ = ceil_div(head.num_drafted(), kSumChunk);
         Workspace& work = engine.workspace;
         logits_ = work.logits.room<float>(num_rows * head.num_drafted());
         embedded_ = work.embedded.room<float>(num_rows * size);
@@ -95,7 +95,7 @@ private:
     void score(Member& me) {
         const int width = head_.lm_head.weight->width;
         const Columns own = own_columns(me);
-        const Member::Range tiles{own.first / width, (own.stop + width - 1) / width};
+        const Member::Range tiles{own.first / width, ceil_div(own.stop, width)};
         pass_.project_tiles(me, state_, head_.carries_normed ? nullptr : &head_.norm, head_.lm_head, tiles, logits_);
         for (size_t row = 0; row < active_.size(); ++row) {
             Found& mine = found(row, me.index);

@@ -7,10 +7,6 @@
 
 namespace headlong {
 
-namespace {
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-}  // namespace
-
 Pass::Needs Pass::needs(std::initializer_list<const Linear*> readers) const {
     Needs needs;
     for (const Linear* reader : readers) {
@@ -49,7 +45,7 @@ Pass::Pass(
     : engine_(engine), k_(engine.kernels), input_(input) {
     for (const Span& span : input.spans) {
         if (is_split(span)) {
-            num_chunks_ = std::max(num_chunks_, ceil_div(span.first_position + span.num_rows, kChunk));
+            num_chunks_ = std::max(num_chunks_, chunks_seen(span));
         }
     }
     Needs all;

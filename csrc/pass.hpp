@@ -9,6 +9,10 @@ namespace headlong {
 
 struct Fusion;
 
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// Chunks that the last row of a span sees.
+inline int64_t chunks_seen(const Span& span) { return ceil_div(span.first_position + span.num_rows, kChunk); }
+
 class Pass {
 public:
     // Makes room for everything these blocks and projections need, before the team starts. `input` is

@@ -10,8 +10,6 @@ namespace headlong {
 namespace {
 constexpr int64_t kMaxQueries = 24;  // rows × heads of one task; more would leave the first cache
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Heads that are whole groups can be quantised one by one.
 bool has_whole_groups(const Attention& block) { return block.head_dim % kGroup == 0; }
 
@@ -149,7 +147,7 @@ uint8_t* Pass::partial(const Attention& block, const KVLayer& shape, int64_t row
 Member::Range Pass::chunks_of(
     const Member& me, int member, const Attention& block, const Span& span, int kv_head) const {
     const Member::Range units = me.share_of(member, num_chunks_ * block.num_kv_heads);
-    const int64_t first = kv_head * num_chunks_, seen = ceil_div(span.first_position + span.num_rows, kChunk);
+    const int64_t first = kv_head * num_chunks_, seen = chunks_seen(span);
     return {std::max<int64_t>(units.first - first, 0), std::min({units.stop - first, num_chunks_, seen})};
 }
 
@@ -227,9 +225,9 @@ void Pass::attend_by_rows(Member& me, const Attention& block, const std::vector<
         if (is_split(span)) continue;
         const KVLayer& cache = *caches[s];
         const size_t bytes = Partial::bytes(cache.padded_dim), per_task = rows_each * heads_per_row * bytes;
-        const int64_t num_chunks = ceil_div(span.first_position + span.num_rows, kChunk);
+        const int64_t num_chunks = chunks_seen(span);
         uint8_t* parts = scratch.room<uint8_t>((std::bit_width(uint64_t(num_chunks)) + 1) * per_task);
-        const int64_t num_blocks = (span.num_rows + rows_each - 1) / rows_each;
+        const int64_t num_blocks = ceil_div(span.num_rows, rows_each);
         // Later rows see more; taking every second task keeps the shares even.
         for (int64_t unit = me.index; unit < num_blocks * block.num_kv_heads; unit += me.count) {
             const int64_t first_row = span.first_row + unit / block.num_kv_heads * rows_each;

@@ -112,8 +112,9 @@ class EngineWorker:
             StoppingError: The server is shutting down.
             EngineDownError: The engine's thread has ended.
         """
-        if self.refusal is not None:
-            raise self.refusal
+        refusal = self.refusal
+        if refusal is not None:
+            raise refusal
         begun: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asking.add(begun)
         begun.add_done_callback(self._asking.discard)

@@ -3,7 +3,7 @@
 // Chunks start at multiples of kChunk of the absolute position. A query's result over a chunk is a
 // partial softmax (largest score, sum, weighted values), and partials are merged in a fixed tree over
 // the chunks (merge_tree.hpp). Which rows are processed together, and by which thread, does not enter
-// the arithmetic of a row: scores sum over dimensions in order, values over positions in order.
+// the arithmetic of a row: products are sums of integers, and positions that it does not see weigh 0.
 #pragma once
 
 #include <cstdint>
@@ -14,120 +14,130 @@
 
 namespace headlong {
 
-// Scores of N queries with the `block` (2 vectors of) positions of one key block. Meanwhile the
-// next keys and the values of these positions are fetched: nothing else hides the way to memory.
+// Lines of memory that two vectors of pairs fill.
+template <class V>
+constexpr int kPairLines = 2 * V::W * 4 / 64;
+
+// Scores of N queries with the `block` (2 vectors of) positions of one key block, the first of which is
+// `position`. Meanwhile the next keys and the values of these positions are fetched: nothing else hides the way
+// to memory.
 template <class V, int N>
-void score_block(const uint16_t* keys, const uint16_t* values, const AttendTask& task, int query, float* scores) {
-    typename V::F low[N], high[N];
-    const float* q[N];
+void score_block(const AttendTask& task, int position, int query, float* scores) {
+    typename V::I low[N], high[N];
+    const int16_t* q[N];
     unroll<N>([&](auto i) HEADLONG_INLINE {
-        low[i] = high[i] = V::zero();
+        low[i] = high[i] = V::zero_int();
         q[i] = task.query(query + i);
     });
-    const int values_each = 2 * V::W * task.padded_dim / task.head_dim;
-    for (int d = 0; d < task.head_dim; ++d, keys += 2 * V::W, values += values_each) {
-        __builtin_prefetch(keys + 512);
-        __builtin_prefetch(values);
-        const auto k0 = V::load_f16(keys), k1 = V::load_f16(keys + V::W);
+    const int16_t* keys = task.keys + int64_t{position} * task.head_dim;
+    const int16_t* values = task.values + int64_t{position} * task.padded_dim;
+    const int values_each = 4 * V::W * task.padded_dim / task.head_dim;
+    for (int d = 0; d < task.head_dim; d += 2, keys += 4 * V::W, values += values_each) {
+        unroll<kPairLines<V>>([&](auto line) HEADLONG_INLINE {
+            __builtin_prefetch(keys + 512 + line * 32);
+            __builtin_prefetch(values + line * 32);
+        });
+        const auto k0 = V::load_pairs(keys), k1 = V::load_pairs(keys + 2 * V::W);
         unroll<N>([&](auto i) HEADLONG_INLINE {
-            const auto number = V::set1(q[i][d]);
-            low[i] = V::fma(k0, number, low[i]);
-            high[i] = V::fma(k1, number, high[i]);
+            const auto numbers = V::set1_pair(q[i] + d);
+            low[i] = V::dot_pairs(low[i], k0, numbers);
+            high[i] = V::dot_pairs(high[i], k1, numbers);
         });
     }
+    const auto scale0 = V::load(task.key_scales + position), scale1 = V::load(task.key_scales + position + V::W);
     unroll<N>([&](auto i) HEADLONG_INLINE {
-        V::store(scores + i * kChunk, low[i]);
-        V::store(scores + i * kChunk + V::W, high[i]);
+        const auto scale = V::set1(task.query_scale(query + i));
+        V::store(scores + i * kChunk + position, V::mul(V::to_float(low[i]), V::mul(scale0, scale)));
+        V::store(scores + i * kChunk + position + V::W, V::mul(V::to_float(high[i]), V::mul(scale1, scale)));
     });
 }
 
-// Turn scores into weights e^(score - largest) inside [start, stop) and 0 outside.
-template <class V>
-void soften(float* scores, int start, int stop, Partial& out) {
+// Turn scores into weights e^(score - largest) inside `sight` and 0 outside; the partial gets what they add up to.
+// What values are multiplied with has their scales in it and is rounded to integers for the whole chunk; return
+// what 1 of these stands for.
+template <class V, bool kIsWhole>
+float soften(const float* scores, const float* value_scales, Sight sight, int16_t* weights, Partial& out) {
+    constexpr int kVectors = kChunk / V::W;
     const auto inside = [&](typename V::F v, int p, typename V::F other) HEADLONG_INLINE {
-        return p >= start && p + V::W <= stop ? v : V::keep(v, start - p, stop - p, other);
+        return kIsWhole ? v : V::keep(v, sight.start - p, sight.stop - p, other);
     };
+    typename V::F part[kVectors];
     const auto lowest = V::set1(-__builtin_inff());
-    const int first = start / V::W * V::W;
     auto best = lowest;
-    for (int p = first; p < stop; p += V::W) best = V::max(inside(V::load(scores + p), p, lowest), best);
+    unroll<kVectors>([&](auto v) HEADLONG_INLINE {
+        part[v] = inside(V::load(scores + v * V::W), v * V::W, lowest);
+        best = V::max(part[v], best);
+    });
     out.largest = V::reduce_max(best);
-    auto sum = V::zero();
-    for (int p = first; p < stop; p += V::W) {
-        const auto weight = exp<V>(V::sub(V::load(scores + p), V::set1(out.largest)));
-        const auto kept = inside(weight, p, V::zero());
-        V::store(scores + p, kept);
-        sum = V::add(sum, kept);
-    }
+    const auto largest = V::set1(out.largest);
+    auto sum = V::zero(), scaled_sum = V::zero(), scaled_best = V::zero();
+    unroll<kVectors>([&](auto v) HEADLONG_INLINE {
+        const auto weight = inside(exp<V>(V::sub(part[v], largest)), v * V::W, V::zero());
+        const auto scaled = V::mul(weight, V::load(value_scales + v * V::W));
+        part[v] = inside(scaled, v * V::W, V::zero());
+        sum = V::add(sum, weight);
+        scaled_sum = V::add(scaled_sum, part[v]);
+        scaled_best = V::max(part[v], scaled_best);
+    });
     out.sum = V::reduce_add(sum);
+    const float total = V::reduce_add(scaled_sum), top = V::reduce_max(scaled_best);
+    const float by_top = kShort / top, by_total = kMostWeight / total;
+    const float factor = top > 1e-30f ? (by_top < by_total ? by_top : by_total) : 0.0f;
+    unroll<kVectors>([&](auto v) HEADLONG_INLINE {
+        V::store_i16(weights + v * V::W, V::to_int(V::mul(part[v], V::set1(factor))));
+    });
+    if (total != total) return total;  // whoever reads it must notice
+    return factor > 0.0f ? 1.0f / factor : 0.0f;
 }
 
-// Add weight × value over positions [first, stop) of the chunk for N queries and 2 vectors of
-// dimensions; the sums continue from memory so that a range may be done in pieces. Meanwhile keys of the
-// next chunk are fetched, or memory would rest for half of the time.
+// Sum weight × value over the pairs of positions [first, stop) of the chunk for N queries and 2 vectors of
+// dimensions. Meanwhile keys of the next chunk are fetched, or memory would rest for half of the time.
 template <class V, int N>
-void add_values(const AttendTask& task, const float* weights, float* const* sums, int first, int stop, int dim) {
-    typename V::F low[N], high[N];
-    unroll<N>([&](auto i) HEADLONG_INLINE {
-        low[i] = V::load(sums[i] + dim);
-        high[i] = V::load(sums[i] + dim + V::W);
-    });
-    const uint16_t* values = task.values + int64_t{first} * task.padded_dim + dim;
-    const uint16_t* next_keys = task.next_keys + int64_t{dim} * kChunk + first * 2 * V::W;
-    for (int p = first; p < stop; ++p, values += task.padded_dim, next_keys += 2 * V::W) {
-        __builtin_prefetch(next_keys);
-        const auto v0 = V::load_f16(values), v1 = V::load_f16(values + V::W);
+void add_values(
+    const AttendTask& task, const int16_t* weights, const float* scales, int query, Sight pairs, int dim) {
+    typename V::I low[N], high[N];
+    unroll<N>([&](auto i) HEADLONG_INLINE { low[i] = high[i] = V::zero_int(); });
+    const int16_t* values = task.values + 2 * (int64_t{pairs.start} * task.padded_dim + dim);
+    const int16_t* next_keys = task.next_keys + int64_t{dim} * kChunk + pairs.start * 4 * V::W;
+    for (int pair = pairs.start; pair < pairs.stop; ++pair, values += 2 * task.padded_dim, next_keys += 4 * V::W) {
+        unroll<kPairLines<V>>([&](auto line) HEADLONG_INLINE { __builtin_prefetch(next_keys + line * 32); });
+        const auto v0 = V::load_pairs(values), v1 = V::load_pairs(values + 2 * V::W);
         unroll<N>([&](auto i) HEADLONG_INLINE {
-            const auto weight = V::set1(weights[i * kChunk + p]);
-            low[i] = V::fma(v0, weight, low[i]);
-            high[i] = V::fma(v1, weight, high[i]);
+            const auto weight = V::set1_pair(weights + i * kChunk + 2 * pair);
+            low[i] = V::dot_pairs(low[i], v0, weight);
+            high[i] = V::dot_pairs(high[i], v1, weight);
         });
     }
     unroll<N>([&](auto i) HEADLONG_INLINE {
-        V::store(sums[i] + dim, low[i]);
-        V::store(sums[i] + dim + V::W, high[i]);
+        float* sums = task.partial(query + i).values() + dim;
+        V::store(sums, V::mul(V::to_float(low[i]), V::set1(scales[i])));
+        V::store(sums + V::W, V::mul(V::to_float(high[i]), V::set1(scales[i])));
     });
 }
 
-// One tile of N queries. The positions all of them see are shared; a row that sees more, because
-// it stands further on, does the rest alone. Each row still adds its positions in order.
+// One tile of N queries, over the positions that any of them sees.
 template <class V, int N>
 void attend_tile(const AttendTask& task, int query) {
-    alignas(64) float scores[N * kChunk];
-    int earliest = kChunk, latest = 0, shared_first = 0, shared_stop = kChunk;
-    for (int i = 0; i < N; ++i) {
-        const Sight sight = task.sight(query + i);
-        earliest = sight.start < earliest ? sight.start : earliest;
-        latest = sight.stop > latest ? sight.stop : latest;
-        shared_first = sight.start > shared_first ? sight.start : shared_first;
-        shared_stop = sight.stop < shared_stop ? sight.stop : shared_stop;
-    }
     constexpr int kBlock = 2 * V::W;
-    for (int p = earliest / kBlock * kBlock; p < latest; p += kBlock) {
-        score_block<V, N>(task.keys + int64_t{p} * task.head_dim,
-                          task.values + int64_t{p} * task.padded_dim, task, query, scores + p);
-    }
-    float* sums[N];
+    alignas(64) float scores[N * kChunk];
+    alignas(64) int16_t weights[N * kChunk];
+    float scales[N];
+    Sight seen{kChunk, 0};
     for (int i = 0; i < N; ++i) {
-        Partial& partial = task.partial(query + i);
         const Sight sight = task.sight(query + i);
-        soften<V>(scores + i * kChunk, sight.start, sight.stop, partial);
-        sums[i] = partial.values();
-        for (int d = 0; d < task.padded_dim; d += V::W) V::store(sums[i] + d, V::zero());
+        seen.start = sight.start < seen.start ? sight.start : seen.start;
+        seen.stop = sight.stop > seen.stop ? sight.stop : seen.stop;
     }
-    const bool is_shared = shared_first < shared_stop;
+    for (int p = seen.start / kBlock * kBlock; p < seen.stop; p += kBlock) score_block<V, N>(task, p, query, scores);
+    for (int i = 0; i < N; ++i) {
+        const Sight sight = task.sight(query + i);
+        const auto soften_all = sight.start == 0 && sight.stop == kChunk ? soften<V, true> : soften<V, false>;
+        scales[i] = soften_all(
+            scores + i * kChunk, task.value_scales, sight, weights + i * kChunk, task.partial(query + i));
+    }
+    const Sight pairs{seen.start / 2, (seen.stop + 1) / 2};
     for (int dim = 0; dim < task.padded_dim; dim += kBlock) {
-        for (int i = 0; i < N; ++i) {
-            const Sight sight = task.sight(query + i);
-            const int stop = is_shared ? shared_first : sight.stop;
-            if (sight.start < stop) add_values<V, 1>(task, scores + i * kChunk, sums + i, sight.start, stop, dim);
-        }
-        if (!is_shared) continue;
-        add_values<V, N>(task, scores, sums, shared_first, shared_stop, dim);
-        for (int i = 0; i < N; ++i) {
-            const int stop = task.sight(query + i).stop;
-            if (shared_stop < stop) add_values<V, 1>(task, scores + i * kChunk, sums + i, shared_stop, stop, dim);
-        }
+        add_values<V, N>(task, weights, scales, query, pairs, dim);
     }
 }
 

@@ -25,7 +25,7 @@ constexpr Kernels make_kernels(const char* name) {
         .activate = activate<V>,
         .add_silu = add_silu<V>,
         .add = add<V>,
-        .to_half = to_half<V>,
+        .shorten = shorten<V>,
         .argmax = argmax<V>,
         .noise_bits = noise_bits<V>,
         .any_reaches = any_reaches<V>,

@@ -7,6 +7,12 @@
 
 namespace headlong {
 
+// Queries, keys and values are vectors of 16-bit integers with a norm of kShort, so that the product of two of them
+// is at most kShort². Weights of at most kShort that add up to no more than kMostWeight leave sums of values below
+// 2^31, rounding included.
+constexpr float kShort = 32767.0f;
+constexpr float kMostWeight = 65000.0f;
+
 constexpr int kMaxBlock = 64;  // numbers whose largest tells whether any of them is worth a look
 
 // Noise that tokens need to win a race: those with a logit of at least `near`, and all others.
@@ -31,11 +37,14 @@ struct alignas(64) Partial {
 
 // Rows × grouped heads that attend over one chunk of one kv head.
 struct AttendTask {
-    const uint16_t* keys;    // blocks of the chunk
-    const uint16_t* values;  // rows of the chunk
-    const uint16_t* next_keys;  // of the chunk that follows; fetched meanwhile
-    const float* queries;    // first row's first head, scaled
-    int64_t row_stride;      // numbers from row to row of queries
+    const int16_t* keys;         // blocks of the chunk
+    const int16_t* values;       // pairs of positions of the chunk
+    const float* key_scales;     // one per position
+    const float* value_scales;
+    const int16_t* next_keys;    // of the chunk that follows; fetched meanwhile
+    const int16_t* queries;      // first row's first head
+    const float* query_scales;
+    int heads_apart;             // query heads from row to row
     int num_rows;
     int heads_per_row;       // query heads that share this kv head
     int head_dim;
@@ -47,9 +56,9 @@ struct AttendTask {
     size_t partial_bytes;
 
     int num_queries() const { return num_rows * heads_per_row; }
-    const float* query(int index) const {
-        return queries + index / heads_per_row * row_stride + index % heads_per_row * head_dim;
-    }
+    int64_t place(int index) const { return int64_t{index / heads_per_row} * heads_apart + index % heads_per_row; }
+    const int16_t* query(int index) const { return queries + place(index) * head_dim; }
+    float query_scale(int index) const { return query_scales[place(index)]; }
     Partial& partial(int index) const {
         return *reinterpret_cast<Partial*>(partials + index * partial_bytes);
     }
@@ -75,7 +84,7 @@ struct Kernels {
     void (*activate)(const float* gate, const float* up, bool is_gelu, int64_t size, float* out);
     void (*add_silu)(const float* x, const float* y, int64_t size, float* out);
     void (*add)(const float* x, const float* y, int64_t size, float* out);
-    void (*to_half)(const float* x, int64_t size, uint16_t* out);
+    float (*shorten)(const float* x, int64_t size, int16_t* out);
     int64_t (*argmax)(const float* x, int64_t size);
     void (*noise_bits)(uint64_t key, const int64_t* token_ids, int64_t first, int64_t count, uint64_t* out);
     bool (*any_reaches)(const float* logits, const uint64_t* bits, const Needed& needed);  // of kMaxBlock

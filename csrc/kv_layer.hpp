@@ -1,8 +1,9 @@
-// Keys and values of one layer and one sequence in 16-bit floats.
+// Keys and values of one layer and one sequence: 16-bit integers, with a scale for every position of a head.
 //
-// Keys of a head lie in blocks of `block` positions, dimension by dimension, so that one broadcast
-// of a query number meets many positions; values lie position by position, rows padded to vectors.
-// Room that nothing was written to is zero, so padding and masked positions stay harmless.
+// Integers because two products of them cost what one of floats does, and because their sums are exact in any
+// order; they are as precise as 16-bit floats. Keys of a head lie in blocks of `block` positions, two dimensions
+// at a time, so that one broadcast of two query numbers meets many positions. Values lie two positions at a time,
+// dimension by dimension, padded to vectors. Room that nothing was written to is zero.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +26,13 @@ public:
     const int num_kv_heads;
     const int head_dim;
     const int block;       // positions per block of keys
-    const int padded_dim;  // numbers per row of values
+    const int padded_dim;  // numbers per value
 
     int64_t capacity() const { return capacity_; }
     size_t num_bytes() const { return capacity_ * bytes_per_position(); }
-    size_t bytes_per_position() const { return size_t(num_kv_heads) * (head_dim + padded_dim) * 2; }
+    size_t bytes_per_position() const {
+        return size_t(num_kv_heads) * ((head_dim + padded_dim) * sizeof(int16_t) + 2 * sizeof(float));
+    }
 
     void reserve(int64_t capacity) { reserve_all({this}, capacity); }
 
@@ -54,60 +57,69 @@ public:
         }
     }
 
-    // Take over the first `num_positions` of a layer of the same shape. Whole blocks of keys are
-    // copied; what lies behind the last position is overwritten before anything reads it.
+    // Take over the first `num_positions` of a layer of the same shape. Whole blocks are copied; what lies
+    // behind the last position is overwritten before anything reads it.
     void copy_from(const KVLayer& other, int64_t num_positions) {
         reserve(num_positions);
-        const int64_t rounded = (num_positions + block - 1) / block * block;
+        const size_t rounded = (num_positions + block - 1) / block * block;
         for (int head = 0; head < num_kv_heads; ++head) {
-            std::memcpy(const_cast<uint16_t*>(key_block(head, 0)), other.key_block(head, 0),
-                        size_t(rounded) * head_dim * 2);
-            std::memcpy(const_cast<uint16_t*>(value_row(head, 0)), other.value_row(head, 0),
-                        size_t(num_positions) * padded_dim * 2);
+            std::memcpy(key_block(head, 0), other.key_block(head, 0), rounded * head_dim * sizeof(int16_t));
+            std::memcpy(value_pairs(head, 0), other.value_pairs(head, 0), rounded * padded_dim * sizeof(int16_t));
+            std::memcpy(key_scales(head, 0), other.key_scales(head, 0), rounded * sizeof(float));
+            std::memcpy(value_scales(head, 0), other.value_scales(head, 0), rounded * sizeof(float));
         }
     }
 
     // Keys of `block` positions from `position` on, which must start a block.
-    const uint16_t* key_block(int head, int64_t position) const {
-        return keys() + (head * capacity_ + position) * head_dim;
-    }
-    const uint16_t* value_row(int head, int64_t position) const {
+    int16_t* key_block(int head, int64_t position) const { return keys() + (head * capacity_ + position) * head_dim; }
+    // Values from `position` on, which must be even.
+    int16_t* value_pairs(int head, int64_t position) const {
         return values() + (head * capacity_ + position) * padded_dim;
     }
-
-    void write_key(int head, int64_t position, const uint16_t* key) {
-        const int64_t lane = position % block;
-        uint16_t* to = const_cast<uint16_t*>(key_block(head, position - lane)) + lane;
-        for (int d = 0; d < head_dim; ++d) to[d * block] = key[d];
+    float* key_scales(int head, int64_t position) const { return scales() + head * capacity_ + position; }
+    float* value_scales(int head, int64_t position) const {
+        return key_scales(num_kv_heads + head, position);
     }
-    void write_value(int head, int64_t position, const uint16_t* value) {
-        std::memcpy(const_cast<uint16_t*>(value_row(head, position)), value, head_dim * 2);
+
+    void write_key(int head, int64_t position, const int16_t* key, float scale) {
+        const int64_t lane = position % block;
+        int16_t* to = key_block(head, position - lane) + 2 * lane;
+        for (int d = 0; d < head_dim; d += 2) std::memcpy(to + d * block, key + d, 2 * sizeof(int16_t));
+        *key_scales(head, position) = scale;
+    }
+    void write_value(int head, int64_t position, const int16_t* value, float scale) {
+        // Number by number: the other position of the pair may be another member's to write.
+        int16_t* to = value_pairs(head, position / 2 * 2) + position % 2;
+        for (int d = 0; d < head_dim; ++d) to[2 * d] = value[d];
+        *value_scales(head, position) = scale;
     }
 
 private:
     static constexpr size_t kBunch = size_t{8} << 20;
 
-    const uint16_t* keys() const { return reinterpret_cast<const uint16_t*>(room_.bytes); }
-    const uint16_t* values() const { return keys() + num_kv_heads * capacity_ * head_dim; }
+    int16_t* keys() const { return reinterpret_cast<int16_t*>(room_.bytes); }
+    int16_t* values() const { return keys() + num_kv_heads * capacity_ * head_dim; }
+    float* scales() const { return reinterpret_cast<float*>(values() + num_kv_heads * capacity_ * padded_dim); }
 
     // Take the room from here on; return where it ends. Heads lie one after the other, so each is moved to its place.
     uint8_t* move_to(const Piece& room, int64_t capacity) {
         uint8_t* place = room.bytes;
-        const auto move = [&](const uint16_t* old, int row_size) {
-            const size_t held = size_t(capacity_) * row_size;
-            for (int head = 0; head < num_kv_heads; ++head, place += size_t(capacity) * row_size * 2) {
-                if (held > 0) std::memcpy(place, old + head * held, held * 2);
+        const auto move = [&](const void* old, int num_heads, size_t row_bytes) {
+            const size_t held = size_t(capacity_) * row_bytes;
+            for (int head = 0; head < num_heads; ++head, place += size_t(capacity) * row_bytes) {
+                if (held > 0) std::memcpy(place, static_cast<const uint8_t*>(old) + head * held, held);
             }
         };
-        move(keys(), head_dim);
-        move(values(), padded_dim);
+        move(keys(), num_kv_heads, head_dim * sizeof(int16_t));
+        move(values(), num_kv_heads, padded_dim * sizeof(int16_t));
+        move(scales(), 2 * num_kv_heads, sizeof(float));
         room_ = room;
         capacity_ = capacity;
         return place;
     }
 
     int64_t capacity_ = 0;
-    Piece room_;  // keys, then values
+    Piece room_;  // keys, values, scales of keys, scales of values
 };
 
 }  // namespace headlong

@@ -50,13 +50,15 @@ Pass::Pass(
     }
     Needs all;
     for (const Linear* other : others) all.inputs = std::max(all.inputs, other->inputs());
-    int64_t inner = 0, projected = 0, hidden = 0;
+    int64_t inner = 0, projected = 0, queries = 0, heads = 0, hidden = 0;
     size_t partials = 0;
     for (const Layer& layer : layers) {
         if (layer.attention != nullptr) {
             const Attention& block = *layer.attention;
             all.inputs = std::max(all.inputs, block.query.inputs());
             inner = std::max(inner, block.query_size());
+            queries = std::max(queries, block.query_size());
+            heads = std::max<int64_t>(heads, block.num_heads);
             projected = std::max(projected, block.query_size() + 2 * block.key_size());
             hidden = std::max(hidden, block.hidden_size());
             const int padded = KVLayer(1, block.head_dim, k_.width).padded_dim;
@@ -71,6 +73,8 @@ Pass::Pass(
     make_room(all, inner);
     Workspace& work = engine_.workspace;
     projected_ = work.projected.room<float>(rows() * projected);
+    queries_ = work.queries.room<int16_t>(rows() * queries);
+    query_scales_ = work.query_scales.room<float>(rows() * heads);
     results_ = work.results.room<float>(rows() * hidden);
     tiles_ = work.tiles.room<float>(engine_.pool.num_threads() * rows() * 2 * kMlpUnit);
     partials_ = work.partials.room<uint8_t>(num_chunks_ * rows() * partials);

@@ -107,6 +107,8 @@ private:
     ActGroup* inner_groups_ = nullptr;  // what a block's second projection reads
     float* inner_values_ = nullptr;
     float* projected_ = nullptr;        // (rows, q + k + v), or (rows, k + v) to remember
+    int16_t* queries_ = nullptr;        // (rows, heads, head size), turned and rounded
+    float* query_scales_ = nullptr;     // (rows, heads)
     float* results_ = nullptr;          // (rows, hidden)
     float* tiles_ = nullptr;            // per member: a few outputs of gate and of up for all rows
     uint8_t* partials_ = nullptr;       // (chunks, kv heads, rows, heads per kv head)

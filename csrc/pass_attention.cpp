@@ -83,12 +83,12 @@ void Pass::project_heads(
     }
 }
 
-// Norm and turn a head of queries or keys, scale queries in place, write keys and values to the caches.
+// Norm and turn a head of queries or keys, round it, and write keys and values to the caches.
 void Pass::turn_and_store(
     const Attention& block, const Head& head, int64_t stride, Member::Range own_rows,
     const std::vector<KVLayer*>& caches) const {
     const int dim = block.head_dim;
-    uint16_t halves[4096];
+    int16_t shorts[4096];
     size_t s = 0;
     for (int64_t row = own_rows.first; row < own_rows.stop; ++row) {
         while (row >= input_.spans[s].first_row + input_.spans[s].num_rows) ++s;
@@ -101,14 +101,15 @@ void Pass::turn_and_store(
             k_.rotate(numbers, block.rope->cosines(position), block.rope->sines(position), dim / 2);
         }
         if (head.is_query) {
-            for (int d = 0; d < dim; ++d) numbers[d] *= block.scale;
+            const int64_t place = row * block.num_heads + head.index;
+            query_scales_[place] = block.scale * k_.shorten(numbers, dim, queries_ + place * dim);
             continue;
         }
-        k_.to_half(numbers, dim, halves);
+        const float scale = k_.shorten(numbers, dim, shorts);
         if (head.is_key) {
-            caches[s]->write_key(head.index, position, halves);
+            caches[s]->write_key(head.index, position, shorts, scale);
         } else {
-            caches[s]->write_value(head.index, position, halves);
+            caches[s]->write_value(head.index, position, shorts, scale);
         }
     }
 }
@@ -117,14 +118,16 @@ AttendTask Pass::make_task(
     const Attention& block, const KVLayer& cache, const Span& span, int kv_head, int64_t first_row,
     int64_t num_rows, int64_t chunk) const {
     const int heads_per_row = block.num_heads / block.num_kv_heads;
-    const int64_t row_stride = block.query_size() + 2 * block.key_size();
-    const int64_t start = chunk * kChunk;
+    const int64_t start = chunk * kChunk, first_query = first_row * block.num_heads + kv_head * heads_per_row;
     return AttendTask{
         .keys = cache.key_block(kv_head, start),
-        .values = cache.value_row(kv_head, start),
+        .values = cache.value_pairs(kv_head, start),
+        .key_scales = cache.key_scales(kv_head, start),
+        .value_scales = cache.value_scales(kv_head, start),
         .next_keys = cache.key_block(kv_head, start + kChunk),
-        .queries = projected_ + first_row * row_stride + int64_t{kv_head} * heads_per_row * block.head_dim,
-        .row_stride = row_stride,
+        .queries = queries_ + first_query * block.head_dim,
+        .query_scales = query_scales_ + first_query,
+        .heads_apart = block.num_heads,
         .num_rows = static_cast<int>(num_rows),
         .heads_per_row = heads_per_row,
         .head_dim = block.head_dim,

@@ -156,13 +156,27 @@ void add(const float* x, const float* y, int64_t size, float* out) {
     }
 }
 
+// Round a vector to 16-bit integers whose Euclidean norm is kShort; return what 1 of them stands for.
 template <class V>
-void to_half(const float* x, int64_t size, uint16_t* out) {
+float shorten(const float* x, int64_t size, int16_t* out) {
+    auto squares = V::zero();
     for (int64_t i = 0; i < size; i += V::W) {
-        uint16_t lanes[V::W];
-        V::store_f16(lanes, load_part<V>(x + i, size - i));
-        std::memcpy(out + i, lanes, (size - i < V::W ? size - i : V::W) * sizeof(uint16_t));
+        const auto part = load_part<V>(x + i, size - i);
+        squares = V::fma(part, part, squares);
     }
+    const float norm = __builtin_sqrtf(V::reduce_add(squares));
+    if (!(norm < __builtin_inff())) {  // keep the NaN: whoever reads it must notice
+        std::memset(out, 0, size * sizeof(int16_t));
+        return __builtin_nanf("");
+    }
+    // The inverse of a tiny norm would be infinite; such a vector is zero for all that follows.
+    const auto inverse = V::set1(norm > 1e-30f ? kShort / norm : 0.0f);
+    for (int64_t i = 0; i < size; i += V::W) {
+        int16_t lanes[V::W];
+        V::store_i16(lanes, V::to_int(V::mul(load_part<V>(x + i, size - i), inverse)));
+        std::memcpy(out + i, lanes, (size - i < V::W ? size - i : V::W) * sizeof(int16_t));
+    }
+    return norm / kShort;
 }
 
 constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;

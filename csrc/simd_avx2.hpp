@@ -10,7 +10,7 @@ namespace headlong {
 
 struct Avx2Vec {
     static constexpr int W = 8;
-    static constexpr int kQueryTile = 6;  // × 2 vectors: as many sums as 16 registers hold
+    static constexpr int kQueryTile = 5;  // × 2 vectors: as many sums as 16 registers hold beside keys and products
     using F = __m256;
     using I = __m256i;
 
@@ -35,9 +35,6 @@ struct Avx2Vec {
     static F load_f16(const uint16_t* p) {
         return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     }
-    static void store_f16(uint16_t* p, F v) {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-    }
     static F load_bf16(const uint16_t* p) {
         const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
@@ -45,6 +42,22 @@ struct Avx2Vec {
     static void store_i8(int8_t* p, I v) {
         const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
         _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+    }
+    static void store_i16(int16_t* p, I v) {
+        const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(p), words);
+    }
+    // Pairs of 16-bit integers, one pair per lane.
+    static I load_pairs(const int16_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+    static I set1_pair(const int16_t* p) {
+        int32_t pair;
+        std::memcpy(&pair, p, sizeof pair);
+        return _mm256_set1_epi32(pair);
+    }
+    static I dot_pairs(I sum, I a, I b) {
+        const I product = _mm256_madd_epi16(a, b);
+        asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(product));  // in place, see simd_avx512.hpp
+        return sum;
     }
     static float reduce_add(F v) {
         __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

@@ -62,9 +62,6 @@ struct PortableVec {
         for (int i = 0; i < W; ++i) v[i] = half_to_float(p[i]);
         return v;
     }
-    static void store_f16(uint16_t* p, F v) {
-        for (int i = 0; i < W; ++i) p[i] = float_to_half(v[i]);
-    }
     static F load_bf16(const uint16_t* p) {
         I v;
         for (int i = 0; i < W; ++i) v[i] = int32_t(uint32_t{p[i]} << 16);
@@ -72,6 +69,19 @@ struct PortableVec {
     }
     static void store_i8(int8_t* p, I v) {
         for (int i = 0; i < W; ++i) p[i] = static_cast<int8_t>(v[i]);
+    }
+    static void store_i16(int16_t* p, I v) {
+        for (int i = 0; i < W; ++i) p[i] = static_cast<int16_t>(v[i]);
+    }
+    // Pairs of 16-bit integers, one pair per lane.
+    static I load_pairs(const int16_t* p) { I v; std::memcpy(&v, p, sizeof v); return v; }
+    static I set1_pair(const int16_t* p) {
+        int32_t pair;
+        std::memcpy(&pair, p, sizeof pair);
+        return I{pair, pair, pair, pair, pair, pair, pair, pair};
+    }
+    static I dot_pairs(I sum, I a, I b) {
+        return sum + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
     }
     static float reduce_add(F v) {
         return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));

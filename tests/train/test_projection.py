@@ -8,7 +8,12 @@ from torch import Tensor, nn
 from headlong.heads.head_weights import store_array
 from headlong.ops.native_ops import NativeOps
 from headlong.train.pointwise import make_pointwise, round_to_q4
-from headlong.train.projection import Projection, learn_packed, running_parameters
+from headlong.train.projection import (
+    Projection,
+    learn_packed,
+    rounded_once,
+    running_parameters,
+)
 
 PLAIN = make_pointwise(compile=False)
 
@@ -45,6 +50,32 @@ def test_a_packed_projection_multiplies_rounded_weights_and_learns_the_unrounded
     y.sum().backward()
     assert layer.weight.grad is not None
     torch.testing.assert_close(layer.weight.grad, x.sum(0).expand(8, 64))
+
+
+def test_all_depths_of_a_step_share_one_rounding_and_the_next_step_rounds_anew() -> None:
+    layer = Projection(64, 8, bias=False)
+    head = nn.Sequential(layer)
+    learn_packed(head, PLAIN)
+    roundings: list[Tensor] = []
+
+    def round_weight(weight: Tensor) -> Tensor:
+        roundings.append(weight)
+        return round_to_q4(weight)
+
+    layer.round_weight = round_weight
+    optimiser = torch.optim.AdamW(head.parameters(), lr=0.1)
+    x = torch.randn(5, 64)
+    for step in range(2):
+        with rounded_once(head):
+            deep = layer(x).sum() + 2 * layer(2 * x).sum()
+        optimiser.zero_grad()
+        deep.backward()
+        assert len(roundings) == step + 1
+        assert layer.weight.grad is not None
+        torch.testing.assert_close(layer.weight.grad, 5 * x.sum(0).expand(8, 64))
+        optimiser.step()
+        torch.testing.assert_close(layer(x), F.linear(x, round_to_q4(layer.weight.detach())))
+        roundings.pop()
 
 
 def test_rows_that_are_no_whole_groups_stay_as_they_are() -> None:

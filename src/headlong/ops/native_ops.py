@@ -84,7 +84,7 @@ class NativeOps:
         self.engine.settle()
 
     def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
-        """Return an empty cache layer in 16-bit floats."""
+        """Return an empty cache layer in 16-bit integers with scales."""
         return self.engine.make_kv_layer(num_kv_heads, head_dim)
 
     def embed(self, table: _native.Matrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:

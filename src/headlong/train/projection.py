@@ -7,6 +7,7 @@ a head is the same in every format it may be packed in.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,13 +19,19 @@ class Projection(nn.Linear):
     """A linear layer of a head."""
 
     round_weight: Callable[[Tensor], Tensor] | None = None
+    rounded: Tensor | None = None
+    """The rounded matrix, while `rounded_once` keeps it."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Multiply rows: (N, in) → (N, out)."""
-        weight = self.weight
-        if self.round_weight is not None:
-            weight = weight + (self.running_weight() - weight.detach())
+        weight = self.rounded if self.rounded is not None else self.learned_weight()
         return F.linear(x, weight, self.bias)
+
+    def learned_weight(self) -> Tensor:
+        """Return the matrix that rows are multiplied with; gradients reach the unrounded one."""
+        if self.round_weight is None:
+            return self.weight
+        return self.weight + (self.running_weight() - self.weight.detach())
 
     def running_weight(self) -> Tensor:
         """Return the matrix that rows are multiplied with, without its history."""
@@ -40,6 +47,19 @@ def learn_packed(head: nn.Module, pointwise: Pointwise) -> None:
     for module in head.modules():
         if isinstance(module, Projection) and module.in_features % GROUP == 0:
             module.round_weight = pointwise.round_to_q4
+
+
+@contextmanager
+def rounded_once(head: nn.Module) -> Iterator[None]:
+    """Round every matrix of a head once for all its depths; weights must not move meanwhile."""
+    packed = [m for m in head.modules() if isinstance(m, Projection) and m.round_weight is not None]
+    for module in packed:
+        module.rounded = module.learned_weight()
+    try:
+        yield
+    finally:
+        for module in packed:
+            module.rounded = None
 
 
 def running_parameters(head: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from headlong.train.batches import Batch, plan_epoch, read_batches
 from headlong.train.loss import depth_weights, draft_loss
 from headlong.train.progress import Report
+from headlong.train.projection import rounded_once
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answers
 from headlong.train.targets import Targets, make_targets
@@ -127,7 +128,7 @@ class Trainer:
         with torch.no_grad():
             hidden = self.backbone.forward(ids, self.head.tap_layers)
             targets = make_targets(hidden.normed, self._lm_rows, starts, sequences, depths)
-        with self.backbone.mixed_precision():
+        with self.backbone.mixed_precision(), rounded_once(self.head):
             states = self.head.rollout(hidden, ids)
             total, overlaps = self._sum_depths(states, starts, targets, sharpness)
         self._optimiser.zero_grad(set_to_none=True)

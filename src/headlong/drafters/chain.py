@@ -6,7 +6,7 @@ a match behind it may carry on.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headlong.drafters.drafter import Draft, DraftAsk, Drafter, DraftState, Settled
 from headlong.drafters.ngram import NgramDrafter, NgramIndex, propose
@@ -39,7 +39,7 @@ class ChainDrafter:
 
     def observe(self, settled: Sequence[Settled]) -> None:
         """Let the head take in what was settled."""
-        self.head.observe([replace(one, state=one.state.head) for one in settled])
+        self.head.observe([one.of(one.state.head) for one in settled])
 
     def share(self, state: ChainMemory, num_rows: int) -> ChainMemory:
         """Return a memory of the first rows of both links."""
@@ -52,9 +52,9 @@ class ChainDrafter:
 
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Draft for every ask with the first link that has something to say, then extend."""
-        drafts = self._ngram.draft([replace(ask, state=ask.state.index) for ask in asks])
+        drafts = self._ngram.draft([ask.of(ask.state.index) for ask in asks])
         unserved = [i for i, draft in enumerate(drafts) if not draft.token_ids]
-        from_head = self.head.draft([replace(asks[i], state=asks[i].state.head) for i in unserved])
+        from_head = self.head.draft([asks[i].of(asks[i].state.head) for i in unserved])
         for i, draft in zip(unserved, from_head, strict=True):
             drafts[i] = self._extend(draft, asks[i])
         return drafts

@@ -56,6 +56,10 @@ class Settled:
     next_ids: IntArray
     """(n,) the token that follows each row."""
 
+    def of(self, state: DraftState) -> "Settled":
+        """Return the same rows for another drafter, which has this memory."""
+        return Settled(state, self.token_ids, self.hidden, self.next_ids)
+
 
 class Bar(NamedTuple):
     """How sure a draft must be from its first token on; where it is less, it ends."""
@@ -84,6 +88,10 @@ class DraftAsk:
     """Tokens a grammar leaves no choice about: what comes next, so a draft begins with them."""
     bars: Mapping[str, Bar] = field(default_factory=dict)
     """By drafter: how sure it must be for more tokens to pay; one not named drafts all."""
+
+    def of(self, state: DraftState) -> "DraftAsk":
+        """Return the same wish of another drafter, which has this memory."""
+        return DraftAsk(state, self.history, self.num_tokens, self.guesser, self.forced, self.bars)
 
     def bar(self, name: str) -> Bar:
         """Return the bar for the drafter of this name."""

@@ -48,7 +48,9 @@ public:
     Pool pool;
     Arena arena;
     Workspace workspace;
-    std::shared_ptr<Recycler> recycler = std::make_shared<Recycler>();  // outlived by what it lent
+    // Both are outlived by what they lent. What caches take is counted, so little may be spare there.
+    std::shared_ptr<Recycler> row_rooms = std::make_shared<Recycler>(size_t{16} << 20, 4.0);
+    std::shared_ptr<Recycler> cache_rooms = std::make_shared<Recycler>(size_t{16} << 20, 1.25);
     double kernel_s = 0.0;  // time spent in here so far; what is left of a pass is Python's
 
     // Caches of layer l and span s are caches[l][s]. taps[l] says where the input of layer l is to be

@@ -3,12 +3,14 @@
 // Integers because two products of them cost what one of floats does, and because their sums are exact in any
 // order; they are as precise as 16-bit floats. Keys of a head lie in blocks of `block` positions, two dimensions
 // at a time, so that one broadcast of two query numbers meets many positions. Values lie two positions at a time,
-// dimension by dimension, padded to vectors. Room that nothing was written to is zero.
+// dimension by dimension, padded to vectors. Room that nothing was written to holds anything: what a row does not
+// see weighs 0.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "memory.hpp"
@@ -19,9 +21,11 @@ constexpr int kChunk = 64;  // positions that attention reduces at once; aligned
 
 class KVLayer {
 public:
-    KVLayer(int num_kv_heads, int head_dim, int width)
+    KVLayer(int num_kv_heads, int head_dim, int width, std::shared_ptr<Recycler> rooms)
         : num_kv_heads(num_kv_heads), head_dim(head_dim), block(2 * width),
-          padded_dim((head_dim + 2 * width - 1) / (2 * width) * (2 * width)) {}
+          padded_dim(padded(head_dim, width)), rooms_(std::move(rooms)) {}
+
+    static int padded(int head_dim, int width) { return (head_dim + 2 * width - 1) / (2 * width) * (2 * width); }
 
     const int num_kv_heads;
     const int head_dim;
@@ -49,7 +53,7 @@ public:
                 num_bytes += rounded * layer->bytes_per_position();
             }
             if (bunch.empty() || (num_bytes < kBunch && layer != layers.back())) continue;
-            Piece room{std::make_shared<HugeBuffer>(num_bytes)};
+            Piece room{bunch.front()->rooms_->lend(num_bytes)};
             room.bytes = room.slab->bytes();
             for (KVLayer* member : bunch) room.bytes = member->move_to(room, rounded);
             bunch.clear();
@@ -118,6 +122,7 @@ private:
         return place;
     }
 
+    std::shared_ptr<Recycler> rooms_;
     int64_t capacity_ = 0;
     Piece room_;  // keys, values, scales of keys, scales of values
 };

@@ -17,9 +17,6 @@ constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kCacheLine = 64;
 constexpr size_t kSlab = size_t{16} << 20;  // pages of it that nothing is put in are never touched
 
-// Of lent buffers: how many are kept, up to which size, and how much larger than asked one may be.
-constexpr size_t kMostKept = 4, kLargestKept = size_t{8} << 20, kMostSpare = 4;
-
 size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 }  // namespace
 
@@ -76,14 +73,21 @@ HugeBuffer& HugeBuffer::operator=(HugeBuffer&& other) noexcept {
     return *this;
 }
 
+std::shared_ptr<HugeBuffer> Recycler::lend(size_t num_bytes) {
+    return {new HugeBuffer(take(num_bytes)), [keeper = shared_from_this()](HugeBuffer* buffer) {
+        keeper->give(std::move(*buffer));
+        delete buffer;
+    }};
+}
+
 HugeBuffer Recycler::take(size_t num_bytes) {
     {
         const std::lock_guard lock(mutex_);
-        for (HugeBuffer& buffer : free_) {
-            if (buffer.size() < num_bytes || buffer.size() > kMostSpare * num_bytes) continue;
-            std::swap(buffer, free_.back());
-            HugeBuffer found = std::move(free_.back());
-            free_.pop_back();
+        for (auto place = free_.begin(); place != free_.end(); ++place) {
+            if (place->size() < num_bytes || double(place->size()) > most_spare_ * double(num_bytes)) continue;
+            HugeBuffer found = std::move(*place);
+            num_bytes_ -= found.size();
+            free_.erase(place);
             return found;
         }
     }
@@ -91,10 +95,14 @@ HugeBuffer Recycler::take(size_t num_bytes) {
 }
 
 void Recycler::give(HugeBuffer buffer) {
-    if (buffer.size() > kLargestKept) return;
+    if (buffer.size() > most_bytes_) return;
     const std::lock_guard lock(mutex_);
-    if (free_.size() == kMostKept) free_.erase(free_.begin());  // the one that nobody wanted longest
+    num_bytes_ += buffer.size();
     free_.push_back(std::move(buffer));
+    while (num_bytes_ > most_bytes_) {
+        num_bytes_ -= free_.front().size();
+        free_.erase(free_.begin());
+    }
 }
 
 Piece Arena::take(size_t num_bytes) {

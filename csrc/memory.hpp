@@ -55,16 +55,25 @@ private:
 // Give memory that nothing uses back to the system, where the allocator would keep it.
 void trim_heap();
 
-// Lends buffers and takes them back. Rows of logits come and go with every pass, and memory fresh from
-// the system costs a page fault every 4 KiB: a tenth of a pass over one row.
-class Recycler {
+// Lends buffers and takes them back. Rows of logits come and go with every pass, caches with every request, and
+// memory fresh from the system costs page faults: a tenth of a pass over one row, milliseconds of a request.
+class Recycler : public std::enable_shared_from_this<Recycler> {
 public:
-    HugeBuffer take(size_t num_bytes);  // contents are whatever was left there
-    void give(HugeBuffer buffer);
+    // Keeps so many bytes at most, and lends no buffer that is more than `most_spare` times as large as asked.
+    Recycler(size_t most_bytes, double most_spare) : most_bytes_(most_bytes), most_spare_(most_spare) {}
+
+    // Comes back by itself once nobody holds it. Contents are whatever was left there.
+    std::shared_ptr<HugeBuffer> lend(size_t num_bytes);
 
 private:
+    HugeBuffer take(size_t num_bytes);
+    void give(HugeBuffer buffer);
+
+    const size_t most_bytes_;
+    const double most_spare_;
     std::mutex mutex_;
-    std::vector<HugeBuffer> free_;
+    std::vector<HugeBuffer> free_;  // the one that nobody wanted longest first
+    size_t num_bytes_ = 0;
 };
 
 // A growing scratch area whose contents need not survive growing; aligned for any vector.

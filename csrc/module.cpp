@@ -126,7 +126,7 @@ void bind_weights(nb::class_<Engine>& engine) {
     engine.def("make_kv_layer", [](Engine& self, int num_kv_heads, int head_dim) {
         require(num_kv_heads >= 1 && num_kv_heads <= 4096 && head_dim >= 2 && head_dim <= 4096,
                 "a cache layer needs from 1 to 4096 heads of size 2 to 4096");
-        return new KVLayer(num_kv_heads, head_dim, self.kernels.width);
+        return new KVLayer(num_kv_heads, head_dim, self.kernels.width, self.cache_rooms);
     }, nb::arg("num_kv_heads"), nb::arg("head_dim"), nb::rv_policy::take_ownership);
 }
 
@@ -152,14 +152,10 @@ void bind_rows(nb::class_<Engine>& engine) {
     }, nb::arg("x"), nb::arg("linear"), nb::arg("y"));
     engine.def("make_rows", [](Engine& self, size_t num_rows, size_t num_columns) {
         require(num_columns == 0 || num_rows <= (size_t{1} << 40) / num_columns, "too many rows");
-        struct Held { std::shared_ptr<Recycler> recycler; HugeBuffer buffer; };
-        auto* held = new Held{self.recycler, self.recycler->take(num_rows * num_columns * sizeof(float))};
-        nb::capsule owner(held, [](void* p) noexcept {
-            auto* done = static_cast<Held*>(p);
-            done->recycler->give(std::move(done->buffer));
-            delete done;
-        });
-        auto* numbers = reinterpret_cast<float*>(held->buffer.bytes());
+        using Held = std::shared_ptr<HugeBuffer>;
+        auto* held = new Held(self.row_rooms->lend(num_rows * num_columns * sizeof(float)));
+        nb::capsule owner(held, [](void* p) noexcept { delete static_cast<Held*>(p); });
+        auto* numbers = reinterpret_cast<float*>((*held)->bytes());
         return nb::ndarray<nb::numpy, float, nb::ndim<2>>(numbers, {num_rows, num_columns}, owner);
     }, nb::arg("num_rows"), nb::arg("num_columns"));
 }

@@ -61,7 +61,7 @@ Pass::Pass(
             heads = std::max<int64_t>(heads, block.num_heads);
             projected = std::max(projected, block.query_size() + 2 * block.key_size());
             hidden = std::max(hidden, block.hidden_size());
-            const int padded = KVLayer(1, block.head_dim, k_.width).padded_dim;
+            const int padded = KVLayer::padded(block.head_dim, k_.width);
             partials = std::max(partials, block.num_heads * Partial::bytes(padded));
         }
         if (layer.mlp != nullptr) {

@@ -173,6 +173,21 @@ def test_layers_that_grow_together_keep_what_they_hold() -> None:
     assert np.array_equal(got, expected)
 
 
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_caches_do_not_feel_who_had_their_room_before(instruction_set: str) -> None:
+    """Rooms of caches that went are used again as they are, here full of broken numbers."""
+    ops = native_ops(instruction_set)
+    block, x = Parts(ops, "Q8_0", head_dim=48).attention(), random(1, 75, 64)
+    results = []
+    for _ in range(2):
+        cache = ops.make_kv_layer(2, 48)
+        cache.reserve(128)
+        results.append(ops.attention(x, block, [cache], one_span(75)).tobytes())
+        ops.attention(np.full((128, 64), np.nan, np.float32), block, [cache], one_span(128))
+        del cache
+    assert results[0] == results[1]
+
+
 def test_blocks_go_when_their_specs_go() -> None:
     """One model sees many heads in a session; each one's weights once stayed for good."""
     ops = native_ops("auto")

@@ -37,9 +37,9 @@ void score_block(const AttendTask& task, int position, int query, float* scores)
             __builtin_prefetch(keys + 512 + line * 32);
             __builtin_prefetch(values + line * 32);
         });
-        const auto k0 = V::load_pairs(keys), k1 = V::load_pairs(keys + 2 * V::W);
+        const auto k0 = V::load_int(keys), k1 = V::load_int(keys + 2 * V::W);
         unroll<N>([&](auto i) HEADLONG_INLINE {
-            const auto numbers = V::set1_pair(q[i] + d);
+            const auto numbers = V::set1_int(q[i] + d);
             low[i] = V::dot_pairs(low[i], k0, numbers);
             high[i] = V::dot_pairs(high[i], k1, numbers);
         });
@@ -90,20 +90,21 @@ float soften(const float* scores, const float* value_scales, Sight sight, int16_
     return factor > 0.0f ? 1.0f / factor : 0.0f;
 }
 
-// Sum weight × value over the pairs of positions [first, stop) of the chunk for N queries and 2 vectors of
-// dimensions. Meanwhile keys of the next chunk are fetched, or memory would rest for half of the time.
+// Sum weight × value over the positions `seen`, two at a time, for N queries and 2 vectors of dimensions. Meanwhile
+// keys of the next chunk are fetched, or memory would rest for half of the time.
 template <class V, int N>
 void add_values(
-    const AttendTask& task, const int16_t* weights, const float* scales, int query, Sight pairs, int dim) {
+    const AttendTask& task, const int16_t* weights, const float* scales, int query, Sight seen, int dim) {
     typename V::I low[N], high[N];
     unroll<N>([&](auto i) HEADLONG_INLINE { low[i] = high[i] = V::zero_int(); });
-    const int16_t* values = task.values + 2 * (int64_t{pairs.start} * task.padded_dim + dim);
-    const int16_t* next_keys = task.next_keys + int64_t{dim} * kChunk + pairs.start * 4 * V::W;
-    for (int pair = pairs.start; pair < pairs.stop; ++pair, values += 2 * task.padded_dim, next_keys += 4 * V::W) {
+    const int first = seen.start / 2 * 2;
+    const int16_t* values = task.values + int64_t{first} * task.padded_dim + 2 * dim;
+    const int16_t* next_keys = task.next_keys + int64_t{dim} * kChunk + first * 2 * V::W;
+    for (int p = first; p < seen.stop; p += 2, values += 2 * task.padded_dim, next_keys += 4 * V::W) {
         unroll<kPairLines<V>>([&](auto line) HEADLONG_INLINE { __builtin_prefetch(next_keys + line * 32); });
-        const auto v0 = V::load_pairs(values), v1 = V::load_pairs(values + 2 * V::W);
+        const auto v0 = V::load_int(values), v1 = V::load_int(values + 2 * V::W);
         unroll<N>([&](auto i) HEADLONG_INLINE {
-            const auto weight = V::set1_pair(weights + i * kChunk + 2 * pair);
+            const auto weight = V::set1_int(weights + i * kChunk + p);
             low[i] = V::dot_pairs(low[i], v0, weight);
             high[i] = V::dot_pairs(high[i], v1, weight);
         });
@@ -135,9 +136,8 @@ void attend_tile(const AttendTask& task, int query) {
         scales[i] = soften_all(
             scores + i * kChunk, task.value_scales, sight, weights + i * kChunk, task.partial(query + i));
     }
-    const Sight pairs{seen.start / 2, (seen.stop + 1) / 2};
     for (int dim = 0; dim < task.padded_dim; dim += kBlock) {
-        add_values<V, N>(task, weights, scales, query, pairs, dim);
+        add_values<V, N>(task, weights, scales, query, seen, dim);
     }
 }
 

@@ -17,23 +17,9 @@ struct Avx2Dot {
     template <int N>
     using Sums = V::I[N][kTileVectors];
 
-    static __m256i load(const uint8_t* p) {
-        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    }
-    static __m256i broadcast_quad(const int8_t* a) {
-        int32_t four;
-        std::memcpy(&four, a, sizeof four);
-        return _mm256_set1_epi32(four);
-    }
-
     // Without the barrier the compiler moves additions behind all products and spills those.
     static __m256i add16(__m256i a, __m256i b) {
         __m256i sum = _mm256_add_epi16(a, b);
-        asm("" : "+x"(sum));
-        return sum;
-    }
-    static __m256i add32(__m256i a, __m256i b) {
-        __m256i sum = _mm256_add_epi32(a, b);
         asm("" : "+x"(sum));
         return sum;
     }
@@ -47,13 +33,13 @@ struct Avx2Dot {
             __m256i quads[2][kTileVectors];
             __builtin_prefetch(ahead + 64 * v);
             unroll<kTileVectors>([&](auto t) HEADLONG_INLINE {
-                const __m256i packed = load(w + 32 * (kTileVectors * v + t));
+                const __m256i packed = V::load_int(w + 32 * (kTileVectors * v + t));
                 quads[0][t] = _mm256_and_si256(packed, low);
                 quads[1][t] = _mm256_and_si256(_mm256_srli_epi16(packed, 4), low);
             });
             unroll<2>([&](auto half) HEADLONG_INLINE {
                 unroll<N>([&](auto r) HEADLONG_INLINE {
-                    const __m256i a = broadcast_quad(act[r * stride].q + 4 * v + 16 * half);
+                    const __m256i a = V::set1_int(act[r * stride].q + 4 * v + 16 * half);
                     unroll<kTileVectors>([&](auto t) HEADLONG_INLINE {
                         const __m256i product = _mm256_maddubs_epi16(quads[half][t], a);
                         sums[r][t] = v + half == 0 ? product : add16(sums[r][t], product);
@@ -76,15 +62,14 @@ struct Avx2Dot {
             __m256i weight[kTileVectors], size[kTileVectors];
             __builtin_prefetch(ahead + 64 * v);
             unroll<kTileVectors>([&](auto t) HEADLONG_INLINE {
-                weight[t] = load(w + 32 * (kTileVectors * v + t));
+                weight[t] = V::load_int(w + 32 * (kTileVectors * v + t));
                 size[t] = _mm256_abs_epi8(weight[t]);
             });
             unroll<N>([&](auto r) HEADLONG_INLINE {
-                const __m256i a = broadcast_quad(act[r * stride].q + 4 * v);
+                const __m256i a = V::set1_int(act[r * stride].q + 4 * v);
                 unroll<kTileVectors>([&](auto t) HEADLONG_INLINE {
                     const __m256i product = _mm256_maddubs_epi16(size[t], _mm256_sign_epi8(a, weight[t]));
-                    const __m256i wide = _mm256_madd_epi16(product, ones);
-                    sums[r][t] = v == 0 ? wide : add32(sums[r][t], wide);
+                    sums[r][t] = V::dot_pairs(v == 0 ? V::zero_int() : sums[r][t], product, ones);
                 });
             });
         });

@@ -16,20 +16,13 @@ struct Avx512Dot {
     template <int N>
     using Sums = V::I[N][kTileVectors];
 
-    static __m512i load(const uint8_t* p) { return _mm512_loadu_si512(p); }
-    static __m512i broadcast_quad(const int8_t* a) {
-        int32_t four;
-        std::memcpy(&four, a, sizeof four);
-        return _mm512_set1_epi32(four);
-    }
-
     template <int N>
     static void q4(const uint8_t* w, const uint8_t* ahead, const ActGroup* act, size_t stride, Sums<N>& sums) {
         const __m512i low = _mm512_set1_epi8(15);
         __m512i q[8];
         for (int v = 0; v < 4; ++v) {
             __builtin_prefetch(ahead + 64 * v);
-            const __m512i packed = load(w + 64 * v);
+            const __m512i packed = V::load_int(w + 64 * v);
             q[v] = _mm512_and_si512(packed, low);
             q[v + 4] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low);
         }
@@ -38,8 +31,8 @@ struct Avx512Dot {
             // Two sums: one would wait four cycles for every product.
             __m512i even = _mm512_setzero_si512(), odd = even;
             for (int v = 0; v < 8; v += 2) {
-                even = _mm512_dpbusd_epi32(even, q[v], broadcast_quad(a + 4 * v));
-                odd = _mm512_dpbusd_epi32(odd, q[v + 1], broadcast_quad(a + 4 * v + 4));
+                even = _mm512_dpbusd_epi32(even, q[v], V::set1_int(a + 4 * v));
+                odd = _mm512_dpbusd_epi32(odd, q[v + 1], V::set1_int(a + 4 * v + 4));
             }
             sums[r][0] = _mm512_add_epi32(even, odd);
         }
@@ -51,14 +44,14 @@ struct Avx512Dot {
         __m512i q[8];
         for (int v = 0; v < 8; ++v) {
             __builtin_prefetch(ahead + 64 * v);
-            q[v] = load(w + 64 * v);
+            q[v] = V::load_int(w + 64 * v);
             asm("" : "+v"(q[v]));  // or it would be loaded anew for every row
         }
         for (int r = 0; r < N; ++r) {
             const ActGroup& row = act[r * stride];
             __m512i sum = _mm512_set1_epi32(row.minus_offset);
             for (int v = 0; v < 8; ++v) {
-                sum = _mm512_dpbusd_epi32(sum, q[v], broadcast_quad(row.q + 4 * v));
+                sum = _mm512_dpbusd_epi32(sum, q[v], V::set1_int(row.q + 4 * v));
             }
             sums[r][0] = sum;
         }

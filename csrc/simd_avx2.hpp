@@ -39,24 +39,24 @@ struct Avx2Vec {
         const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
     }
+    static __m128i to_i16(I v) {
+        return _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    }
     static void store_i8(int8_t* p, I v) {
-        const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-        _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(to_i16(v), to_i16(v)));
     }
-    static void store_i16(int16_t* p, I v) {
-        const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(p), words);
+    static void store_i16(int16_t* p, I v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), to_i16(v)); }
+    // 32 bits a lane: an integer, two of 16 bits, or four of 8.
+    static I load_int(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+    static I set1_int(const void* p) {
+        int32_t bits;
+        std::memcpy(&bits, p, sizeof bits);
+        return _mm256_set1_epi32(bits);
     }
-    // Pairs of 16-bit integers, one pair per lane.
-    static I load_pairs(const int16_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-    static I set1_pair(const int16_t* p) {
-        int32_t pair;
-        std::memcpy(&pair, p, sizeof pair);
-        return _mm256_set1_epi32(pair);
-    }
+    // sum + the products of both 16-bit integers of a lane.
     static I dot_pairs(I sum, I a, I b) {
-        const I product = _mm256_madd_epi16(a, b);
-        asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(product));  // in place, see simd_avx512.hpp
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+        asm("" : "+x"(sum));  // or the compiler moves additions behind all products and spills those
         return sum;
     }
     static float reduce_add(F v) {

@@ -45,13 +45,14 @@ struct Avx512Vec {
     static void store_i16(int16_t* p, I v) {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtsepi32_epi16(v));
     }
-    // Pairs of 16-bit integers, one pair per lane.
-    static I load_pairs(const int16_t* p) { return _mm512_loadu_si512(p); }
-    static I set1_pair(const int16_t* p) {
-        int32_t pair;
-        std::memcpy(&pair, p, sizeof pair);
-        return _mm512_set1_epi32(pair);
+    // 32 bits a lane: an integer, two of 16 bits, or four of 8.
+    static I load_int(const void* p) { return _mm512_loadu_si512(p); }
+    static I set1_int(const void* p) {
+        int32_t bits;
+        std::memcpy(&bits, p, sizeof bits);
+        return _mm512_set1_epi32(bits);
     }
+    // sum + the products of both 16-bit integers of a lane.
     static I dot_pairs(I sum, I a, I b) {
         // In place: with the intrinsic, GCC 12 writes two dozen such sums to memory in every turn of a loop.
         asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));

@@ -73,13 +73,14 @@ struct PortableVec {
     static void store_i16(int16_t* p, I v) {
         for (int i = 0; i < W; ++i) p[i] = static_cast<int16_t>(v[i]);
     }
-    // Pairs of 16-bit integers, one pair per lane.
-    static I load_pairs(const int16_t* p) { I v; std::memcpy(&v, p, sizeof v); return v; }
-    static I set1_pair(const int16_t* p) {
-        int32_t pair;
-        std::memcpy(&pair, p, sizeof pair);
-        return I{pair, pair, pair, pair, pair, pair, pair, pair};
+    // 32 bits a lane: an integer, or two of 16 bits.
+    static I load_int(const void* p) { I v; std::memcpy(&v, p, sizeof v); return v; }
+    static I set1_int(const void* p) {
+        int32_t bits;
+        std::memcpy(&bits, p, sizeof bits);
+        return I{bits, bits, bits, bits, bits, bits, bits, bits};
     }
+    // sum + the products of both 16-bit integers of a lane.
     static I dot_pairs(I sum, I a, I b) {
         return sum + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
     }

@@ -7,6 +7,7 @@ import numpy as np
 
 from headlong.arrays import BoolArray, FloatArray, IntArray
 from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled
+from headlong.models.hidden import HiddenRows
 
 
 @dataclass
@@ -27,6 +28,10 @@ class ScriptedDrafter:
     def begin(self) -> str:
         """Remember nothing."""
         return "nothing"
+
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Take any feature that has as many rows."""
+        return hidden.raw if hidden.taps is None else hidden.taps
 
     def observe(self, settled: Sequence[Settled]) -> None:
         """Note how many rows were settled."""

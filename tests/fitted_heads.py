@@ -48,7 +48,7 @@ def _features(head: NextnHead | Eagle3Head, heard: Heard) -> tuple[list[FloatArr
     ids = heard.token_ids
     hidden = heard.with_taps(head.tap_layers).rows(0, len(ids) - 1)
     cache = head.make_cache()
-    carried = head.step(head.enter(hidden), [ids[1:]], [cache])
+    carried = head.step(head.enter(head.features(hidden)), [ids[1:]], [cache])
     cache.commit(len(ids) - 1)
     features, targets = [], []
     for position in reversed(range(len(heard.text.prompt_ids) - 1, len(ids) - 3)):

@@ -14,7 +14,6 @@ from headlong.decode.observing import MAX_UNOBSERVED, catch_up, settle
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import MAX_LOOSE, DecodingSequence, Span
 from headlong.drafters.drafter import Settled
-from headlong.models.hidden import HiddenRows
 
 
 @dataclass
@@ -45,9 +44,8 @@ def commit(sequence: DecodingSequence, num_rows: int, num_others: int = 0) -> Sp
     first = sequence.cache.length
     sequence.cache.append(num_rows)
     sequence.cache.commit(num_rows)
-    raw: FloatArray = np.arange(first - num_others, first + num_rows, dtype=np.float32)[:, None]
-    hidden = HiddenRows(raw, raw + 0.5, raw + 0.25)
-    return Span(hidden, num_others, num_others + num_rows)
+    places: FloatArray = np.arange(first - num_others, first + num_rows, dtype=np.float32)
+    return Span(places[:, None], num_others, num_others + num_rows)
 
 
 def test_rows_of_a_drafting_sequence_are_observed_at_once(listener: Listener) -> None:
@@ -68,9 +66,7 @@ def test_rows_of_a_resting_sequence_wait_and_come_together(listener: Listener) -
     assert one.state == "memory"
     assert one.token_ids.tolist() == [0, 1, 2, 3, 4]
     assert one.next_ids.tolist() == [1, 2, 3, 4, 5]
-    assert one.hidden.normed[:, 0].tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
-    assert one.hidden.taps is not None
-    assert len(one.hidden.taps) == 5
+    assert one.features[:, 0].tolist() == [0, 1, 2, 3, 4]
     catch_up(listener, [sequence])
     assert len(listener.heard) == 1, "nothing is observed twice"
 
@@ -96,7 +92,7 @@ def test_waiting_rows_hold_a_few_whole_passes_at_most(listener: Listener) -> Non
     num_rows = 3 * MAX_LOOSE + 2
     for _ in range(num_rows):
         settle(listener, [(sequence, commit(sequence, 1, num_others=40))])
-    assert sequence.unobserved.bytes_for(5) == (num_rows + 5) * 3 * 4
+    assert sequence.unobserved.bytes_for(5) == (num_rows + 5) * 4
     assert num_held(sequence) == 2
     sequence.unobserved.compact()
     assert num_held(sequence) == 0
@@ -107,7 +103,19 @@ def test_waiting_rows_hold_a_few_whole_passes_at_most(listener: Listener) -> Non
 def num_held(sequence: DecodingSequence) -> int:
     """Return how many passes are alive only for rows that wait."""
     spans = sequence.unobserved.spans
-    return sum(len(span.hidden.raw) > span.stop - span.first for span in spans)
+    return sum(len(span.features) > span.stop - span.first for span in spans)
+
+
+def test_leading_rows_can_wait_for_somebody_else(listener: Listener) -> None:
+    sequence = make_sequence()
+    for num_rows in (3, 1, 4):
+        sequence.unobserved.add(commit(sequence, num_rows, num_others=2))
+    shared = sequence.unobserved.first_rows(5)
+    assert (shared.num_rows, sequence.unobserved.num_rows) == (5, 8)
+    assert np.concatenate([span.read() for span in shared.spans])[:, 0].tolist() == [0, 1, 2, 3, 4]
+    shared.add(commit(sequence, 1))
+    assert sequence.unobserved.num_rows == 8
+    assert sequence.unobserved.first_rows(0).num_rows == 0
 
 
 def test_observed_rows_are_counted() -> None:

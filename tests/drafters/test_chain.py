@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fakes import ArgmaxGuesser
+from headlong.arrays import FloatArray
 from headlong.drafters.chain import LONG_MATCH, ChainDrafter
 from headlong.drafters.drafter import Draft, DraftAsk, Settled
+from headlong.models.hidden import HiddenRows
 
 
 @dataclass
@@ -20,6 +22,10 @@ class FixedHead:
     def begin(self) -> str:
         """Return a memory that is easy to recognise."""
         return "head's memory"
+
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Read the final hidden state."""
+        return hidden.normed
 
     def observe(self, settled: Sequence[Settled]) -> None:
         """Count, and check that the own memory comes back."""

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fakes import ArgmaxGuesser
+from headlong.arrays import FloatArray
 from headlong.drafters.draft_model import READ_AT, DraftModelDrafter
 from headlong.drafters.drafter import DraftAsk, Settled
-from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 
-NOTHING = HiddenRows(np.zeros((0, 1), np.float32), np.zeros((0, 1), np.float32), None)
+NOTHING: FloatArray = np.zeros((0, 0), np.float32)
 
 
 @pytest.fixture

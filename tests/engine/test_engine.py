@@ -8,7 +8,6 @@ from fakes import Phrases, ScriptedDrafter
 from headlong.config import SamplingParams, StopParams
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
-from headlong.engine.planner import Planner
 from headlong.engine.request import BACKBONE, FinishReason, Request, Running
 from headlong.errors import BusyError, EngineError, RequestError
 from headlong.models.transformer import Backbone
@@ -124,15 +123,12 @@ def test_prompt_reaches_the_drafter_exactly_once(backbone: Backbone) -> None:
     assert sum(drafter.num_settled) == len(running.sequence.token_ids) - 1
 
 
-def test_prompt_waits_for_a_drafter_that_nobody_asks(
-    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where no draft pays, prompts need not run through the head, unless drafts were ordered."""
+def test_prompt_waits_for_a_drafter_that_nobody_asks(backbone: Backbone) -> None:
+    """Beside others a draft may never pay, so the head looks at prompts once one is wanted."""
     drafter = ScriptedDrafter([], backbone.config.vocab_size)
     engine = Engine(backbone, drafter)
     engine.submit(Request(PROMPT, mtp="off"))
     engine.step()
-    monkeypatch.setattr(Planner, "rests", True)
     waits = engine.submit(Request((7, *PROMPT[:5]), mtp="auto"))
     ordered = engine.submit(Request((8, 9, *PROMPT[:5]), mtp=2))
     while not waits.num_emitted:

@@ -227,3 +227,40 @@ def test_resting_requests_lend_all_they_ran(backbone: Backbone) -> None:
     # Every row once, whoever ran it.
     num_rows = len(second.sequence.token_ids) - 1
     assert sum(drafter.num_settled) == num_rows
+
+
+def test_resting_request_takes_waiting_rows_along(backbone: Backbone) -> None:
+    """Guards a head that looks at a whole answer because somebody shares its system prompt."""
+    drafter = ScriptedDrafter([], backbone.config.vocab_size)
+    engine = Engine(backbone, drafter)
+    finish(engine, ask(1, mtp="auto", max_tokens=40))
+    num_settled = sum(drafter.num_settled)
+    engine.submit(Request((90, 91), mtp="off", stopping=StopParams(max_tokens=60)))
+    engine.step()
+    resting = engine.submit(ask(2, 3, mtp="auto", max_tokens=2))
+    while resting.num_emitted == 0:
+        engine.step()
+    sequence = resting.sequence
+    assert resting.num_cached_tokens == len(SYSTEM) - 1
+    assert sum(drafter.num_settled) == num_settled, "the head has looked at nothing more"
+    assert sequence.num_observed + sequence.unobserved.num_rows == sequence.cache.length
+
+
+def test_drafts_are_the_same_however_rows_came(backbone: Backbone, drafter: Drafter) -> None:
+    """A head that sees shared rows late drafts what it would have drafted anyway."""
+    alone = Engine(backbone, drafter)
+    (expected,) = finish(alone, ask(2, 3, mtp=2, max_tokens=20))
+    engine = Engine(backbone, drafter)
+    engine.submit(ask(1, mtp="off", max_tokens=60))
+    engine.step()
+    finish(engine, ask(1, mtp="auto", max_tokens=1))
+    resting = engine.submit(ask(2, 3, mtp="auto", max_tokens=20))
+    while resting.num_emitted == 0:
+        engine.step()
+    assert resting.sequence.unobserved.num_rows >= len(SYSTEM)
+    resting.policy.mtp = 2
+    while resting.finish_reason is None:
+        engine.step()
+    assert resting.sequence.stats.num_drafted == expected.sequence.stats.num_drafted
+    assert resting.sequence.stats.num_accepted == expected.sequence.stats.num_accepted
+    assert ids(resting) == ids(expected)

@@ -13,7 +13,6 @@ from headlong.errors import HeadError
 from headlong.heads.eagle3 import Eagle3Head, build_eagle3, default_taps, resolve_taps
 from headlong.heads.head import ParallelHeads, RecursiveHead
 from headlong.heads.head_weights import HeadWeights, store_array
-from headlong.models.hidden import join_rows
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
 from model_files import ARCHITECTURES
@@ -42,7 +41,9 @@ def plain_enter(weights: HeadWeights, passage: Passage, eps: float) -> Float64Ar
 
 def observe(head: Eagle3Head, passage: Passage) -> FloatArray:
     """Run a fresh head over a passage in one go."""
-    return head.step(head.enter(passage.hidden), [passage.next_ids], [head.make_cache()])
+    return head.step(
+        head.enter(head.features(passage.hidden)), [passage.next_ids], [head.make_cache()]
+    )
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -69,7 +70,7 @@ def test_recursion_equals_plain_maths_over_carried_states(backbone: Backbone) ->
     head = build_eagle3(weights, backbone)
     passage = read_passage(backbone, head.tap_layers)
     cache = head.make_cache()
-    entered = head.enter(passage.hidden)
+    entered = head.enter(head.features(passage.hidden))
     carried = head.step(entered, [passage.next_ids], [cache])[-1:]
     cache.commit(len(passage.next_ids))
 
@@ -85,7 +86,7 @@ def test_recursion_equals_plain_maths_over_carried_states(backbone: Backbone) ->
 def test_recursion_equals_one_pass_bytewise(backbone: Backbone) -> None:
     head = build_eagle3(random_eagle3(backbone.config), backbone)
     passage = read_passage(backbone, head.tap_layers)
-    entered, whole = head.enter(passage.hidden), observe(head, passage)
+    entered, whole = head.enter(head.features(passage.hidden)), observe(head, passage)
     cache = head.make_cache()
     for row in range(len(entered)):
         alone = head.step(entered[row : row + 1], [passage.next_ids[row : row + 1]], [cache])
@@ -100,7 +101,7 @@ def test_chunked_observe_equals_one_shot(backbone: Backbone, chunk: int) -> None
     for first in range(0, 11, chunk):
         rows = passage.hidden.rows(first, first + chunk)
         ids = passage.next_ids[first : first + chunk]
-        parts.append(head.step(head.enter(rows), [ids], [cache]))
+        parts.append(head.step(head.enter(head.features(rows)), [ids], [cache]))
         cache.commit(len(ids))
     assert np.concatenate(parts).tobytes() == observe(head, passage).tobytes()
 
@@ -109,8 +110,8 @@ def test_following_equals_the_last_steps_bytewise(backbone: Backbone) -> None:
     head = build_eagle3(random_eagle3(backbone.config), backbone)
     passages = [read_passage(backbone, head.tap_layers, num_rows=n, seed=n) for n in (5, 1, 8)]
     caches = [head.make_cache() for _ in passages]
-    hidden = join_rows([passage.hidden for passage in passages])
-    followed = head.follow(hidden, [passage.next_ids for passage in passages], caches)
+    features = np.concatenate([head.features(passage.hidden) for passage in passages])
+    followed = head.follow(features, [passage.next_ids for passage in passages], caches)
     stepped = np.concatenate([observe(head, passage)[-1:] for passage in passages])
     assert followed.tobytes() == stepped.tobytes()
     assert [cache.num_pending for cache in caches] == [5, 1, 8]
@@ -120,7 +121,7 @@ def test_two_sequences_equal_each_alone(backbone: Backbone) -> None:
     head = build_eagle3(random_eagle3(backbone.config), backbone)
     one = read_passage(backbone, head.tap_layers, num_rows=5, seed=1)
     two = read_passage(backbone, head.tap_layers, num_rows=8, seed=2)
-    entered = np.concatenate([head.enter(one.hidden), head.enter(two.hidden)])
+    entered = np.concatenate([head.enter(head.features(each.hidden)) for each in (one, two)])
     together = head.step(
         entered, [one.next_ids, two.next_ids], [head.make_cache(), head.make_cache()]
     )
@@ -135,7 +136,7 @@ def test_two_sequences_equal_each_alone(backbone: Backbone) -> None:
 def test_refused_drafts_leave_no_trace(backbone: Backbone) -> None:
     head = build_eagle3(random_eagle3(backbone.config), backbone)
     passage = read_passage(backbone, head.tap_layers, num_rows=6)
-    entered, cache = head.enter(passage.hidden), head.make_cache()
+    entered, cache = head.enter(head.features(passage.hidden)), head.make_cache()
     head.step(entered[:4], [passage.next_ids[:4]], [cache])
     cache.commit(4)
     head.step(entered[:1], [np.array([7])], [cache])  # a draft that will not stand

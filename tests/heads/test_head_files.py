@@ -56,9 +56,13 @@ def first_logits(head: Head, backbone: Backbone) -> FloatArray:
     """Return a fresh head's logits of depth 1 over a passage."""
     passage = read_passage(backbone, head.tap_layers)
     if isinstance(head, ParallelHeads):
-        states = head.states(passage.hidden, [head.make_cache()], [len(passage.next_ids)])
+        states = head.states(
+            head.features(passage.hidden), [head.make_cache()], [len(passage.next_ids)]
+        )
         return head.logits(states[0], 1)
-    state = head.step(head.enter(passage.hidden), [passage.next_ids], [head.make_cache()])
+    state = head.step(
+        head.enter(head.features(passage.hidden)), [passage.next_ids], [head.make_cache()]
+    )
     return head.logits(state)
 
 

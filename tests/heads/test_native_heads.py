@@ -51,7 +51,7 @@ def find(path: Path) -> NextnHead:
 def carried(head: NextnHead) -> FloatArray:
     """Run a head over a passage of its backbone and twice more."""
     passage, cache = read_passage(head.backbone), head.make_cache()
-    state = head.step(head.enter(passage.hidden), [passage.next_ids], [cache])
+    state = head.step(head.enter(head.features(passage.hidden)), [passage.next_ids], [cache])
     for token_id in (3, 4):
         state = head.step(state[-1:], [np.array([token_id])], [cache])
     return state

@@ -60,7 +60,9 @@ def plain_tensors(weights: HeadWeights) -> dict[str, FloatArray]:
 
 def observe(head: NextnHead, passage: Passage) -> FloatArray:
     """Run a fresh head over a passage in one go."""
-    return head.step(head.enter(passage.hidden), [passage.next_ids], [head.make_cache()])
+    return head.step(
+        head.enter(head.features(passage.hidden)), [passage.next_ids], [head.make_cache()]
+    )
 
 
 def check_against_plain_maths(weights: HeadWeights, backbone: Backbone) -> None:
@@ -72,7 +74,7 @@ def check_against_plain_maths(weights: HeadWeights, backbone: Backbone) -> None:
     read, ids = trunk.astype(np.float64), passage.next_ids.tolist()
 
     cache = head.make_cache()
-    states = head.step(head.enter(passage.hidden), [passage.next_ids], [cache])
+    states = head.step(head.enter(head.features(passage.hidden)), [passage.next_ids], [cache])
     cache.commit(len(ids))
     for depth in range(3):
         raw = plain_states(weights, backbone, read, ids)
@@ -94,7 +96,7 @@ def test_following_equals_the_last_step_bytewise(
 ) -> None:
     head = build_nextn(random_nextn(backbone.config, switches=switches), backbone)
     passage = read_passage(backbone)
-    followed = head.follow(passage.hidden, [passage.next_ids], [head.make_cache()])
+    followed = head.follow(head.features(passage.hidden), [passage.next_ids], [head.make_cache()])
     assert followed.tobytes() == observe(head, passage)[-1:].tobytes()
 
 
@@ -157,7 +159,8 @@ def test_lm_head_and_embedding_are_shared_unless_given(backbone: Backbone) -> No
 def test_recursion_equals_one_pass_bytewise(backbone: Backbone) -> None:
     head = build_nextn(random_nextn(backbone.config), backbone)
     passage = read_passage(backbone)
-    entered, whole, cache = head.enter(passage.hidden), observe(head, passage), head.make_cache()
+    entered = head.enter(head.features(passage.hidden))
+    whole, cache = observe(head, passage), head.make_cache()
     for row in range(len(entered)):
         alone = head.step(entered[row : row + 1], [passage.next_ids[row : row + 1]], [cache])
         assert alone.tobytes() == whole[row : row + 1].tobytes()
@@ -171,7 +174,7 @@ def test_chunked_observe_equals_one_shot(backbone: Backbone, chunk: int) -> None
     cache, parts = head.make_cache(), []
     for first in range(0, 11, chunk):
         ids = passage.next_ids[first : first + chunk]
-        entered = head.enter(passage.hidden.rows(first, first + chunk))
+        entered = head.enter(head.features(passage.hidden.rows(first, first + chunk)))
         parts.append(head.step(entered, [ids], [cache]))
         cache.commit(len(ids))
     assert np.concatenate(parts).tobytes() == observe(head, passage).tobytes()
@@ -181,7 +184,7 @@ def test_two_sequences_equal_each_alone(backbone: Backbone) -> None:
     switches = NextnSwitches(first_embedding="zeroed")
     head = build_nextn(random_nextn(backbone.config, switches=switches), backbone)
     one, two = read_passage(backbone, num_rows=5, seed=1), read_passage(backbone, seed=2)
-    entered = np.concatenate([head.enter(one.hidden), head.enter(two.hidden)])
+    entered = np.concatenate([head.enter(head.features(each.hidden)) for each in (one, two)])
     caches = [head.make_cache(), head.make_cache()]
     together = head.step(entered, [one.next_ids, two.next_ids], caches)
     alone = np.concatenate([observe(head, one), observe(head, two)])

@@ -31,7 +31,9 @@ def make_heads(kind: str, backbone: Backbone) -> ParallelHeads:
 
 def observe(heads: ParallelHeads, passage: Passage) -> FloatArray:
     """Run fresh heads over a passage in one go."""
-    return heads.states(passage.hidden, [heads.make_cache()], [len(passage.next_ids)])
+    return heads.states(
+        heads.features(passage.hidden), [heads.make_cache()], [len(passage.next_ids)]
+    )
 
 
 def test_medusa_equals_plain_maths(backbone: Backbone) -> None:
@@ -87,7 +89,7 @@ def test_chunked_observe_equals_one_shot(backbone: Backbone, kind: str, chunk: i
     cache, parts = heads.make_cache(), []
     for first in range(0, 11, chunk):
         rows = passage.hidden.rows(first, first + chunk)
-        parts.append(heads.states(rows, [cache], [len(rows.raw)]))
+        parts.append(heads.states(heads.features(rows), [cache], [len(rows.raw)]))
         assert cache.num_pending == len(rows.raw)
         cache.commit(len(rows.raw))
     assert np.concatenate(parts, axis=1).tobytes() == observe(heads, passage).tobytes()
@@ -98,21 +100,10 @@ def test_two_sequences_equal_each_alone(backbone: Backbone, kind: str) -> None:
     heads = make_heads(kind, backbone)
     one = read_passage(backbone, heads.tap_layers, num_rows=5, seed=1)
     two = read_passage(backbone, heads.tap_layers, num_rows=8, seed=2)
-    joined = replace(
-        one.hidden,
-        raw=np.concatenate([one.hidden.raw, two.hidden.raw]),
-        normed=np.concatenate([one.hidden.normed, two.hidden.normed]),
-        taps=_joined_taps(one, two) if heads.tap_layers else None,
-    )
+    joined = np.concatenate([heads.features(one.hidden), heads.features(two.hidden)])
     together = heads.states(joined, [heads.make_cache(), heads.make_cache()], [5, 8])
     alone = np.concatenate([observe(heads, one), observe(heads, two)], axis=1)
     assert together.tobytes() == alone.tobytes()
-
-
-def _joined_taps(one: Passage, two: Passage) -> FloatArray:
-    assert one.hidden.taps is not None
-    assert two.hidden.taps is not None
-    return np.concatenate([one.hidden.taps, two.hidden.taps])
 
 
 @pytest.mark.parametrize("kind", ["medusa", "meta"])

@@ -58,7 +58,7 @@ def draft_logits(
     """Draft from row `start` the way the engine does, fed with the true tokens: (K, V_draft)."""
     rows = backbone.forward([tokens], [backbone.make_cache()], head.tap_layers)
     cache, seen = head.make_cache(), tokens[1 : start + 2]
-    carried = head.step(head.enter(rows)[: start + 1], [seen], [cache])[-1:]
+    carried = head.step(head.enter(head.features(rows))[: start + 1], [seen], [cache])[-1:]
     cache.commit(len(seen))
     logits = [head.logits(carried)[0]]
     for depth in range(1, NUM_DEPTHS):
@@ -105,7 +105,7 @@ def test_parallel_heads_equal_the_engines(tiny_torch: TorchBackbone, backbone: B
         states = list(head.rollout(hidden, torch.from_numpy(ids)))
         logits = [head.logits(state, depth).numpy() for depth, state in enumerate(states, 1)]
     rows = backbone.forward(list(ids), [backbone.make_cache()])
-    expected = drafting.states(rows, [drafting.make_cache()], [9])
+    expected = drafting.states(drafting.features(rows), [drafting.make_cache()], [9])
     assert len(logits) == drafting.num_depths == NUM_DEPTHS
     for depth in range(1, NUM_DEPTHS + 1):
         np.testing.assert_allclose(

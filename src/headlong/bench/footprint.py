@@ -73,7 +73,7 @@ def measure_footprint(backbone: Backbone, head: Eagle3Head, program_bytes: int) 
         ids = rng.integers(0, backbone.config.vocab_size, size)
         hidden = backbone.forward([ids], [cache], head.tap_layers)
         backbone.logits(hidden.normed[-1:])
-        head.follow(hidden, [ids], [head_cache])
+        head.follow(head.features(hidden), [ids], [head_cache])
         cache.commit(size)
         head_cache.commit(size)
     return Footprint(

@@ -86,8 +86,8 @@ class _Stage:
         self.memory = self.drafter.begin()
         hidden = self.forward(plan.context, self.cache)
         self.cache.commit(plan.context)
-        ids = self.ids(plan.context)
-        self.drafter.observe([Settled(self.memory, ids, hidden, self.ids(plan.context))])
+        ids, next_ids = self.ids(plan.context), self.ids(plan.context)
+        self.drafter.observe([Settled(self.memory, ids, head.features(hidden), next_ids)])
 
     def ids(self, count: int) -> IntArray:
         """Return random tokens; what they are does not change what they cost."""
@@ -112,7 +112,7 @@ class _Stage:
         hidden = self.forward(1, self.cache)
         self.backbone.logits(hidden.normed)
         self.cache.commit(0)
-        self.memory.state = self.head.enter(hidden)[0]
+        self.memory.state = self.head.enter(self.head.features(hidden))[0]
         history = [0] * (self.plan.context + 1)
         guesser = Sampler(SamplingParams(), history, self.backbone.config.vocab_size)
         start = time.perf_counter()
@@ -125,7 +125,8 @@ class _Stage:
         start = time.perf_counter()
         hidden = self.forward(self.plan.prefill, cache)
         middle = time.perf_counter()
-        self.head.follow(hidden, [self.ids(self.plan.prefill)], [head_cache])
+        features = self.head.features(hidden)
+        self.head.follow(features, [self.ids(self.plan.prefill)], [head_cache])
         return middle - start, time.perf_counter() - middle
 
 

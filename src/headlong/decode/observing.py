@@ -13,10 +13,9 @@ import numpy as np
 from headlong.cache.kv_cache import KVCache
 from headlong.decode.sequence import Backlog, DecodingSequence, Span
 from headlong.drafters.drafter import Drafter, DraftState, Settled
-from headlong.models.hidden import join_rows
 
-MAX_UNOBSERVED = 512
-"""Rows that may wait; their hidden states take about half as much memory as their cache entries."""
+MAX_UNOBSERVED = 2048
+"""Rows that may wait; what a head reads of one takes a tenth to a quarter of its cache entries."""
 
 
 class Listener(Protocol):
@@ -56,7 +55,8 @@ def _observe(drafter: Drafter, due: Sequence[tuple[Listener, Settled]]) -> None:
 def _all_rows(listener: Listener, newest: Span | None = None) -> Settled:
     """Put the waiting rows of a sequence and its newest ones under one another."""
     spans = [*listener.unobserved.spans, *([] if newest is None else [newest])]
-    hidden = join_rows([span.read() for span in spans])
+    parts = [span.read() for span in spans]
+    features = parts[0] if len(parts) == 1 else np.concatenate(parts)
     stop = listener.cache.length
-    ids = np.array(listener.token_ids[stop - len(hidden.raw) : stop + 1])
-    return Settled(listener.draft_state, ids[:-1], hidden, ids[1:])
+    ids = np.array(listener.token_ids[stop - len(features) : stop + 1])
+    return Settled(listener.draft_state, ids[:-1], features, ids[1:])

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from headlong.arrays import IntArray
+from headlong.arrays import FloatArray, IntArray
 from headlong.decode.observing import settle
 from headlong.decode.sampling import Pick
 from headlong.decode.sequence import DecodingSequence, Span
@@ -45,7 +45,7 @@ def prefill(
     picks = _pick_first_tokens(chunks, hidden, backbone)
     passed_s = time.perf_counter()
     if drafter is not None and listening:
-        settle(drafter, _spans(chunks, hidden))
+        settle(drafter, _spans(chunks, drafter.features(hidden)))
     observed_s = time.perf_counter()
     num_rows = sum(chunk.num_rows for chunk in chunks)
     for chunk in chunks:
@@ -86,12 +86,12 @@ def _pick_first_tokens(
 
 
 def _spans(
-    chunks: Sequence[PromptChunk], hidden: HiddenRows
+    chunks: Sequence[PromptChunk], features: FloatArray
 ) -> list[tuple[DecodingSequence, Span]]:
     """Return the rows of the sequences that draft."""
     stops = accumulate(chunk.num_rows for chunk in chunks)
     return [
-        (chunk.sequence, Span(hidden, stop - chunk.num_rows, stop))
+        (chunk.sequence, Span(features, stop - chunk.num_rows, stop))
         for chunk, stop in zip(chunks, stops, strict=True)
         if chunk.sequence.draft_state is not None
     ]

@@ -185,13 +185,15 @@ def _verify(
         np.array([sequence.token_ids[-1], *draft.token_ids])
         for sequence, draft in zip(batch, drafts, strict=True)
     ]
-    drafts_now = any(sequence.draft_state is not None for sequence in batch)
-    taps = drafter.tap_layers if drafter is not None and drafts_now else ()
+    listening = any(sequence.draft_state is not None for sequence in batch)
+    listener = drafter if listening else None
+    taps = () if listener is None else listener.tap_layers
     hidden = backbone.forward(token_ids, [sequence.cache for sequence in batch], taps)
+    features = hidden.raw[:, :0] if listener is None else listener.features(hidden)
     logits = backbone.logits(hidden.normed)  # (N, V)
     stops = accumulate(len(ids) for ids in token_ids)
     return [
-        Verified(Span(hidden, stop - len(ids), stop), logits[stop - len(ids) : stop])
+        Verified(Span(features, stop - len(ids), stop), logits[stop - len(ids) : stop])
         for ids, stop in zip(token_ids, stops, strict=True)
     ]
 

@@ -9,30 +9,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
+from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
 from headlong.decode.sampling import Sampler
 from headlong.decode.stats import DecodeStats, Timings
 from headlong.drafters.drafter import Bar, DraftState
-from headlong.models.hidden import HiddenRows, join_rows
 
-MAX_LOOSE = 32
+MAX_LOOSE = 128
 """Passes that waiting rows may keep alive as a whole before they are copied out of them."""
 
 
 class Span(NamedTuple):
     """Rows of a pass that belong to one sequence."""
 
-    hidden: HiddenRows
+    features: FloatArray  # (N, F) what the drafter reads of the whole pass
     first: int
     stop: int
 
     def first_rows(self, num_rows: int) -> "Span":
         """Return the leading ones of the rows."""
-        return Span(self.hidden, self.first, self.first + num_rows)
+        return Span(self.features, self.first, self.first + num_rows)
 
-    def read(self) -> HiddenRows:
-        """Return the rows alone."""
-        return self.hidden.rows(self.first, self.stop)
+    def read(self) -> FloatArray:
+        """Return the features of the rows alone: (n, F)."""
+        return self.features[self.first : self.stop]
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class Backlog:
     def add(self, span: Span) -> None:
         """Let rows wait; now and then all new ones are copied, which is cheaper than each alone."""
         if not self.num_rows:
-            self._bytes_per_row = span.hidden.num_bytes // len(span.hidden.raw)
+            self._bytes_per_row = span.features.nbytes // len(span.features)
         self.spans.append(span)
         self.num_rows += span.stop - span.first
         if len(self.spans) - self._num_copied >= MAX_LOOSE:
@@ -58,8 +60,8 @@ class Backlog:
         """Copy rows out of the passes they belong to, which they would else keep alive."""
         loose = self.spans[self._num_copied :]
         if len(loose) > 1:
-            rows = join_rows([span.read() for span in loose])
-            self.spans[self._num_copied :] = [Span(rows, 0, len(rows.raw))]
+            rows = np.concatenate([span.read() for span in loose])
+            self.spans[self._num_copied :] = [Span(rows, 0, len(rows))]
             self._num_copied += 1
 
     def clear(self) -> None:
@@ -73,6 +75,17 @@ class Backlog:
     def copy(self) -> "Backlog":
         """Return a backlog of its own with the same rows."""
         return Backlog(list(self.spans), self.num_rows, self._bytes_per_row, self._num_copied)
+
+    def first_rows(self, num_rows: int) -> "Backlog":
+        """Return a backlog of its own with the leading ones of the rows."""
+        found = Backlog()
+        for span in self.spans:
+            num_left = num_rows - found.num_rows
+            if num_left <= 0:
+                break
+            found.add(span.first_rows(min(num_left, span.stop - span.first)))
+        found.compact()
+        return found
 
 
 @dataclass(slots=True)

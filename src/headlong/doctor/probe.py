@@ -157,7 +157,7 @@ def _ask_recursive(head: RecursiveHead, heard: Heard, max_depth: int) -> IntArra
     ids = heard.token_ids
     hidden = heard.with_taps(head.tap_layers).rows(0, len(ids) - 1)
     cache = head.make_cache()
-    carried = head.step(head.enter(hidden), [ids[1:]], [cache])
+    carried = head.step(head.enter(head.features(hidden)), [ids[1:]], [cache])
     cache.commit(len(ids) - 1)
     first, stop = _span(heard, max_depth)
     stood: IntArray = np.zeros(max(0, stop - first), dtype=np.int64)
@@ -185,7 +185,7 @@ def _ask_parallel(heads: ParallelHeads, heard: Heard, max_depth: int) -> IntArra
     ids = heard.token_ids
     hidden = heard.with_taps(heads.tap_layers)
     cache = heads.make_cache()
-    states = heads.states(hidden, [cache], [len(ids)])  # (depths, N, H)
+    states = heads.states(heads.features(hidden), [cache], [len(ids)])  # (depths, N, H)
     first, stop = _span(heard, max_depth)
     stood: IntArray = np.zeros(max(0, stop - first), dtype=np.int64)
     still = np.ones(len(stood), dtype=np.bool_)

@@ -8,8 +8,10 @@ a match behind it may carry on.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headlong.arrays import FloatArray
 from headlong.drafters.drafter import Draft, DraftAsk, Drafter, DraftState, Settled
 from headlong.drafters.ngram import NgramDrafter, NgramIndex, propose
+from headlong.models.hidden import HiddenRows
 
 LONG_MATCH = 6
 """From this many equal tokens on, copying beats the head."""
@@ -36,6 +38,10 @@ class ChainDrafter:
     def begin(self) -> ChainMemory:
         """Return the memory for a new sequence."""
         return ChainMemory(self._ngram.begin(), self.head.begin())
+
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Return what the head reads; n-grams read tokens only."""
+        return self.head.features(hidden)
 
     def observe(self, settled: Sequence[Settled]) -> None:
         """Let the head take in what was settled."""

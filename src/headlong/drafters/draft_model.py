@@ -14,6 +14,7 @@ from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
 from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled, as_draft, goes_on
 from headlong.errors import HeadError
+from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 
 READ_AT = 32
@@ -48,6 +49,10 @@ class DraftModelDrafter:
     def begin(self) -> ModelMemory:
         """Return the memory for a new sequence."""
         return ModelMemory(self.model.make_cache())
+
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Return nothing: tokens are all it reads."""
+        return hidden.raw[:, :0]
 
     def observe(self, settled: Sequence[Settled]) -> None:
         """Read prompts along with the backbone; a few new tokens can wait for the next draft."""

@@ -52,13 +52,13 @@ class Settled:
 
     state: DraftState
     token_ids: IntArray  # (n,) the rows' own tokens
-    hidden: HiddenRows  # n rows
+    features: FloatArray  # (n, F) what the drafter reads of the rows
     next_ids: IntArray
     """(n,) the token that follows each row."""
 
     def of(self, state: DraftState) -> "Settled":
         """Return the same rows for another drafter, which has this memory."""
-        return Settled(state, self.token_ids, self.hidden, self.next_ids)
+        return Settled(state, self.token_ids, self.features, self.next_ids)
 
 
 class Bar(NamedTuple):
@@ -161,10 +161,16 @@ class Drafter(Protocol):
 
     name: str
     tap_layers: tuple[int, ...]
-    """Backbone layers whose inputs `observe` needs in `HiddenRows.taps`."""
+    """Backbone layers whose inputs `features` needs in `HiddenRows.taps`."""
 
     def begin(self) -> DraftState:
         """Return the memory for a new sequence."""
+
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Return what `observe` reads of the rows of a pass, and is kept while they wait: (N, F).
+
+        A view of `hidden`, as it is asked for after every pass.
+        """
 
     def observe(self, settled: Sequence[Settled]) -> None:
         """Take in what the backbone settled, every row once and in order, prompts included."""

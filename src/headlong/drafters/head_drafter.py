@@ -14,7 +14,7 @@ from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
 from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled, as_draft, goes_on
 from headlong.heads.head import ParallelHeads, RecursiveHead
-from headlong.models.hidden import HiddenRows, join_rows
+from headlong.models.hidden import HiddenRows
 from headlong.ops.op_set import DraftingOps, DraftRow
 
 
@@ -41,6 +41,10 @@ class RecursiveDrafter:
     def begin(self) -> HeadMemory:
         """Return the memory for a new sequence."""
         return HeadMemory(self.head.make_cache())
+
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Return what the head reads of the rows of a pass."""
+        return self.head.features(hidden)
 
     def observe(self, settled: Sequence[Settled]) -> None:
         """Run the head over the committed rows of all sequences in one go."""
@@ -141,6 +145,10 @@ class ParallelDrafter:
         """Return the memory for a new sequence."""
         return HeadMemory(self.head.make_cache())
 
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Return what the heads read of the rows of a pass."""
+        return self.head.features(hidden)
+
     def observe(self, settled: Sequence[Settled]) -> None:
         """Run every depth's block over the committed rows of all sequences."""
         caches = [one.state.cache for one in settled]
@@ -181,8 +189,11 @@ def _goes_on(guesses: Sequence[Guess], ask: DraftAsk) -> bool:
     return is_sure and len(guesses) < ask.num_tokens
 
 
-def _join(settled: Sequence[Settled]) -> HiddenRows:
-    return join_rows([one.hidden for one in settled])
+def _join(settled: Sequence[Settled]) -> FloatArray:
+    """Put the features of several sequences under one another: (N, F)."""
+    if len(settled) == 1:
+        return settled[0].features
+    return np.concatenate([one.features for one in settled])
 
 
 def _last_rows(settled: Sequence[Settled]) -> list[int]:

@@ -8,7 +8,9 @@ ends the history now, and proposes the tokens that followed it then.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from headlong.arrays import FloatArray
 from headlong.drafters.drafter import Draft, DraftAsk, Settled, forced_draft, num_worth
+from headlong.models.hidden import HiddenRows
 
 MIN_MATCH = 2
 """Shorter matches are chance."""
@@ -63,6 +65,10 @@ class NgramDrafter:
     def begin(self) -> NgramIndex:
         """Return an empty index for a new sequence."""
         return NgramIndex()
+
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Return nothing: the history comes with every ask."""
+        return hidden.raw[:, :0]
 
     def observe(self, settled: Sequence[Settled]) -> None:
         """Need nothing from the backbone: the history comes with every ask."""

@@ -176,9 +176,8 @@ class Engine:
             if not scheduler.running and not memory.has_room(needed, prefix):
                 prefix, num_rows = None, 0  # alone it fits, once everything kept is gone
                 memory.prefixes.clear()
-            # Where nobody drafts, the drafter need not look at a prompt before somebody does.
-            rests = running.policy.is_auto and bool(scheduler.running) and self.planner.rests
-            running.sequence.is_resting = rests
+            # Beside others a draft may never pay; then the drafter need not look at the prompt.
+            running.sequence.is_resting = running.policy.is_auto and bool(scheduler.running)
             try:
                 memory.begin(running, prefix, num_rows)
             except Exception as error:
@@ -231,8 +230,9 @@ class Engine:
         # Passes that failed and were repeated one by one have times of their own: no price.
         if len(done) == len(batch) and len({result.verify_s for _, result in done}) == 1:
             self._learn(done, wishes, is_draft_usual=not has_backlog)
+        plain_share = self.planner.plain_share(len(done), self._last_rows)
         for running, result in done:
-            self._settle(running, result, num_sequences=len(done))
+            self._settle(running, result, plain_share)
 
     def _plan(self, batch: Sequence[Running]) -> dict[int, Wish]:
         """Ask the planner for every sequence; never more than its request can still use."""
@@ -248,6 +248,8 @@ class Engine:
 
     def _make_room(self, batch: list[Running], wishes: dict[int, Wish]) -> list[Running]:
         """Set the newest requests back until the rows of the others fit into memory."""
+        if self.limits.kv_bytes is None:
+            return batch
         running = self._scheduler.running
         while running and not self._memory.has_room(self._bytes_after(wishes)):
             resting = [one for one in running if one.sequence.unobserved.num_rows]
@@ -300,7 +302,7 @@ class Engine:
                     running.policy, wishes[id(running)], result.draft, result.verdict.num_accepted
                 )
 
-    def _settle(self, running: Running, result: RoundResult, num_sequences: int) -> None:
+    def _settle(self, running: Running, result: RoundResult, plain_share: float | None) -> None:
         """Book what the round did for one request and hand its tokens out."""
         if result.verdict is None:
             assert result.error is not None
@@ -313,7 +315,7 @@ class Engine:
             zip(result.verdict.picks, sources, strict=True), start=1
         ):
             self._emit(running, pick, source, 0 if source == BACKBONE else depth)
-        plain_s = self.planner.plain_s(num_sequences, self._last_rows, result.verify_s)
+        plain_s = None if plain_share is None else plain_share * result.verify_s
         # Tokens behind the end would not have been decoded plainly, either.
         num_tokens, timings = running.num_emitted - num_before, running.sequence.timings
         timings.observe_round(result.draft_s, result.verify_s, num_tokens, plain_s)

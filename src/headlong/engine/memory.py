@@ -115,12 +115,12 @@ class CacheMemory:
     def begin(self, running: Running, prefix: Prefix | None, num_rows: int) -> None:
         """Give a sequence its caches, with the first `num_rows` of a prefix in them."""
         sequence, drafter = running.sequence, self.drafter if running.drafts else None
+        sequence.unobserved = Backlog()
         if prefix is None:
             sequence.cache = self.backbone.make_cache()
             sequence.draft_state = None if drafter is None else drafter.begin()
         else:
             self._use(running, prefix, num_rows, drafter)
-        sequence.unobserved = Backlog()
         request = running.request
         most = min(request.stopping.max_tokens, self.backbone.config.context_length)
         sequence.cache.max_length = len(request.prompt_ids) + most + SPARE_ROWS
@@ -146,8 +146,11 @@ class CacheMemory:
     ) -> None:
         sequence, state = running.sequence, None
         if drafter is not None:
-            catch_up(drafter, [prefix])  # what its owner had no use for
-            state = drafter.share(prefix.draft_state, num_rows)
+            if not sequence.is_resting:
+                catch_up(drafter, [prefix])  # what its owner had no use for
+            num_observed = min(num_rows, prefix.cache.length - prefix.unobserved.num_rows)
+            state = drafter.share(prefix.draft_state, num_observed)
+            sequence.unobserved = prefix.unobserved.first_rows(num_rows - num_observed)
         if self._is_handed_over(running, prefix, num_rows):
             self.prefixes.take(prefix)
             sequence.cache = prefix.cache

@@ -8,7 +8,7 @@ valid answer. What a row and a draft step cost comes from `costs.py`, what they 
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from headlong.config import MtpMode
@@ -42,8 +42,8 @@ HOPELESS = 0.8
 """Where tokens per second have fallen to this share of the best, more rows are not looked at."""
 
 PROBE_SPACING = 8
-"""Rounds between tries of any two sequences that do not draft; doubles while tries fail, until each
-of them tries about as rarely as it would alone."""
+"""Rounds between tries of any two sequences that do not draft; doubles while none of them begins
+to, until each of them tries about as rarely as it would alone."""
 
 BAR_SPEED = 0.25
 """How far the chance that one more token must have moves with every plan."""
@@ -81,7 +81,7 @@ class Load:
 
     def copy(self) -> "Load":
         """Return a load of its own with the same amounts."""
-        return replace(self, active=list(self.active))
+        return Load(self.num_sequences, self.rows, self.tokens, self.num_asks, list(self.active))
 
     def remove(self, expected: Expected, num_tokens: int) -> None:
         """Take a sequence's draft out again."""
@@ -137,11 +137,15 @@ class Planner:
         )
         self._plan_rounds_left -= 1
         if autos and (is_new or self._plan_rounds_left <= 0):
+            rested = self.rests
             self._decide(policies, autos, is_new)
             self._planned_for = autos
-            most = MAX_PLAN_ROUNDS if any(one.current for one in autos) else MAX_REST_ROUNDS
-            self._plan_rounds = 1 if is_new else min(2 * self._plan_rounds, most)
+            if not (is_new and rested and self.rests):  # who comes to rest or goes is no news
+                most = MAX_REST_ROUNDS if self.rests else MAX_PLAN_ROUNDS
+                self._plan_rounds = 1 if is_new else min(2 * self._plan_rounds, most)
             self._plan_rounds_left = self._plan_rounds
+            if not self.rests:
+                self._probe_spacing = PROBE_SPACING
         return _within(self._wishes(policies), max_rows)
 
     def learn(self, policy: Policy, wish: Wish, draft: Draft, num_accepted: int) -> None:
@@ -149,29 +153,32 @@ class Planner:
         if not wish.num_tokens:
             return
         if policy.is_auto and not policy.current:
-            self._judge_try(num_accepted == wish.num_tokens)
+            self._judge_try()
         policy.observe(Look(wish.num_tokens, draft.num_steps, len(draft.token_ids), num_accepted))
         if draft.sources and draft.sources[0] != GRAMMAR:
             policy.experience.confidence(draft.sources[0]).observe(draft.probs, num_accepted)
 
-    def _judge_try(self, has_stood: bool) -> None:
-        """Plan anew after a try; let the next one of anybody wait the longer the more fail."""
+    def _judge_try(self) -> None:
+        """Plan anew after a try; let the next one of anybody wait longer, unless drafting begins.
+
+        That a try stood is no reason to hurry: with many streams even that may not pay.
+        """
         self._plan_rounds_left = 0
-        wider = min(2 * self._probe_spacing, PROBE_SPACING * len(self._planned_for))
-        self._probe_spacing = PROBE_SPACING if has_stood else wider
+        widest = PROBE_SPACING * len(self._planned_for)
+        self._probe_spacing = min(2 * self._probe_spacing, widest)
         self._next_probe = self._rounds + self._probe_spacing
 
-    def plain_s(self, num_sequences: int, num_rows: int, verify_s: float) -> float | None:
-        """Return what a round without drafts would have cost instead of this one.
+    def plain_share(self, num_sequences: int, num_rows: int) -> float | None:
+        """Return what share of a round's pass one without drafts would have taken instead.
 
-        What slowed this round's pass down would have slowed that one down as well, so only the
-        ratio of their prices counts. None while nobody knows what a plain pass costs.
+        What slowed the pass down would have slowed that one down as well, so only the ratio of
+        their prices counts. None while nobody knows what a plain pass costs.
         """
         if num_rows == num_sequences:
-            return verify_s
+            return 1.0
         if not self.costs.is_known(num_sequences):
             return None
-        return verify_s * self.costs.pass_s(num_sequences) / self.costs.pass_s(num_rows)
+        return self.costs.pass_s(num_sequences) / self.costs.pass_s(num_rows)
 
     def _measures_plain(self, policies: Sequence[Policy]) -> bool:
         """Tell whether this round should show what plain decoding costs."""

@@ -75,7 +75,7 @@ class Wish:
     num_tokens: int
     bars: dict[str, Bar] = field(default_factory=dict)
     is_resting: bool = False
-    """Whether the drafter may let rows of this sequence wait: it is not asked for now."""
+    """Whether rows of this sequence may wait for the drafter, as it is not asked again soon."""
 
     def at_most(self, num_tokens: int) -> "Wish":
         """Return the same wish for no more than so many tokens."""
@@ -83,6 +83,7 @@ class Wish:
 
 
 REST = Wish(0, is_resting=True)
+TRY = Wish(PROBE_TOKENS, is_resting=True)  # and rest again, unless it shows that drafts pay
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,4 +229,4 @@ class Policy:
             return REST
         self._rounds_off = 0
         self._probe_interval = min(2 * self._probe_interval, MAX_PROBE_INTERVAL)
-        return Wish(PROBE_TOKENS)
+        return TRY

@@ -67,11 +67,15 @@ class Eagle3Head:
         block = self.layer.attention
         return KVCache([self.backbone.ops.make_kv_layer(block.num_kv_heads, block.head_dim)])
 
-    def enter(self, hidden: HiddenRows) -> FloatArray:
-        """Fuse the tapped states: (N, 3 * H) → (N, H_head)."""
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Return the tapped states: (N, 3 * H)."""
         assert hidden.taps is not None, "the pass was not asked for taps"
+        return hidden.taps
+
+    def enter(self, features: FloatArray) -> FloatArray:
+        """Fuse the tapped states: (N, 3 * H) → (N, H_head)."""
         ops = self.backbone.ops
-        taps = hidden.taps if self.input_norm is None else ops.norm(hidden.taps, self.input_norm)
+        taps = features if self.input_norm is None else ops.norm(features, self.input_norm)
         return ops.project(taps, self.fc)
 
     def step(
@@ -86,12 +90,12 @@ class Eagle3Head:
         return ops.gated_mlp(attended, self.layer.mlp)
 
     def follow(
-        self, hidden: HiddenRows, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
+        self, features: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
     ) -> FloatArray:
         """Run over the rows of a backbone pass; return each sequence's last state: (S, H_head)."""
         rows = append_rows(caches, token_ids)
         kv_layers = [cache.layers[0] for cache in caches]
-        state, embedded = self.enter(hidden), self._embed(rows)
+        state, embedded = self.enter(features), self._embed(rows)
         return self.backbone.ops.run_last(state, self.layer, kv_layers, rows, beside=embedded)
 
     def logits(self, state: FloatArray) -> FloatArray:

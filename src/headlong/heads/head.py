@@ -63,8 +63,11 @@ class RecursiveHead(Protocol):
     def make_cache(self) -> KVCache:
         """Return an empty cache for one sequence."""
 
-    def enter(self, hidden: HiddenRows) -> FloatArray:
-        """Turn backbone hidden rows into the states the first step reads: (N, H)."""
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Return what it reads of the rows of a backbone pass: (N, F)."""
+
+    def enter(self, features: FloatArray) -> FloatArray:
+        """Turn features into the states the first step reads: (N, F) → (N, H)."""
 
     def step(
         self, state: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
@@ -76,7 +79,7 @@ class RecursiveHead(Protocol):
         """
 
     def follow(
-        self, hidden: HiddenRows, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
+        self, features: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
     ) -> FloatArray:
         """Run over the rows of a backbone pass; return each sequence's last state: (S, H).
 
@@ -122,10 +125,13 @@ class ParallelHeads(Protocol):
     def make_cache(self) -> KVCache:
         """Return an empty cache for one sequence (no layers, where heads keep no keys)."""
 
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Return what they read of the rows of a backbone pass: (N, F)."""
+
     def states(
-        self, hidden: HiddenRows, caches: Sequence[KVCache], sizes: Sequence[int]
+        self, features: FloatArray, caches: Sequence[KVCache], sizes: Sequence[int]
     ) -> FloatArray:
-        """Run every depth's block over the rows: (N, H) → (num_depths, N, H).
+        """Run every depth's block over the rows: (N, F) → (num_depths, N, H).
 
         `sizes` says how many rows each sequence has; entries are appended pending to `caches`.
         """

@@ -73,9 +73,13 @@ class NextnHead:
         block = self.layer.attention
         return KVCache([self.backbone.ops.make_kv_layer(block.num_kv_heads, block.head_dim)])
 
-    def enter(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> FloatArray:
         """Return the backbone's hidden states as this family reads them: (N, H)."""
         return hidden.normed if self.switches.trunk == "normed" else hidden.raw
+
+    def enter(self, features: FloatArray) -> FloatArray:
+        """Begin with the backbone's hidden states as they are: (N, H)."""
+        return features
 
     def step(
         self, state: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
@@ -88,12 +92,12 @@ class NextnHead:
         return self._carried(ops.gated_mlp(x, self.layer.mlp))
 
     def follow(
-        self, hidden: HiddenRows, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
+        self, features: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
     ) -> FloatArray:
         """Run over the rows of a backbone pass; return each sequence's last state: (S, H)."""
         rows = append_rows(caches, token_ids)
         kv_layers = [cache.layers[0] for cache in caches]
-        x = self._fuse(self.enter(hidden), rows)
+        x = self._fuse(self.enter(features), rows)
         return self._carried(self.backbone.ops.run_last(x, self.layer, kv_layers, rows))
 
     def logits(self, state: FloatArray) -> FloatArray:

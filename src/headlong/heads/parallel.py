@@ -65,12 +65,16 @@ class MedusaHeads:
         """Return a cache that only counts: these heads keep no keys."""
         return KVCache([])
 
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Return what the LM head reads: (N, H)."""
+        return hidden.normed
+
     def states(
-        self, hidden: HiddenRows, caches: Sequence[KVCache], sizes: Sequence[int]
+        self, features: FloatArray, caches: Sequence[KVCache], sizes: Sequence[int]
     ) -> FloatArray:
         """Run every depth's blocks over the rows: (N, H) → (num_depths, N, H)."""
         _append(caches, sizes)
-        return np.stack([self._run_blocks(head, hidden.normed) for head in self.heads])
+        return np.stack([self._run_blocks(head, features) for head in self.heads])
 
     def logits(self, state: FloatArray, depth: int) -> FloatArray:
         """Score the draft vocabulary at `depth`: (N, H) → (N, V_draft)."""
@@ -105,17 +109,21 @@ class MetaHeads:
         make = self.backbone.ops.make_kv_layer
         return KVCache([make(block.num_kv_heads, block.head_dim) for block in blocks])
 
+    def features(self, hidden: HiddenRows) -> FloatArray:
+        """Return the tapped states: (N, H)."""
+        assert hidden.taps is not None, "the pass was not asked for taps"
+        return hidden.taps
+
     def states(
-        self, hidden: HiddenRows, caches: Sequence[KVCache], sizes: Sequence[int]
+        self, features: FloatArray, caches: Sequence[KVCache], sizes: Sequence[int]
     ) -> FloatArray:
         """Run every depth's layer over the rows: (N, H) → (num_depths, N, H)."""
-        assert hidden.taps is not None, "the pass was not asked for taps"
         ops = self.backbone.ops
         rows = _append(caches, sizes)
         states: list[FloatArray] = []
         for depth, layer in enumerate(self.layers):
             kv_layers = [cache.layers[depth] for cache in caches]
-            x = ops.attention(hidden.taps, layer.attention, kv_layers, rows)
+            x = ops.attention(features, layer.attention, kv_layers, rows)
             states.append(ops.gated_mlp(x, layer.mlp))
         return np.stack(states)
 

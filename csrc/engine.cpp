@@ -14,9 +14,10 @@ constexpr int64_t kManyRows = 64;  // more than most rounds have, fewer than a c
 void Workspace::begin(int64_t num_rows) {
     if (num_rows >= kManyRows) {
         passes_left_ = kPassesAfterPrompt;
-    } else if (--passes_left_ == 0) {
+    } else if (passes_left_ > 0 && --passes_left_ == 0) {
         *this = {};
         trim_heap();
+        passes_left_ = 0;
     }
 }
 

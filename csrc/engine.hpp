@@ -33,10 +33,11 @@ struct Workspace {
     void begin(int64_t num_rows);
 
 private:
-    static constexpr int kPassesAfterPrompt = 64;  // its next chunk may come between the rounds of others
-    static constexpr int kPassesUsually = 1024;    // about a second
+    // About a second. Sooner would hurt servers, where prompts come all the time: what is given back must be had anew,
+    // a page fault at a time.
+    static constexpr int kPassesAfterPrompt = 1024;
 
-    int passes_left_ = kPassesUsually;
+    int passes_left_ = kPassesAfterPrompt;  // until this is tidied up
 };
 
 class Engine {

@@ -83,11 +83,15 @@ std::shared_ptr<HugeBuffer> Recycler::lend(size_t num_bytes) {
 HugeBuffer Recycler::take(size_t num_bytes) {
     {
         const std::lock_guard lock(mutex_);
+        auto best = free_.end();  // the tightest, as a larger one is what somebody else will ask for
         for (auto place = free_.begin(); place != free_.end(); ++place) {
-            if (place->size() < num_bytes || double(place->size()) > most_spare_ * double(num_bytes)) continue;
-            HugeBuffer found = std::move(*place);
+            const bool fits = place->size() >= num_bytes && double(place->size()) <= most_spare_ * double(num_bytes);
+            if (fits && (best == free_.end() || place->size() < best->size())) best = place;
+        }
+        if (best != free_.end()) {
+            HugeBuffer found = std::move(*best);
             num_bytes_ -= found.size();
-            free_.erase(place);
+            free_.erase(best);
             return found;
         }
     }

@@ -6,11 +6,13 @@ from dataclasses import replace
 import pytest
 
 from fakes import ScriptedDrafter
+from headlong.cache.kv_cache import KVCache
 from headlong.config import MtpMode, StopParams
 from headlong.drafters.choose import make_drafter
 from headlong.drafters.drafter import Drafter
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
+from headlong.engine.memory import ROOM_AHEAD
 from headlong.engine.request import FinishReason, Request, Running
 from headlong.errors import RequestError
 from headlong.heads.head_files import build_head
@@ -153,10 +155,11 @@ def test_request_cancelled_in_the_middle_of_its_prompt_leaves_what_ran(backbone:
 
 def test_short_memory_sets_the_newest_back(backbone: Backbone, drafter: Drafter) -> None:
     """Everybody gets what it gets alone, and the oldest is never disturbed."""
-    one_bytes = bytes_per_request(backbone, drafter, 53 + 150)
+    num_tokens = ROOM_AHEAD + 120  # more than they get room for when they begin
+    one_bytes = bytes_per_request(backbone, drafter, 53 + num_tokens)
     limits = EngineLimits(kv_bytes=2 * one_bytes)
     engine = Engine(backbone, drafter, limits)
-    requests = [ask(i, i + 1, i + 2, max_tokens=150, mtp=i % 3 or "auto") for i in range(5)]
+    requests = [ask(i, i + 1, i + 2, max_tokens=num_tokens, mtp=i % 3 or "auto") for i in range(5)]
     running = [engine.submit(request) for request in requests]
     while any(one.finish_reason is None for one in running):
         engine.step()
@@ -264,3 +267,22 @@ def test_drafts_are_the_same_however_rows_came(backbone: Backbone, drafter: Draf
     assert resting.sequence.stats.num_drafted == expected.sequence.stats.num_drafted
     assert resting.sequence.stats.num_accepted == expected.sequence.stats.num_accepted
     assert ids(resting) == ids(expected)
+
+
+def test_short_answers_make_no_room_twice(
+    backbone: Backbone, drafter: Drafter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards growing, which copies and takes fresh memory: it had been a twentieth of all time."""
+    rooms: list[int] = []
+    original = KVCache.reserve
+
+    def reserve(self: KVCache, length: int) -> None:
+        before = self.num_bytes
+        original(self, length)
+        if self.num_bytes > before and len(self.layers) > 1:
+            rooms.append(self.num_bytes)
+
+    monkeypatch.setattr(KVCache, "reserve", reserve)
+    engine = Engine(backbone, drafter)
+    finish(engine, ask(1, 2, max_tokens=40), ask(3, max_tokens=ROOM_AHEAD))
+    assert len(rooms) == 2, "one begins anew, one with a copy of the other's system prompt"

@@ -67,13 +67,17 @@ class KVCache:
 
     def copy(self, length: int, make_empty: "Callable[[], KVCache]") -> "KVCache":
         """Return a cache of its own with the first `length` committed entries of this one."""
-        assert 0 <= length <= self.length, (length, self.length)
         copied = make_empty()
-        copied.reserve(length)
-        for layer, original in zip(copied.layers, self.layers, strict=True):
-            layer.copy_from(original, length)
-        copied.length = length
+        copied.copy_from(self, length)
         return copied
+
+    def copy_from(self, other: "KVCache", length: int) -> None:
+        """Hold the first `length` committed entries of another cache instead of one's own."""
+        assert 0 <= length <= other.length, (length, other.length)
+        self.reserve(length)
+        for layer, original in zip(self.layers, other.layers, strict=True):
+            layer.copy_from(original, length)
+        self.length, self.num_pending = length, 0
 
     def _capacity_for(self, length: int) -> int:
         if length <= self._capacity:

@@ -8,7 +8,7 @@ Running sequences lend their rows, too: they are copied while their owner goes o
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from headlong.cache.kv_cache import GROWTH, KVCache
+from headlong.cache.kv_cache import KVCache
 from headlong.cache.prefix_cache import Prefix, PrefixCache, common_length
 from headlong.decode.observing import catch_up
 from headlong.decode.sequence import Backlog, DecodingSequence
@@ -19,6 +19,9 @@ from headlong.models.transformer import Backbone
 
 SPARE_ROWS = 32
 """Rows behind the last token that drafts and forced spans may need for a moment."""
+
+ROOM_AHEAD = 128
+"""Tokens of an answer that room is made for at once: growing copies, and fresh memory is dear."""
 
 TAKE_OVER = 0.9
 """A kept prefix of which a prompt uses this share is handed over instead of copied."""
@@ -106,7 +109,7 @@ class CacheMemory:
 
     def bytes_to_begin(self, running: Running, prefix: Prefix | None, num_rows: int) -> int:
         """Return how many more bytes running sequences take once this one has begun."""
-        num_bytes = self.bytes_for(len(running.sequence.token_ids) + GROWTH, running.drafts)
+        num_bytes = self.bytes_for(_first_room(running), running.drafts)
         # What is handed over was counted as kept so far, and is given up there.
         if prefix is None or not self._is_handed_over(running, prefix, num_rows):
             return num_bytes
@@ -124,7 +127,7 @@ class CacheMemory:
         request = running.request
         most = min(request.stopping.max_tokens, self.backbone.config.context_length)
         sequence.cache.max_length = len(request.prompt_ids) + most + SPARE_ROWS
-        sequence.cache.reserve(len(sequence.token_ids) + 1)
+        sequence.cache.reserve(_first_room(running))
         if not sequence.has_begun:
             running.num_cached_tokens = num_rows
             self.hit_tokens += num_rows
@@ -157,7 +160,9 @@ class CacheMemory:
             sequence.cache.truncate(num_rows)
         else:
             self.prefixes.touch(prefix, self.bytes_of(prefix))
-            sequence.cache = prefix.cache.copy(num_rows, self.backbone.make_cache)
+            sequence.cache = self.backbone.make_cache()
+            sequence.cache.reserve(_first_room(running))
+            sequence.cache.copy_from(prefix.cache, num_rows)
         sequence.draft_state = state
 
     def _is_handed_over(self, running: Running, prefix: Prefix, num_rows: int) -> bool:
@@ -166,6 +171,12 @@ class CacheMemory:
         # One that does not draft would come back without the drafter's memory.
         uses_all = running.drafts or prefix.draft_state is None
         return is_kept and uses_all and num_rows >= TAKE_OVER * prefix.cache.length
+
+
+def _first_room(running: Running) -> int:
+    """Return how many positions a sequence gets room for when it begins."""
+    num_left = running.request.stopping.max_tokens - running.num_emitted
+    return len(running.sequence.token_ids) + min(num_left, ROOM_AHEAD)
 
 
 def _lent(running: Running) -> Prefix:

@@ -33,7 +33,11 @@ PLAIN_SAMPLES = 4
 """Plain rounds that are measured before a comparison with them is trusted."""
 
 PLAIN_INTERVAL = 128
-"""Rounds between looks at what a plain pass costs while everybody drafts."""
+"""Rounds between looks at what a plain pass costs while one sequence drafts; with many, gains are
+small and must be known better, so that they share it."""
+
+MIN_PLAIN_INTERVAL = 16
+"""The fewest such rounds, however many sequences run."""
 
 MAX_LEAP = 1.4
 """How far, against the largest measured pass, a plan may reach: what lies there is only guessed."""
@@ -188,7 +192,8 @@ class Planner:
         if price is None:
             return not self.costs.is_known(num_rows)
         is_young = price.num_seen < PLAIN_SAMPLES
-        return self._rounds % (4 if is_young else PLAIN_INTERVAL) == 0
+        usual = max(MIN_PLAIN_INTERVAL, PLAIN_INTERVAL // len(policies))
+        return self._rounds % (4 if is_young else usual) == 0
 
     def _decide(self, policies: Sequence[Policy], autos: Sequence[Policy], is_new: bool) -> None:
         """Choose draft lengths and bars for all sequences that leave it to us."""

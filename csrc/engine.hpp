@@ -28,14 +28,14 @@ struct Workspace {
     Scratch groups, inner_groups, values, inner_values, projected, queries, query_scales, results, tiles, partials;
     Scratch logits, embedded, fused, sums, found;  // of drafts
 
-    // Say that a pass begins, before it asks for room. What a prompt took goes back to the system some passes
-    // after it, and now and then what else was freed since: caches that grew leave their old room behind.
+    // Say that a pass begins, before it asks for room. What a prompt took goes back to the system once no other
+    // has come for a while, and what else was freed by then.
     void begin(int64_t num_rows);
 
 private:
-    // About a second. Sooner would hurt servers, where prompts come all the time: what is given back must be had anew,
-    // a page fault at a time.
-    static constexpr int kPassesAfterPrompt = 1024;
+    // About half a second. Sooner would hurt servers, where prompts come all the time: what is given back must be
+    // had anew, a page fault at a time.
+    static constexpr int kPassesAfterPrompt = 512;
 
     int passes_left_ = kPassesAfterPrompt;  // until this is tidied up
 };

@@ -12,7 +12,7 @@ from headlong.cache.kv_cache import KVCache
 from headlong.config import SamplingParams
 from headlong.decode.observing import MAX_UNOBSERVED, catch_up, settle
 from headlong.decode.sampling import Sampler
-from headlong.decode.sequence import MAX_LOOSE, DecodingSequence, Span
+from headlong.decode.sequence import MAX_FOREIGN, DecodingSequence, Span
 from headlong.drafters.drafter import Settled
 
 
@@ -89,21 +89,31 @@ def test_waiting_rows_hold_a_few_whole_passes_at_most(listener: Listener) -> Non
     """Guards keeping a pass over a batch alive for each of its rows."""
     sequence = make_sequence()
     sequence.is_resting = True
-    num_rows = 3 * MAX_LOOSE + 2
+    num_rows = MAX_FOREIGN // 40 + 3
     for _ in range(num_rows):
         settle(listener, [(sequence, commit(sequence, 1, num_others=40))])
+        assert num_foreign(sequence) == sequence.unobserved.num_foreign <= MAX_FOREIGN
     assert sequence.unobserved.bytes_for(5) == (num_rows + 5) * 4
-    assert num_held(sequence) == 2
+    assert num_foreign(sequence) == 2 * 40
     sequence.unobserved.compact()
-    assert num_held(sequence) == 0
+    assert num_foreign(sequence) == 0
     catch_up(listener, [sequence])
     assert listener.heard[0].token_ids.tolist() == list(range(num_rows))
 
 
-def num_held(sequence: DecodingSequence) -> int:
-    """Return how many passes are alive only for rows that wait."""
-    spans = sequence.unobserved.spans
-    return sum(len(span.features) > span.stop - span.first for span in spans)
+def num_foreign(sequence: DecodingSequence) -> int:
+    """Return how many rows of others are alive because of rows that wait."""
+    return sum(len(span.features) - len(span.read()) for span in sequence.unobserved.spans)
+
+
+def test_rows_that_had_a_pass_for_themselves_are_not_copied(listener: Listener) -> None:
+    """Guards copying long prompts, which come in many chunks."""
+    sequence = make_sequence()
+    sequence.is_resting = True
+    for _ in range(40):
+        settle(listener, [(sequence, commit(sequence, 8))])
+    sequence.unobserved.compact()
+    assert len(sequence.unobserved.spans) == 40
 
 
 def test_leading_rows_can_wait_for_somebody_else(listener: Listener) -> None:

@@ -4,13 +4,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
-from headlong.drafters.drafter import Draft
 from headlong.engine.chances import Look
-from headlong.engine.planner import MAX_REST_ROUNDS, PROBE_SPACING, Planner
+from headlong.engine.planner import Planner
 from headlong.engine.policy import Policy
 from policy_world import Chance, World, best_fixed, play
 
@@ -290,72 +288,3 @@ def test_temperatures_do_not_share_their_experience() -> None:
     cold, warm = planner.make_policy("auto", 0.0), planner.make_policy("auto", 0.7)
     assert cold.experience is not warm.experience
     assert planner.make_policy(3, 0.7).experience is warm.experience
-
-
-def test_idle_sequences_share_their_tries() -> None:
-    """Guards eight streams that each pay for finding out the same."""
-    world = replace(WORLDS["useless head"], chance=steady(0.0))
-    planner = Planner()
-    play(world, "auto", 200, 8, planner)
-    policies = [planner.make_policy("auto", 0.0) for _ in range(8)]
-    num_tries = 0
-    for _ in range(160):
-        tried = [wish.num_tokens > 0 for wish in planner.plan(policies, max_rows=64)]
-        assert sum(tried) <= 1
-        num_tries += any(tried)
-    assert num_tries <= 160 // PROBE_SPACING
-
-
-def test_tries_that_keep_failing_become_rare() -> None:
-    """Guards streams in a row that each find out the same anew."""
-    world = World(lambda num_rows: 0.01 + 0.0002 * num_rows, chance=steady(0.0))
-    planner = Planner()
-    play(world, "auto", 200, 8, planner)
-    lengths = [length for _ in range(4) for length in play_all(world, 50, planner)]
-    assert 1 <= sum(length > 0 for length in lengths) <= 200 // (4 * PROBE_SPACING)
-
-
-def test_tries_that_stand_and_do_not_pay_become_rare() -> None:
-    """Guards hurrying on because a try stood: with eight streams even that may be no gain."""
-    planner = Planner()
-    world = World(lambda num_rows: 0.0012 + 0.00075 * num_rows, chance=steady(0.75))
-    play(world, "auto", 400, 8, planner)
-    num_before = planner.experiences[0].num_looks
-    play(world, "auto", 640, 8, planner)
-    assert planner.rests
-    assert planner.experiences[0].num_looks - num_before <= 640 // (4 * PROBE_SPACING)
-
-
-def play_all(world: World, num_rounds: int, planner: Planner) -> list[int]:
-    """Return the draft tokens that eight new sequences asked for, round by round."""
-    policies = [planner.make_policy("auto", 0.0) for _ in range(8)]
-    asked = []
-    for _ in range(num_rounds):
-        wishes = planner.plan(policies, max_rows=64)
-        asked.append(sum(wish.num_tokens for wish in wishes))
-        planner.costs.observe_pass(8 + asked[-1], world.pass_s(8 + asked[-1]))
-        for policy, wish in zip(policies, wishes, strict=True):
-            refused = Draft((0,) * wish.num_tokens, (0.9,) * wish.num_tokens)
-            planner.learn(policy, wish, refused, 0)
-    return asked
-
-
-def test_resting_plan_is_kept_until_a_try_brings_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards planning for its own sake: it costs as much as a stream's sampling."""
-    num_plans = 0
-    decide = Planner._decide
-
-    def count(self: Planner, *args: Any) -> None:
-        nonlocal num_plans
-        num_plans += 1
-        decide(self, *args)
-
-    monkeypatch.setattr(Planner, "_decide", count)
-    planner = Planner()
-    play(WORLDS["dear rows"], "auto", 500, 8, planner)
-    assert planner.rests
-    assert num_plans <= 12 + 500 // MAX_REST_ROUNDS
-    num_plans = 0
-    for _ in range(20):  # eight others, who rest as well: one plan each time
-        play(WORLDS["dear rows"], "auto", 30, 8, planner)
-    assert num_plans <= 20 + 600 // MAX_REST_ROUNDS

@@ -17,7 +17,7 @@ from headlong.ops.op_set import Linear
 
 NUM_POSITIONS = 2048
 
-_NUM_ROUNDS = 32
+_NUM_ROUNDS = 192
 """After the prompt, so that what only a prompt needs is given back as in use."""
 
 
@@ -63,13 +63,15 @@ class Footprint:
 
 def measure_footprint(backbone: Backbone, head: Eagle3Head, program_bytes: int) -> Footprint:
     """Run a long prompt in chunks, as the engine does, then rounds of one row; look at memory."""
-    num_positions = min(NUM_POSITIONS, backbone.config.context_length) - _NUM_ROUNDS
+    most = min(NUM_POSITIONS, backbone.config.context_length)
+    num_rounds = min(_NUM_ROUNDS, most // 2)
+    num_positions = most - num_rounds
     cache, head_cache = backbone.make_cache(), head.make_cache()
-    cache.reserve(num_positions + _NUM_ROUNDS)
+    cache.reserve(most)
     rng = np.random.default_rng(0)
     chunk = EngineLimits().prefill_rows_per_step
     firsts = range(0, num_positions, chunk)
-    for size in [*(min(chunk, num_positions - first) for first in firsts), *[1] * _NUM_ROUNDS]:
+    for size in [*(min(chunk, num_positions - first) for first in firsts), *[1] * num_rounds]:
         ids = rng.integers(0, backbone.config.vocab_size, size)
         hidden = backbone.forward([ids], [cache], head.tap_layers)
         backbone.logits(hidden.normed[-1:])

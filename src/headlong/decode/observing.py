@@ -14,8 +14,8 @@ from headlong.cache.kv_cache import KVCache
 from headlong.decode.sequence import Backlog, DecodingSequence, Span
 from headlong.drafters.drafter import Drafter, DraftState, Settled
 
-MAX_UNOBSERVED = 2048
-"""Rows that may wait; what a head reads of one takes a tenth to a quarter of its cache entries."""
+MAX_UNOBSERVED = 1024
+"""Rows that may wait; looking at all of them at once holds others up for tens of milliseconds."""
 
 
 class Listener(Protocol):

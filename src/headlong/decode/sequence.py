@@ -17,8 +17,8 @@ from headlong.decode.sampling import Sampler
 from headlong.decode.stats import DecodeStats, Timings
 from headlong.drafters.drafter import Bar, DraftState
 
-MAX_LOOSE = 128
-"""Passes that waiting rows may keep alive as a whole before they are copied out of them."""
+MAX_FOREIGN = 1024
+"""Rows of others that waiting rows may keep alive before they are copied out of their passes."""
 
 
 class Span(NamedTuple):
@@ -43,30 +43,36 @@ class Backlog:
 
     spans: list[Span] = field(default_factory=list)
     num_rows: int = 0
+    num_foreign: int = 0
+    """Rows of others that are kept alive with these, as they lie in the same passes."""
     _bytes_per_row: int = 0
     _num_copied: int = 0
-    """Leading spans that keep no pass alive any more."""
+    """Leading spans that have been copied out of their passes."""
 
     def add(self, span: Span) -> None:
         """Let rows wait; now and then all new ones are copied, which is cheaper than each alone."""
+        num_rows = span.stop - span.first
         if not self.num_rows:
             self._bytes_per_row = span.features.nbytes // len(span.features)
         self.spans.append(span)
-        self.num_rows += span.stop - span.first
-        if len(self.spans) - self._num_copied >= MAX_LOOSE:
+        self.num_rows += num_rows
+        self.num_foreign += len(span.features) - num_rows
+        if self.num_foreign > MAX_FOREIGN:
             self.compact()
 
     def compact(self) -> None:
-        """Copy rows out of the passes they belong to, which they would else keep alive."""
+        """Copy rows out of passes that hold others' rows as well."""
         loose = self.spans[self._num_copied :]
-        if len(loose) > 1:
+        if self.num_foreign:
             rows = np.concatenate([span.read() for span in loose])
             self.spans[self._num_copied :] = [Span(rows, 0, len(rows))]
             self._num_copied += 1
+            self.num_foreign = 0
 
     def clear(self) -> None:
         """Let no row wait any more, for whoever holds this backlog."""
-        self.spans, self.num_rows, self._bytes_per_row, self._num_copied = [], 0, 0, 0
+        self.spans, self.num_rows, self.num_foreign = [], 0, 0
+        self._bytes_per_row, self._num_copied = 0, 0
 
     def bytes_for(self, num_more_rows: int) -> int:
         """Return the bytes it will take with so many more rows, if any wait."""
@@ -74,7 +80,8 @@ class Backlog:
 
     def copy(self) -> "Backlog":
         """Return a backlog of its own with the same rows."""
-        return Backlog(list(self.spans), self.num_rows, self._bytes_per_row, self._num_copied)
+        counts = self.num_rows, self.num_foreign, self._bytes_per_row, self._num_copied
+        return Backlog(list(self.spans), *counts)
 
     def first_rows(self, num_rows: int) -> "Backlog":
         """Return a backlog of its own with the leading ones of the rows."""

@@ -15,6 +15,7 @@ from headlong.config import MtpMode
 from headlong.drafters.drafter import GRAMMAR, Bar, Draft
 from headlong.engine.chances import MAX_AUTO_TOKENS, Expected, Look
 from headlong.engine.costs import CostModel, DraftWork
+from headlong.engine.load import Load, fixed_load
 from headlong.engine.policy import PROBE_TOKENS, Decision, Experience, Policy, Prospect, Wish
 
 MAX_PLAN_ROUNDS = 8
@@ -60,48 +61,6 @@ PERFECT = Expected(*([(1.0,) * MAX_AUTO_TOKENS] * 3))
 
 SHARE_SURE = 0.7
 """Share of a draft's chance that its next token keeps, on the whole."""
-
-
-@dataclass(slots=True)
-class Load:
-    """What a round holds under some plan; amounts are expected ones."""
-
-    num_sequences: int
-    rows: float = 0.0
-    tokens: float = 0.0
-    num_asks: int = 0
-    active: list[float] = field(default_factory=lambda: [0.0] * MAX_AUTO_TOKENS)
-    """Sequences for which the drafter's model runs at each depth."""
-
-    def seconds(self, costs: CostModel) -> float:
-        """Predict how long the round takes."""
-        return costs.pass_s(self.rows) + costs.draft_s(self.work)
-
-    @property
-    def work(self) -> DraftWork:
-        """The drafting of the round."""
-        num_depths = sum(min(1.0, num) for num in self.active)
-        return DraftWork(self.num_asks, num_depths, sum(self.active))
-
-    def copy(self) -> "Load":
-        """Return a load of its own with the same amounts."""
-        return Load(self.num_sequences, self.rows, self.tokens, self.num_asks, list(self.active))
-
-    def remove(self, expected: Expected, num_tokens: int) -> None:
-        """Take a sequence's draft out again."""
-        self.num_asks -= num_tokens > 0
-        for depth in range(num_tokens):
-            self.rows -= expected.rows[depth]
-            self.tokens -= expected.tokens[depth]
-            self.active[depth] -= expected.steps[depth]
-
-    def add(self, expected: Expected, first: int, stop: int) -> None:
-        """Let one sequence draft depths `first` (from 0) up to, not including, `stop`."""
-        self.num_asks += first == 0 and stop > 0
-        for depth in range(first, stop):
-            self.rows += expected.rows[depth]
-            self.tokens += expected.tokens[depth]
-            self.active[depth] += expected.steps[depth]
 
 
 @dataclass(slots=True)
@@ -199,7 +158,7 @@ class Planner:
         """Choose draft lengths and bars for all sequences that leave it to us."""
         self.costs.refresh()
         expected = [one.expected() for one in autos]
-        base = _fixed_load(policies)
+        base = fixed_load(policies)
         lengths, rate = self._best_lengths(base, expected)
         kept = [policy.current for policy in autos]
         kept_rate = self._rate(base, expected, kept)
@@ -209,7 +168,7 @@ class Planner:
         plain_rate = self._rate(base, expected, plain)
         if rate < (PAYS if is_new or not any(kept) else 1.0) * plain_rate:
             lengths, rate = plain, plain_rate
-        load = _load(base, expected, lengths)
+        load = base.drafting(expected, lengths)
         is_hopeless = self._is_hopeless(load, rate)
         self._move_bars(load, rate)
         drafting = [one.experience for one, length in zip(autos, lengths, strict=True) if length]
@@ -221,7 +180,7 @@ class Planner:
 
     def _best_lengths(self, base: Load, expected: Sequence[Expected]) -> tuple[list[int], float]:
         """Add rows in order of merit; return the lengths at which tokens per second are highest."""
-        load = _load(base, expected, [0] * len(expected))
+        load = base.copy()
         row_s = self._row_s(0.75 * load.rows, 1.25 * load.rows + 1)
         step_s = self._step_s(load)
         most_rows = MAX_LEAP * max(self.costs.passes) + 1
@@ -252,7 +211,7 @@ class Planner:
         return [chosen.count(sequence) for sequence in range(len(expected))], best_rate
 
     def _rate(self, base: Load, expected: Sequence[Expected], lengths: Sequence[int]) -> float:
-        load = _load(base, expected, lengths)
+        load = base.drafting(expected, lengths)
         return load.tokens / load.seconds(self.costs)
 
     def _row_s(self, low: float, high: float) -> float:
@@ -326,23 +285,6 @@ class Planner:
         gain = (drafting.tokens / round_s) / (without.tokens / plain_s)
         own_tokens = 1 + drafting.tokens - without.tokens
         return Prospect(num_tokens, own_tokens, round_s, plain_s, gain)
-
-
-def _fixed_load(policies: Sequence[Policy]) -> Load:
-    """Return what a round holds before anything is decided: newest tokens and fixed drafts."""
-    load = Load(len(policies), rows=len(policies), tokens=len(policies))
-    for policy in policies:
-        if not policy.is_auto and policy.mtp != "off":
-            load.add(policy.expected(), 0, min(int(policy.mtp), MAX_AUTO_TOKENS))
-    return load
-
-
-def _load(base: Load, expected: Sequence[Expected], lengths: Sequence[int]) -> Load:
-    """Return what a round holds when sequences draft these lengths."""
-    load = base.copy()
-    for promise, length in zip(expected, lengths, strict=True):
-        load.add(promise, 0, length)
-    return load
 
 
 def _within(wishes: list[Wish], max_rows: int) -> list[Wish]:

@@ -3,8 +3,9 @@
 In:  sequences with tokens that are not in their caches, and how many rows each may run now.
 Out: the first token of every prompt that is through.
 The drafter sees every chunk's hidden rows right after the pass that made them, or they wait for it;
-a head never makes the prompt run a second time. How prompts are cut and put together changes no bit. A sequence
-that had begun and lost its caches runs the same way, only nothing is picked at its end.
+a head never makes the prompt run a second time. How prompts are cut and put together changes no
+bit. A sequence that had begun and lost its caches runs the same way, only nothing is picked at its
+end.
 """
 
 import time

@@ -87,6 +87,9 @@ def main() -> int:
     engines = {name: Engine(llm.backbone, llm.engine.drafter, limits) for name in SIDES}
     for task in tasks:
         chosen = [prompt for prompt in prompts if prompt.task == task]
+        if not chosen:
+            known = ", ".join(sorted({prompt.task for prompt in prompts}))
+            sys.exit(f"No prompt has the task {task!r}; there are {known}.")
         results[task] = measured = compare(llm, engines, chosen, args)
         sys.stdout.write(
             f"{task:12}  off {measured['off']:6.0f} tokens/s  auto {measured['auto']:6.0f}"

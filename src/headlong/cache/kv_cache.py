@@ -65,19 +65,18 @@ class KVCache:
         self.length = length
         self.num_pending = 0
 
-    def copy(self, length: int, make_empty: "Callable[[], KVCache]") -> "KVCache":
-        """Return a cache of its own with the first `length` committed entries of this one."""
-        copied = make_empty()
-        copied.copy_from(self, length)
-        return copied
+    def copy(self, length: int, make_empty: "Callable[[], KVCache]", room: int = 0) -> "KVCache":
+        """Return a cache of its own with the first `length` committed entries of this one.
 
-    def copy_from(self, other: "KVCache", length: int) -> None:
-        """Hold the first `length` committed entries of another cache instead of one's own."""
-        assert 0 <= length <= other.length, (length, other.length)
-        self.reserve(length)
-        for layer, original in zip(self.layers, other.layers, strict=True):
+        It has room for `room` positions, where it is known that so many will come.
+        """
+        assert 0 <= length <= self.length, (length, self.length)
+        copied = make_empty()
+        copied.reserve(max(length, room))
+        for layer, original in zip(copied.layers, self.layers, strict=True):
             layer.copy_from(original, length)
-        self.length, self.num_pending = length, 0
+        copied.length = length
+        return copied
 
     def _capacity_for(self, length: int) -> int:
         if length <= self._capacity:

@@ -13,6 +13,7 @@ import numpy as np
 from headlong.cache.kv_cache import KVCache
 from headlong.decode.sequence import Backlog, DecodingSequence, Span
 from headlong.drafters.drafter import Drafter, DraftState, Settled
+from headlong.models.hidden import join_rows
 
 MAX_UNOBSERVED = 1024
 """Rows that may wait; looking at all of them at once holds others up for tens of milliseconds."""
@@ -55,8 +56,7 @@ def _observe(drafter: Drafter, due: Sequence[tuple[Listener, Settled]]) -> None:
 def _all_rows(listener: Listener, newest: Span | None = None) -> Settled:
     """Put the waiting rows of a sequence and its newest ones under one another."""
     spans = [*listener.unobserved.spans, *([] if newest is None else [newest])]
-    parts = [span.read() for span in spans]
-    features = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    features = join_rows([span.read() for span in spans])
     stop = listener.cache.length
     ids = np.array(listener.token_ids[stop - len(features) : stop + 1])
     return Settled(listener.draft_state, ids[:-1], features, ids[1:])

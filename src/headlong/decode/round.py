@@ -189,7 +189,7 @@ def _verify(
     listener = drafter if listening else None
     taps = () if listener is None else listener.tap_layers
     hidden = backbone.forward(token_ids, [sequence.cache for sequence in batch], taps)
-    features = hidden.raw[:, :0] if listener is None else listener.features(hidden)
+    features = hidden.nothing if listener is None else listener.features(hidden)
     logits = backbone.logits(hidden.normed)  # (N, V)
     stops = accumulate(len(ids) for ids in token_ids)
     return [

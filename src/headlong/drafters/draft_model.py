@@ -52,7 +52,7 @@ class DraftModelDrafter:
 
     def features(self, hidden: HiddenRows) -> FloatArray:
         """Return nothing: tokens are all it reads."""
-        return hidden.raw[:, :0]
+        return hidden.nothing
 
     def observe(self, settled: Sequence[Settled]) -> None:
         """Read prompts along with the backbone; a few new tokens can wait for the next draft."""

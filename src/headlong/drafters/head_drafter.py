@@ -14,7 +14,7 @@ from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
 from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled, as_draft, goes_on
 from headlong.heads.head import ParallelHeads, RecursiveHead
-from headlong.models.hidden import HiddenRows
+from headlong.models.hidden import HiddenRows, join_rows
 from headlong.ops.op_set import DraftingOps, DraftRow
 
 
@@ -190,10 +190,7 @@ def _goes_on(guesses: Sequence[Guess], ask: DraftAsk) -> bool:
 
 
 def _join(settled: Sequence[Settled]) -> FloatArray:
-    """Put the features of several sequences under one another: (N, F)."""
-    if len(settled) == 1:
-        return settled[0].features
-    return np.concatenate([one.features for one in settled])
+    return join_rows([one.features for one in settled])
 
 
 def _last_rows(settled: Sequence[Settled]) -> list[int]:

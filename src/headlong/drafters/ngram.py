@@ -68,7 +68,7 @@ class NgramDrafter:
 
     def features(self, hidden: HiddenRows) -> FloatArray:
         """Return nothing: the history comes with every ask."""
-        return hidden.raw[:, :0]
+        return hidden.nothing
 
     def observe(self, settled: Sequence[Settled]) -> None:
         """Need nothing from the backbone: the history comes with every ask."""

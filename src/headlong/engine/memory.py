@@ -109,7 +109,7 @@ class CacheMemory:
 
     def bytes_to_begin(self, running: Running, prefix: Prefix | None, num_rows: int) -> int:
         """Return how many more bytes running sequences take once this one has begun."""
-        num_bytes = self.bytes_for(_first_room(running), running.drafts)
+        num_bytes = self.bytes_for(self._first_room(running), running.drafts)
         # What is handed over was counted as kept so far, and is given up there.
         if prefix is None or not self._is_handed_over(running, prefix, num_rows):
             return num_bytes
@@ -127,7 +127,7 @@ class CacheMemory:
         request = running.request
         most = min(request.stopping.max_tokens, self.backbone.config.context_length)
         sequence.cache.max_length = len(request.prompt_ids) + most + SPARE_ROWS
-        sequence.cache.reserve(_first_room(running))
+        sequence.cache.reserve(self._first_room(running))
         if not sequence.has_begun:
             running.num_cached_tokens = num_rows
             self.hit_tokens += num_rows
@@ -160,10 +160,14 @@ class CacheMemory:
             sequence.cache.truncate(num_rows)
         else:
             self.prefixes.touch(prefix, self.bytes_of(prefix))
-            sequence.cache = self.backbone.make_cache()
-            sequence.cache.reserve(_first_room(running))
-            sequence.cache.copy_from(prefix.cache, num_rows)
+            room = self._first_room(running)
+            sequence.cache = prefix.cache.copy(num_rows, self.backbone.make_cache, room)
         sequence.draft_state = state
+
+    def _first_room(self, running: Running) -> int:
+        """Return how many positions a sequence gets room for when it begins."""
+        num_left = running.tokens_left(self.backbone.config.context_length)
+        return len(running.sequence.token_ids) + min(num_left, ROOM_AHEAD)
 
     def _is_handed_over(self, running: Running, prefix: Prefix, num_rows: int) -> bool:
         """Tell whether a request gets a prefix for itself; else it gets a copy."""
@@ -171,12 +175,6 @@ class CacheMemory:
         # One that does not draft would come back without the drafter's memory.
         uses_all = running.drafts or prefix.draft_state is None
         return is_kept and uses_all and num_rows >= TAKE_OVER * prefix.cache.length
-
-
-def _first_room(running: Running) -> int:
-    """Return how many positions a sequence gets room for when it begins."""
-    num_left = running.request.stopping.max_tokens - running.num_emitted
-    return len(running.sequence.token_ids) + min(num_left, ROOM_AHEAD)
 
 
 def _lent(running: Running) -> Prefix:

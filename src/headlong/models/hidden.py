@@ -1,6 +1,9 @@
 """What a backbone pass leaves behind for each row: the features that heads read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from headlong.arrays import FloatArray
 
@@ -20,3 +23,13 @@ class HiddenRows:
         """Return rows `first` up to, not including, `stop`."""
         taps = None if self.taps is None else self.taps[first:stop]
         return HiddenRows(self.raw[first:stop], self.normed[first:stop], taps)
+
+    @property
+    def nothing(self) -> FloatArray:
+        """(N, 0) what somebody reads who reads nothing of the rows."""
+        return self.raw[:, :0]
+
+
+def join_rows(parts: Sequence[FloatArray]) -> FloatArray:
+    """Put the features of several passes or sequences under one another."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

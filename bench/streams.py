@@ -10,6 +10,7 @@ give the same number of tokens. The last line is JSON.
 """
 
 import argparse
+import gc
 import json
 import random
 import sys
@@ -80,6 +81,7 @@ def main() -> int:
     parser.add_argument("--temperature", type=float, default=0.0)
     args = parser.parse_args()
     llm = LLM.load(args.model)
+    gc.freeze()  # as the server does; else 30 ms of looking at the model hit one side by chance
     prompts = read_prompt_set([args.prompts] if args.prompts else [], sys.stdin.read).prompts
     tasks = args.tasks.split(",") if args.tasks else sorted({prompt.task for prompt in prompts})
     results: dict[str, Any] = {}

@@ -112,8 +112,14 @@ def test_rows_that_had_a_pass_for_themselves_are_not_copied(listener: Listener) 
     sequence.is_resting = True
     for _ in range(40):
         settle(listener, [(sequence, commit(sequence, 8))])
+    prompt = list(sequence.unobserved.spans)
+    for _ in range(5):
+        settle(listener, [(sequence, commit(sequence, 1, num_others=7))])
     sequence.unobserved.compact()
-    assert len(sequence.unobserved.spans) == 40
+    assert all(
+        mine is before for mine, before in zip(sequence.unobserved.spans[:40], prompt, strict=True)
+    )
+    assert [len(span.read()) for span in sequence.unobserved.spans[40:]] == [5]
 
 
 def test_leading_rows_can_wait_for_somebody_else(listener: Listener) -> None:

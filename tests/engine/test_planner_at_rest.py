@@ -86,6 +86,36 @@ def test_resting_plan_is_kept_until_a_try_brings_news(monkeypatch: pytest.Monkey
     assert planner.rests
     assert num_plans <= 12 + 500 // MAX_REST_ROUNDS
     num_plans = 0
-    for _ in range(20):  # eight others, who rest as well: one plan each time
-        play(DEAR, "auto", 30, 8, planner)
-    assert num_plans <= 20 + 600 // MAX_REST_ROUNDS
+    policies = [planner.make_policy("auto", 0.0) for _ in range(8)]
+    for _ in range(40):  # one after the other ends, and somebody else begins
+        for _ in range(8):
+            planner.plan(policies, max_rows=64)
+            planner.costs.observe_pass(8, DEAR.pass_s(8))
+        assert all(one.off_reason is not None for one in policies), "newcomers are told why"
+        policies = [*policies[1:], planner.make_policy("auto", 0.0)]
+    assert num_plans <= 7 + 320 // MAX_REST_ROUNDS  # every 1, 2, 4 … rounds at first
+
+
+def test_resting_plan_does_not_outlive_those_it_was_made_for() -> None:
+    """Guards one request of poor drafts that would keep the next one from drafting, too."""
+    planner = Planner()
+    poor = World(lambda num_rows: 0.0025 + 0.0005 * num_rows, chance=never, says=lambda _: 0.95)
+    good = World(poor.pass_s, chance=lambda rng, time: 0.95)
+    play(good, "auto", 1000, 1, planner)
+    play(poor, "auto", 60, 1, planner)
+    assert planner.rests
+    policy = planner.make_policy("auto", 0.0)
+    (wish,) = planner.plan([policy], max_rows=64)
+    assert wish.num_tokens > 0, policy.explain()
+
+
+def test_another_kind_of_request_gets_a_plan_of_its_own() -> None:
+    planner = Planner()
+    play(World(dear_pass, chance=never), "auto", 300, 8, planner)
+    policies = [planner.make_policy("auto", 0.0) for _ in range(8)]
+    for _ in range(4):
+        planner.plan(policies, max_rows=64)
+    warm = planner.make_policy("auto", 0.7)
+    rest = planner._rest
+    planner.plan([*policies, warm], max_rows=64)
+    assert planner._rest is not rest and warm.is_decided

@@ -1,6 +1,8 @@
 import json
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -55,6 +57,29 @@ def test_an_idle_server_ends_at_once_and_well(model: str) -> None:
         server.signal(signal.SIGTERM)
         assert server.wait(10) == 0
         assert "Traceback" not in server.text
+
+
+OWN_SERVER = """
+import gc, os, signal, sys
+from headlong.llm import LLM
+from headlong.server.app import make_app
+from headlong.server.serving import bind, run_server
+from headlong.server.settings import ServerSettings
+
+def ready():
+    print("left to the collector:", len(gc.get_objects()), "never again:", gc.get_freeze_count())
+    os.kill(os.getpid(), signal.SIGTERM)
+
+settings = ServerSettings(port=0)
+sys.exit(run_server(make_app(LLM.load(sys.argv[1]), settings), bind(settings), settings, ready))
+"""
+
+
+def test_streams_do_not_wait_for_the_collector_to_look_at_the_model(model: str) -> None:
+    command = [sys.executable, "-c", OWN_SERVER, model]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    left, frozen = (int(word) for word in done.stdout.split() if word.isdigit())
+    assert left < frozen / 10, done.stdout
 
 
 def test_running_requests_may_end_while_new_ones_are_told(model: str) -> None:

@@ -46,14 +46,16 @@ class Backlog:
     num_foreign: int = 0
     """Rows of others that are kept alive with these, as they lie in the same passes."""
     _bytes_per_row: int = 0
-    _num_copied: int = 0
-    """Leading spans that have been copied out of their passes."""
+    _num_own: int = 0
+    """Leading spans that keep no row of others alive: copied, or the whole of a pass."""
 
     def add(self, span: Span) -> None:
         """Let rows wait; now and then all new ones are copied, which is cheaper than each alone."""
         num_rows = span.stop - span.first
         if not self.num_rows:
             self._bytes_per_row = span.features.nbytes // len(span.features)
+        if num_rows == len(span.features) and self._num_own == len(self.spans):
+            self._num_own += 1
         self.spans.append(span)
         self.num_rows += num_rows
         self.num_foreign += len(span.features) - num_rows
@@ -62,17 +64,17 @@ class Backlog:
 
     def compact(self) -> None:
         """Copy rows out of passes that hold others' rows as well."""
-        loose = self.spans[self._num_copied :]
+        loose = self.spans[self._num_own :]
         if self.num_foreign:
             rows = np.concatenate([span.read() for span in loose])
-            self.spans[self._num_copied :] = [Span(rows, 0, len(rows))]
-            self._num_copied += 1
+            self.spans[self._num_own :] = [Span(rows, 0, len(rows))]
+            self._num_own += 1
             self.num_foreign = 0
 
     def clear(self) -> None:
         """Let no row wait any more, for whoever holds this backlog."""
         self.spans, self.num_rows, self.num_foreign = [], 0, 0
-        self._bytes_per_row, self._num_copied = 0, 0
+        self._bytes_per_row, self._num_own = 0, 0
 
     def bytes_for(self, num_more_rows: int) -> int:
         """Return the bytes it will take with so many more rows, if any wait."""
@@ -80,7 +82,7 @@ class Backlog:
 
     def copy(self) -> "Backlog":
         """Return a backlog of its own with the same rows."""
-        counts = self.num_rows, self.num_foreign, self._bytes_per_row, self._num_copied
+        counts = self.num_rows, self.num_foreign, self._bytes_per_row, self._num_own
         return Backlog(list(self.spans), *counts)
 
     def first_rows(self, num_rows: int) -> "Backlog":

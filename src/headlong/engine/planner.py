@@ -24,6 +24,9 @@ MAX_PLAN_ROUNDS = 8
 MAX_REST_ROUNDS = 64
 """The same while nobody drafts: but for the prices, only tries bring news, and end it."""
 
+STILL_THERE = 0.75
+"""Where nobody drafts and this share of them is still there, nobody who joins begins to."""
+
 KEEP_MARGIN = 1.02
 """A new plan must promise this much more than the old one; stops hopping back and forth."""
 
@@ -63,6 +66,24 @@ SHARE_SURE = 0.7
 """Share of a draft's chance that its next token keeps, on the whole."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A plan in which nobody drafts; whoever joins takes it over."""
+
+    load: Load
+    is_hopeless: bool
+    num_policies: int
+    experiences: frozenset[int]
+    """Ids of what was known of the kinds of requests it was made for."""
+
+    def covers(self, policies: Sequence[Policy]) -> bool:
+        """Tell whether these need no plan of their own: nearly the same, and of the same kinds."""
+        num_left = sum(one.is_decided for one in policies)
+        has_changed = num_left < STILL_THERE * self.num_policies
+        kinds = (id(one.experience) for one in policies)
+        return not has_changed and self.experiences.issuperset(kinds)
+
+
 @dataclass(slots=True)
 class Planner:
     """Plans the drafts of an engine and learns from its rounds."""
@@ -70,6 +91,7 @@ class Planner:
     costs: CostModel = field(default_factory=CostModel)
     experiences: dict[int, Experience] = field(default_factory=dict)
     _planned_for: list[Policy] = field(default_factory=list)
+    _rest: Rest | None = None
     _rounds: int = 0
     _plan_rounds: int = 1
     _plan_rounds_left: int = 0
@@ -86,7 +108,7 @@ class Planner:
     @property
     def rests(self) -> bool:
         """Whether drafts do not pay now for anybody who would leave that to us."""
-        return bool(self._planned_for) and not any(one.current for one in self._planned_for)
+        return self._rest is not None
 
     def plan(self, policies: Sequence[Policy], max_rows: int) -> list[Wish]:
         """Return what each sequence of the next round is to draft."""
@@ -95,20 +117,18 @@ class Planner:
         if autos and self._measures_plain(policies):
             wishes = [policy.plain_wish() for policy in policies]
             return _within(wishes, max_rows)
-        is_new = len(autos) != len(self._planned_for) or any(
-            one is not other for one, other in zip(autos, self._planned_for, strict=True)
-        )
+        is_new = autos != self._planned_for
         self._plan_rounds_left -= 1
-        if autos and (is_new or self._plan_rounds_left <= 0):
-            rested = self.rests
+        if is_new and self._rest is not None and self._rest.covers(autos):
+            self._let_rest(autos, self._rest)
+        elif autos and (is_new or self._plan_rounds_left <= 0):
             self._decide(policies, autos, is_new)
-            self._planned_for = autos
-            if not (is_new and rested and self.rests):  # who comes to rest or goes is no news
-                most = MAX_REST_ROUNDS if self.rests else MAX_PLAN_ROUNDS
-                self._plan_rounds = 1 if is_new else min(2 * self._plan_rounds, most)
+            most = MAX_REST_ROUNDS if self.rests else MAX_PLAN_ROUNDS
+            self._plan_rounds = 1 if is_new else min(2 * self._plan_rounds, most)
             self._plan_rounds_left = self._plan_rounds
             if not self.rests:
                 self._probe_spacing = PROBE_SPACING
+        self._planned_for = autos
         return _within(self._wishes(policies), max_rows)
 
     def learn(self, policy: Policy, wish: Wish, draft: Draft, num_accepted: int) -> None:
@@ -154,6 +174,13 @@ class Planner:
         usual = max(MIN_PLAIN_INTERVAL, PLAIN_INTERVAL // len(policies))
         return self._rounds % (4 if is_young else usual) == 0
 
+    def _let_rest(self, policies: Sequence[Policy], rest: Rest) -> None:
+        """Let those who have joined since rest like the others."""
+        for policy in policies:
+            if not policy.is_decided:
+                prospect = partial(self._prospect_of, policy, rest.load)
+                policy.decide(Decision(0, {}, rest.is_hopeless, prospect))
+
     def _decide(self, policies: Sequence[Policy], autos: Sequence[Policy], is_new: bool) -> None:
         """Choose draft lengths and bars for all sequences that leave it to us."""
         self.costs.refresh()
@@ -173,6 +200,8 @@ class Planner:
         self._move_bars(load, rate)
         drafting = [one.experience for one, length in zip(autos, lengths, strict=True) if length]
         bars = {id(one): self._bars(one) for one in drafting}
+        kinds = frozenset(id(one.experience) for one in autos)
+        self._rest = None if any(lengths) else Rest(load, is_hopeless, len(autos), kinds)
         for policy, promise, length in zip(autos, expected, lengths, strict=True):
             prospect = partial(self._prospect, load, promise, length)
             own_bars = bars.get(id(policy.experience), {})
@@ -268,23 +297,24 @@ class Planner:
         is_measured = any(load.rows < num_rows <= stop for num_rows in self.costs.passes)
         return is_measured and self._rate(load, [PERFECT], [PROBE_TOKENS]) < rate
 
+    def _prospect_of(self, policy: Policy, load: Load) -> Prospect:
+        """Return what a sequence could add to a round in which it does not draft."""
+        return self._prospect(load, policy.expected(), 0)
+
     def _prospect(self, load: Load, expected: Expected, length: int) -> Prospect:
         """Return what one sequence's own draft adds to a round that holds `load`."""
-        without = load.copy()
-        without.remove(expected, length)
-        found = [
-            self._compare(without, expected, num_tokens)
-            for num_tokens in ([length] if length else range(1, MAX_AUTO_TOKENS + 1))
-        ]
+        drafting = load.copy()
+        drafting.remove(expected, length)
+        plain_tokens, plain_s = drafting.tokens, drafting.seconds(self.costs)
+        found: list[Prospect] = []
+        for num_tokens in range(1, (length or MAX_AUTO_TOKENS) + 1):
+            drafting.add(expected, num_tokens - 1, num_tokens)
+            if num_tokens >= length:
+                round_s = drafting.seconds(self.costs)
+                gain = (drafting.tokens / round_s) / (plain_tokens / plain_s)
+                own_tokens = 1 + drafting.tokens - plain_tokens
+                found.append(Prospect(num_tokens, own_tokens, round_s, plain_s, gain))
         return max(found, key=lambda prospect: prospect.gain)
-
-    def _compare(self, without: Load, expected: Expected, num_tokens: int) -> Prospect:
-        drafting = without.copy()
-        drafting.add(expected, 0, num_tokens)
-        round_s, plain_s = drafting.seconds(self.costs), without.seconds(self.costs)
-        gain = (drafting.tokens / round_s) / (without.tokens / plain_s)
-        own_tokens = 1 + drafting.tokens - without.tokens
-        return Prospect(num_tokens, own_tokens, round_s, plain_s, gain)
 
 
 def _within(wishes: list[Wish], max_rows: int) -> list[Wish]:

@@ -112,7 +112,7 @@ class Decision:
     """Tells on demand what the decision promises."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Policy:
     """What one sequence has shown, and what was decided for it."""
 
@@ -140,6 +140,11 @@ class Policy:
         if self._expected is None or self._expected[0] != num_looks:
             self._expected = (num_looks, expect(self.ladders, self.experience.priors()))
         return self._expected[1]
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether a plan has said anything about this sequence."""
+        return self._ask is not None
 
     @property
     def prospect(self) -> Prospect | None:

@@ -123,7 +123,7 @@ def play(
             continue  # nobody decides, so nobody need learn
         blur = math.exp(noise.gauss(0.0, world.noise))
         planner.costs.observe_pass(num_rows, verify_s * blur)
-        planner.costs.observe_draft(work, draft_s * blur)
+        planner.costs.observe_beside(work, draft_s * blur)
         for one, wish, (draft, num_accepted) in zip(players, wishes, drafts, strict=True):
             planner.learn(one.policy, wish, draft, num_accepted)
     return Outcome(sum(one.num_tokens for one in players) / seconds, lengths, players)

@@ -118,10 +118,10 @@ def test_speed_of_nothing_is_zero() -> None:
 def test_speedup_counts_rounds_with_a_known_plain_price_only() -> None:
     timings = Timings()
     speedups = [timings.measured_speedup]
-    timings.observe_round(draft_s=0.5, verify_s=1.5, num_tokens=3, plain_s=None)
+    timings.observe_round(2.5, draft_s=0.5, verify_s=1.5, plain_s=None)
     speedups.append(timings.measured_speedup)
-    timings.observe_round(draft_s=1.0, verify_s=2.0, num_tokens=4, plain_s=1.5)
+    timings.observe_round(3.5, draft_s=1.0, verify_s=2.0, plain_s=7.0)
     speedups.append(timings.measured_speedup)
-    assert speedups == [None, None, 4 * 1.5 / 3.0]
-    assert (timings.draft_s, timings.verify_s, timings.decode_s) == (1.5, 3.5, 5.0)
+    assert speedups == [None, None, 7.0 / 3.5]
+    assert (timings.draft_s, timings.verify_s, timings.decode_s) == (1.5, 3.5, 6.0)
     assert timings.to_dict()["measured_speedup"] == 2.0

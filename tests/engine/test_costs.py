@@ -145,7 +145,7 @@ def test_draft_steps_of_many_sequences_share_their_depths() -> None:
         num_asks, depth = rng.choice([1, 2, 4, 8]), rng.randint(1, 5)
         num_steps = num_asks * depth
         seconds = 0.001 * num_asks + 0.0005 * depth + 0.0001 * num_steps
-        costs.observe_draft(DraftWork(num_asks, depth, num_steps), seconds)
+        costs.observe_beside(DraftWork(num_asks, depth, num_steps), seconds)
     for num_asks, depth in ((1, 3), (8, 1), (8, 4)):
         work = DraftWork(num_asks, depth, num_asks * depth)
         expected = 0.001 * num_asks + 0.0005 * depth + 0.0001 * num_asks * depth
@@ -156,6 +156,27 @@ def test_one_stalled_draft_changes_little() -> None:
     costs = learned({1: 0.010})
     work = DraftWork(1, 3, 3)
     for _ in range(100):
-        costs.observe_draft(work, 0.001)
-    costs.observe_draft(work, 1.0)
+        costs.observe_beside(work, 0.001)
+    costs.observe_beside(work, 1.0)
     assert costs.draft_s(work) < 0.0013
+
+
+def test_what_rounds_do_beside_their_passes_is_told_from_drafting() -> None:
+    costs = learned({1: 0.010})
+    for _ in range(60):
+        costs.observe_beside(DraftWork(), 0.0005)
+        costs.observe_beside(DraftWork(1, 2, 2), 0.0015)
+    assert costs.beside_s(DraftWork()) == pytest.approx(0.0005, rel=0.02)
+    assert costs.draft_s(DraftWork(1, 2, 2)) == pytest.approx(0.001, rel=0.02)
+
+
+def test_a_price_not_looked_at_for_long_follows_a_few_looks() -> None:
+    """Guards a plain pass that was dear once, and makes drafts look good for ever after."""
+    rng = random.Random(3)
+    costs = learned({8: 0.014, 24: 0.020}, noise=0.1)
+    for _ in range(8):
+        for _ in range(15):
+            costs.observe_pass(24, 0.020 * rng.lognormvariate(0.0, 0.1))
+        costs.observe_pass(8, 0.010 * rng.lognormvariate(0.0, 0.1))
+    costs.refresh()
+    assert costs.pass_s(8) / costs.pass_s(24) == pytest.approx(0.5, rel=0.1)

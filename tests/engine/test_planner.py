@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from headlong.engine.chances import Look
+from headlong.engine.costs import DraftWork
 from headlong.engine.planner import Planner
 from headlong.engine.policy import Policy
 from policy_world import Chance, World, best_fixed, play
@@ -275,12 +276,13 @@ def test_plain_pass_is_measured_before_the_first_draft() -> None:
     planner = Planner()
     policy = planner.make_policy("auto", 0.0)
     assert planner.plan([policy], max_rows=64)[0].num_tokens == 0
-    assert planner.plain_share(1, 4) is None
+    assert planner.plain_s(1, 4, verify_s=0.015) is None
     planner.costs.observe_pass(1, 0.010)
     assert planner.plan([policy], max_rows=64)[0].num_tokens > 0
     planner.costs.observe_pass(4, 0.015)
-    assert planner.plain_share(1, 4) == pytest.approx(0.010 / 0.015)
-    assert planner.plain_share(7, 7) == 1
+    planner.costs.observe_beside(DraftWork(), 0.0001)
+    slow = planner.plain_s(1, 4, verify_s=0.030)
+    assert slow == pytest.approx(0.020, rel=0.01), "what slowed one would have slowed the other"
 
 
 def test_temperatures_do_not_share_their_experience() -> None:

@@ -141,15 +141,15 @@ class Timings:
     """Seconds of the rounds that `plain_s` stands against."""
 
     def observe_round(
-        self, draft_s: float, verify_s: float, num_tokens: int, plain_s: float | None
+        self, seconds: float, draft_s: float, verify_s: float, plain_s: float | None
     ) -> None:
-        """Book one round; `plain_s` is what a round without drafts costs now, if known."""
+        """Book one round; `plain_s` is what its tokens would take without drafts, if known."""
         self.draft_s += draft_s
         self.verify_s += verify_s
-        self.decode_s += draft_s + verify_s
+        self.decode_s += seconds
         if plain_s is not None:
-            self.plain_s += num_tokens * plain_s
-            self.compared_s += draft_s + verify_s
+            self.plain_s += plain_s
+            self.compared_s += seconds
 
     @property
     def measured_speedup(self) -> float | None:

@@ -1,6 +1,7 @@
 """What passes and drafts cost here and now, learned from every round.
 
-In:  seconds of measured rounds. Out: predicted seconds for any number of rows and draft steps.
+In:  seconds of measured rounds. Out: predicted seconds for any number of rows and draft steps: of
+the pass, and of all that a round does beside it.
 A machine's speed wanders: clock, neighbours, growing contexts, and a host that moves its cores
 apart or together, which makes long passes dearer and short ones cheaper. What all measurements
 share goes into two factors that follow quickly, the *weather* and its *tilt*; what makes one pass
@@ -24,7 +25,10 @@ NEIGHBOUR_WEIGHT = 3.0
 """For how many measurements the line between the neighbours of a price counts."""
 
 PRICE_SPEED = 0.04
-"""How much of a surprise a well-known price takes over."""
+"""How much of a surprise a well-known price takes over with every pass since it was looked at."""
+
+MAX_PRICE_SPEED = 0.3
+"""The most, however long ago that was: the world has changed since, but one look may be wrong."""
 
 WEATHER_SPEED = 0.2
 """How much of a surprise the weather takes over."""
@@ -48,8 +52,8 @@ MAX_SURPRISE = 0.25
 GUESSED_ROW = 0.08
 """Price of one more row, relative to a plain pass, before any is known; hopeful, so it is tried."""
 
-DRAFT_SPEED = 0.2
-"""How much of a surprise the prices of drafting take over."""
+BESIDE_SPEED = 0.2
+"""How much of a surprise the prices of what rounds do beside their passes take over."""
 
 
 @dataclass(slots=True)
@@ -58,13 +62,17 @@ class Price:
 
     seconds: float
     num_seen: int = 1
+    seen_at: int = 0
+    """Which of all passes it was measured in last."""
     _first: list[float] = field(default_factory=list)
 
-    def observe(self, seconds: float) -> None:
-        """Learn from one more measurement."""
+    def observe(self, seconds: float, now: int) -> None:
+        """Learn from one more measurement, which is the `now`-th of all passes."""
         self.num_seen += 1
+        num_since, self.seen_at = now - self.seen_at, now
         if self.num_seen > FIRST_SAMPLES:
-            speed = max(PRICE_SPEED, 1 / self.num_seen)
+            aged = min(1 - (1 - PRICE_SPEED) ** num_since, MAX_PRICE_SPEED)
+            speed = max(aged, 1 / self.num_seen)
             self.seconds *= math.exp(speed * _surprise(seconds, self.seconds))
             return
         # Cold caches only ever make it dearer, hence the lower one of two.
@@ -106,13 +114,14 @@ class Sighting(NamedTuple):
 
 @dataclass(slots=True)
 class CostModel:
-    """Seconds of a backbone pass by number of rows, and of drafting."""
+    """Seconds of a backbone pass by number of rows, and of what a round does beside it."""
 
     passes: dict[int, Price] = field(default_factory=dict)
     weather: float = 1.0
     """What a pass of the usual size costs now, against its price."""
     tilt: float = 0.0
     """How much dearer longer passes are now than that: a pass twice as long by 2 ** tilt."""
+    _num_passes: int = 0
     _last: Sighting = field(default_factory=Sighting)
     """The pass before; its surprise is what weather and tilt have left of it."""
     _scatter: float = 0.1
@@ -120,15 +129,19 @@ class CostModel:
     """Mean logarithm of the rows of the latest passes."""
     _pivot: float = 0.0
     """The usual size that weather and tilt refer to; moves when the curve is read anew."""
+    _plain_beside: float = 0.0
+    """What a round without drafts does beside its pass: planning, booking, handing out."""
     _draft_prices: list[float] = field(default_factory=list)
     _curve: list[float] = field(default_factory=list)
 
     def observe_pass(self, num_rows: int, seconds: float) -> None:
         """Learn from one measured pass of a round."""
+        self._num_passes += 1
         size = math.log(num_rows)
         price = self.passes.get(num_rows)
         if price is None:
-            self.passes[num_rows] = Price(seconds / self._factor(size))
+            price = Price(seconds / self._factor(size), seen_at=self._num_passes)
+            self.passes[num_rows] = price
             self._last = Sighting(size)
             self._curve = []
             return
@@ -144,7 +157,7 @@ class CostModel:
         left = _surprise(seconds, self._factor(size) * price.seconds)
         is_stall = abs(surprise) == MAX_SURPRISE  # then it is no measure for the next pass
         self._last = Sighting(size, left, 0.0 if is_stall else trust)
-        price.observe(seconds / self._factor(size))
+        price.observe(seconds / self._factor(size), self._num_passes)
 
     def _turn(self, size: float, surprise: float, trust: float) -> float:
         """Return by how much the tilt turns.
@@ -164,18 +177,20 @@ class CostModel:
         self._pivot = self._usual_size
         self._curve = []
 
-    def observe_draft(self, work: DraftWork, seconds: float) -> None:
-        """Learn from the drafting of one round that was asked for drafts."""
-        amounts = work.amounts
-        if not self.passes or not work.num_asks:
+    def observe_beside(self, work: DraftWork, seconds: float) -> None:
+        """Learn from what one round did beside its pass."""
+        if not self.passes:
             return
-        expected = self.draft_s(work)
-        fair = (seconds - expected) / self.weather
-        most = max(expected / self.weather, 0.02 * self._fair_pass(1))
-        error = max(-most, min(fair, most))
+        expected = self.beside_s(work) / self.weather
+        most = max(expected, 0.02 * self._fair_pass(1))  # a stall is no new price
+        error = max(-most, min(seconds / self.weather - expected, most))
+        if not work.num_asks:
+            self._plain_beside = max(0.0, self._plain_beside + BESIDE_SPEED * error)
+            return
+        amounts = work.amounts
         size = sum(amount * amount for amount in amounts)
         self._draft_prices = [
-            max(0.0, price + DRAFT_SPEED * error * amount / size)
+            max(0.0, price + BESIDE_SPEED * error * amount / size)
             for price, amount in zip(self._prices_of_drafting(), amounts, strict=True)
         ]
 
@@ -194,8 +209,12 @@ class CostModel:
             seconds += (num_rows - low) * (self._fair_pass(low + 1) - seconds)
         return self.weather * seconds
 
+    def beside_s(self, work: DraftWork) -> float:
+        """Predict the seconds of all that a round does beside its pass."""
+        return self.weather * self._plain_beside + self.draft_s(work)
+
     def draft_s(self, work: DraftWork) -> float:
-        """Predict the seconds of the drafting of a round."""
+        """Predict how much longer a round takes beside its pass for so much drafting."""
         prices = zip(self._prices_of_drafting(), work.amounts, strict=True)
         return self.weather * sum(price * amount for price, amount in prices)
 

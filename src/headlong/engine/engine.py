@@ -20,7 +20,7 @@ from headlong.decode.sampling import Pick, Sampler
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Drafter
 from headlong.engine.admission import check_request, max_sequence_tokens
-from headlong.engine.costs import DraftWork
+from headlong.engine.booking import Round, book, learn
 from headlong.engine.limits import EngineLimits, EngineSnapshot
 from headlong.engine.memory import SPARE_ROWS, CacheMemory, no_cache
 from headlong.engine.planner import Planner
@@ -207,6 +207,7 @@ class Engine:
 
     def _decode(self) -> None:
         """Make one round for all requests whose prompt is through."""
+        began_s = time.perf_counter()
         batch = self._scheduler.decoding
         wishes = self._plan(batch) if batch else {}
         batch = self._make_room(batch, wishes)
@@ -223,16 +224,16 @@ class Engine:
         has_backlog = any(
             one.sequence.unobserved.num_rows and wishes[id(one)].num_tokens for one in batch
         )
-        began_s = time.perf_counter()
         done = self._run_together(batch, run)
-        self._scheduler.observe_round(time.perf_counter() - began_s)
+        num_emitted = [self._settle(running, result) for running, result in done]
+        seconds = time.perf_counter() - began_s
+        self._scheduler.observe_round(seconds)
         self._last_rows = sum(len(result.draft.token_ids) + 1 for _, result in done)
+        made = Round(done, num_emitted, wishes, seconds, has_backlog)
         # Passes that failed and were repeated one by one have times of their own: no price.
-        if len(done) == len(batch) and len({result.verify_s for _, result in done}) == 1:
-            self._learn(done, wishes, is_draft_usual=not has_backlog)
-        plain_share = self.planner.plain_share(len(done), self._last_rows)
-        for running, result in done:
-            self._settle(running, result, plain_share)
+        if len(done) == len(batch) and made.is_one_pass:
+            learn(self.planner, made)
+        book(self.planner, made)
 
     def _plan(self, batch: Sequence[Running]) -> dict[int, Wish]:
         """Ask the planner for every sequence; never more than its request can still use."""
@@ -281,33 +282,12 @@ class Engine:
     ) -> list[tuple[Running, _T]]:
         return run_together(batch, run, Rescue(self.drafter, self._make_sampler, self._fail))
 
-    def _learn(
-        self,
-        done: Sequence[tuple[Running, RoundResult]],
-        wishes: dict[int, Wish],
-        *,
-        is_draft_usual: bool,
-    ) -> None:
-        """Learn what the round cost and how far drafts carried."""
-        asked = [(one, result) for one, result in done if wishes[id(one)].num_tokens]
-        steps = [result.draft.num_steps for _, result in asked]
-        work = DraftWork(len(asked), max(steps, default=0), sum(steps))
-        first = done[0][1]
-        self.planner.costs.observe_pass(self._last_rows, first.verify_s)
-        if is_draft_usual:
-            self.planner.costs.observe_draft(work, first.draft_s)
-        for running, result in asked:
-            if result.verdict is not None:
-                self.planner.learn(
-                    running.policy, wishes[id(running)], result.draft, result.verdict.num_accepted
-                )
-
-    def _settle(self, running: Running, result: RoundResult, plain_share: float | None) -> None:
-        """Book what the round did for one request and hand its tokens out."""
+    def _settle(self, running: Running, result: RoundResult) -> int:
+        """Hand out what the round brought for one request; return how many tokens that were."""
         if result.verdict is None:
             assert result.error is not None
             self._fail(running, result.error)
-            return
+            return 0
         num_accepted, num_before = result.verdict.num_accepted, running.num_emitted
         running.sequence.stats.observe_round(result.draft.sources, num_accepted)
         sources = [*result.draft.sources[:num_accepted], BACKBONE]
@@ -315,10 +295,7 @@ class Engine:
             zip(result.verdict.picks, sources, strict=True), start=1
         ):
             self._emit(running, pick, source, 0 if source == BACKBONE else depth)
-        plain_s = None if plain_share is None else plain_share * result.verify_s
-        # Tokens behind the end would not have been decoded plainly, either.
-        num_tokens, timings = running.num_emitted - num_before, running.sequence.timings
-        timings.observe_round(result.draft_s, result.verify_s, num_tokens, plain_s)
+        return running.num_emitted - num_before
 
     def _emit(self, running: Running, pick: Pick, source: str, depth: int) -> None:
         """Hand one token out unless the request has ended; end it where it must."""

@@ -25,7 +25,7 @@ class Load:
 
     def seconds(self, costs: CostModel) -> float:
         """Predict how long the round takes."""
-        return costs.pass_s(self.rows) + costs.draft_s(self.work)
+        return costs.pass_s(self.rows) + costs.beside_s(self.work)
 
     @property
     def work(self) -> DraftWork:

@@ -151,17 +151,16 @@ class Planner:
         self._probe_spacing = min(2 * self._probe_spacing, widest)
         self._next_probe = self._rounds + self._probe_spacing
 
-    def plain_share(self, num_sequences: int, num_rows: int) -> float | None:
-        """Return what share of a round's pass one without drafts would have taken instead.
+    def plain_s(self, num_sequences: int, num_rows: int, verify_s: float) -> float | None:
+        """Return how long a round without drafts would have taken instead of one with such a pass.
 
         What slowed the pass down would have slowed that one down as well, so only the ratio of
         their prices counts. None while nobody knows what a plain pass costs.
         """
-        if num_rows == num_sequences:
-            return 1.0
         if not self.costs.is_known(num_sequences):
             return None
-        return self.costs.pass_s(num_sequences) / self.costs.pass_s(num_rows)
+        share = self.costs.pass_s(num_sequences) / self.costs.pass_s(num_rows)
+        return share * verify_s + self.costs.beside_s(DraftWork())
 
     def _measures_plain(self, policies: Sequence[Policy]) -> bool:
         """Tell whether this round should show what plain decoding costs."""

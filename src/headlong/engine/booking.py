@@ -1,0 +1,81 @@
+"""What a round took and gave: told to the planner, and booked for every request of it.
+
+In:  a round that is over, with the clock's word on all of it. Out: prices and chances learned, and
+in every request's timings what it took and what plain decoding would have. All counts that made
+the round longer: drafts, their rows in the pass, and the work around them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headlong.decode.round import RoundResult
+from headlong.engine.costs import DraftWork
+from headlong.engine.planner import Planner
+from headlong.engine.policy import Wish
+from headlong.engine.request import Running
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round that is over."""
+
+    done: Sequence[tuple[Running, RoundResult]]
+    num_emitted: Sequence[int]
+    """Tokens that each request got of it; none behind its end."""
+    wishes: Mapping[int, Wish]
+    """What was asked for, by id of the request."""
+    seconds: float
+    """From before it was planned until all tokens were out."""
+    had_backlog: bool
+    """Whether the drafter had to look at rows first that had waited for it."""
+
+    @property
+    def is_one_pass(self) -> bool:
+        """Whether all requests went through the same pass."""
+        return len({result.verify_s for _, result in self.done}) == 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it neither drafted nor tried to."""
+        is_asked = any(self.wishes[id(one)].num_tokens for one, _ in self.done)
+        return not is_asked and self.num_rows == len(self.done)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the pass."""
+        return sum(len(result.draft.token_ids) + 1 for _, result in self.done)
+
+
+def learn(planner: Planner, made: Round) -> None:
+    """Tell the planner what the round cost and how far drafts carried."""
+    asked = [(one, result) for one, result in made.done if made.wishes[id(one)].num_tokens]
+    verify_s = made.done[0][1].verify_s
+    planner.costs.observe_pass(made.num_rows, verify_s)
+    # An end is dear, and has nothing to do with how its last tokens came about.
+    has_end = any(one.finish_reason is not None for one, _ in made.done)
+    if not made.had_backlog and not has_end:
+        steps = [result.draft.num_steps for _, result in asked]
+        work = DraftWork(len(asked), max(steps, default=0), sum(steps))
+        planner.costs.observe_beside(work, made.seconds - verify_s)
+    for running, result in asked:
+        if result.verdict is not None:
+            wish, num_accepted = made.wishes[id(running)], result.verdict.num_accepted
+            planner.learn(running.policy, wish, result.draft, num_accepted)
+
+
+def book(planner: Planner, made: Round) -> None:
+    """Book for every request what the round took, and what its tokens would have taken plainly."""
+    is_plain, num_rows = made.is_plain, made.num_rows
+    for (running, result), num_emitted in zip(made.done, made.num_emitted, strict=True):
+        if result.verdict is None:
+            continue
+        plain_s: float | None = made.seconds  # it is its own measure, unless there were drafts
+        if not is_plain:
+            plain_s = planner.plain_s(len(made.done), num_rows, result.verify_s)
+        running.sequence.timings.observe_round(
+            made.seconds,
+            result.draft_s,
+            result.verify_s,
+            # Tokens behind the end would not have been decoded plainly, either.
+            None if plain_s is None else num_emitted * plain_s,
+        )

@@ -1,11 +1,13 @@
 """The plan while nobody drafts: tries are shared and become rare, and planning costs little."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from headlong.drafters.drafter import Draft
 from headlong.engine.planner import MAX_REST_ROUNDS, PROBE_SPACING, Planner
+from headlong.engine.policy import Policy, Wish
 from policy_world import World, play
 
 
@@ -54,6 +56,32 @@ def test_tries_that_stand_and_do_not_pay_become_rare() -> None:
     play(world, "auto", 640, 8, planner)
     assert planner.rests
     assert planner.experiences[0].num_looks - num_before <= 640 // (4 * PROBE_SPACING)
+
+
+def rounds_until_a_try(planner: Planner, policies: Sequence[Policy]) -> tuple[int, Policy, Wish]:
+    """Let nobody draft until somebody tries; return after how many rounds, who, and what."""
+    for num_rounds in range(1, 2000):
+        wishes = planner.plan(policies, max_rows=64)
+        for policy, wish in zip(policies, wishes, strict=True):
+            if wish.num_tokens:
+                return num_rounds, policy, wish
+        planner.costs.observe_pass(8, 0.01)
+    raise AssertionError("nobody tries")
+
+
+def test_dear_tries_are_rare_and_made_where_they_are_cheapest() -> None:
+    """Guards long prompts that the head reads only to find that drafts do not pay."""
+    planner = Planner()
+    world = World(lambda num_rows: 0.0024 + 0.0006 * num_rows, chance=lambda rng, time: 0.75)
+    play(world, "auto", 400, 8, planner)
+    policies = [planner.make_policy("auto", 0.0) for _ in range(8)]
+    for num_waiting, policy in zip((700, 650, 800, 90, 700, 75, 600, 900), policies, strict=True):
+        policy.num_waiting = num_waiting
+    _, who, wish = rounds_until_a_try(planner, policies)
+    assert who is policies[5]
+    planner.learn(who, wish, Draft((1,), (0.5,), ("head",)), 0, seconds=0.01)
+    num_rounds, _, _ = rounds_until_a_try(planner, policies)
+    assert num_rounds > 200, "it took as long as a pass"
 
 
 def play_all(world: World, num_rounds: int, planner: Planner) -> list[int]:

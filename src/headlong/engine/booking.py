@@ -60,7 +60,7 @@ def learn(planner: Planner, made: Round) -> None:
     for running, result in asked:
         if result.verdict is not None:
             wish, num_accepted = made.wishes[id(running)], result.verdict.num_accepted
-            planner.learn(running.policy, wish, result.draft, num_accepted)
+            planner.learn(running.policy, wish, result.draft, num_accepted, result.draft_s)
 
 
 def book(planner: Planner, made: Round) -> None:

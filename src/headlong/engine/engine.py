@@ -238,6 +238,8 @@ class Engine:
     def _plan(self, batch: Sequence[Running]) -> dict[int, Wish]:
         """Ask the planner for every sequence; never more than its request can still use."""
         policies = [one.policy if one.sequence.draft_state is not None else _NEVER for one in batch]
+        for one in batch:
+            one.policy.num_waiting = one.sequence.unobserved.num_rows
         wishes = self.planner.plan(policies, self.limits.rows_per_step)
         found: dict[int, Wish] = {}
         for running, wish in zip(batch, wishes, strict=True):

@@ -53,6 +53,10 @@ PROBE_SPACING = 8
 """Rounds between tries of any two sequences that do not draft; doubles while none of them begins
 to, until each of them tries about as rarely as it would alone."""
 
+TRY_SHARE = 0.003
+"""Share of all time that tries may take where many share them: behind a long prompt that waited for
+the head, one costs as much as a round."""
+
 BAR_SPEED = 0.25
 """How far the chance that one more token must have moves with every plan."""
 
@@ -131,25 +135,31 @@ class Planner:
         self._planned_for = autos
         return _within(self._wishes(policies), max_rows)
 
-    def learn(self, policy: Policy, wish: Wish, draft: Draft, num_accepted: int) -> None:
-        """Learn how far a draft has carried one sequence."""
+    def learn(
+        self, policy: Policy, wish: Wish, draft: Draft, num_accepted: int, seconds: float = 0.0
+    ) -> None:
+        """Learn how far a draft has carried one sequence; its round drafted for `seconds`."""
         if not wish.num_tokens:
             return
         if policy.is_auto and not policy.current:
-            self._judge_try()
+            self._judge_try(seconds)
         policy.observe(Look(wish.num_tokens, draft.num_steps, len(draft.token_ids), num_accepted))
         if draft.sources and draft.sources[0] != GRAMMAR:
             policy.experience.confidence(draft.sources[0]).observe(draft.probs, num_accepted)
 
-    def _judge_try(self) -> None:
+    def _judge_try(self, seconds: float) -> None:
         """Plan anew after a try; let the next one of anybody wait longer, unless drafting begins.
 
         That a try stood is no reason to hurry: with many streams even that may not pay.
         """
         self._plan_rounds_left = 0
-        widest = PROBE_SPACING * len(self._planned_for)
-        self._probe_spacing = min(2 * self._probe_spacing, widest)
-        self._next_probe = self._rounds + self._probe_spacing
+        num_sharing = len(self._planned_for)
+        self._probe_spacing = min(2 * self._probe_spacing, PROBE_SPACING * num_sharing)
+        num_rounds = self._probe_spacing
+        if num_sharing > 1:
+            plain_s = self.costs.pass_s(num_sharing)
+            num_rounds = max(num_rounds, round(seconds / plain_s / TRY_SHARE))
+        self._next_probe = self._rounds + num_rounds
 
     def plain_s(self, num_sequences: int, num_rows: int, verify_s: float) -> float | None:
         """Return how long a round without drafts would have taken instead of one with such a pass.
@@ -282,13 +292,13 @@ class Planner:
         However many run, they share what such tries cost and show; and what rows cost just beyond
         the usual is seen best this way.
         """
-        wishes: list[Wish] = []
-        for policy in policies:
-            wish = policy.wish(can_probe=self._rounds >= self._next_probe)
-            if policy.is_auto and not policy.current and wish.num_tokens:
-                self._next_probe = self._rounds + self._probe_spacing
-            wishes.append(wish)
-        return wishes
+        chosen: Policy | None = None
+        if self._rounds >= self._next_probe:
+            due = (one for one in policies if one.is_try_due)
+            chosen = min(due, key=lambda one: one.num_waiting, default=None)
+        if chosen is not None:
+            self._next_probe = self._rounds + self._probe_spacing
+        return [policy.wish(can_probe=policy is chosen) for policy in policies]
 
     def _is_hopeless(self, load: Load, rate: float) -> bool:
         """Tell whether rows are known to be so dear that not even a perfect draft would pay."""

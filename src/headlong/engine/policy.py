@@ -122,6 +122,8 @@ class Policy:
     current: int = 0
     """The draft length decided for "auto" now; 0 while drafting does not pay."""
     bars: dict[str, Bar] = field(default_factory=dict)
+    num_waiting: int = 0
+    """Rows that the drafter must look at before it can draft."""
     _ask: Callable[[], Prospect] | None = None
     _is_hopeless: bool = False
     _probe_interval: int = FIRST_PROBE
@@ -226,11 +228,18 @@ class Policy:
             return f"Drafts up to {self.current} tokens: {numbers}."
         return f"Does not draft: {numbers}. Tries again every {self._probe_interval} rounds."
 
+    @property
+    def is_try_due(self) -> bool:
+        """Whether it has not drafted for so long that it should see what that would give."""
+        interval = HOPELESS_INTERVAL if self._is_hopeless else self._probe_interval
+        is_off = self.is_auto and not self.current and self.is_decided
+        return is_off and self._rounds_off + 1 >= interval
+
     def _probe(self, can_probe: bool) -> Wish:
         """While off, draft a little now and then, ever more rarely: it may pay again."""
+        is_due = self.is_try_due
         self._rounds_off += 1
-        interval = HOPELESS_INTERVAL if self._is_hopeless else self._probe_interval
-        if self._rounds_off < interval or self._ask is None or not can_probe:
+        if not is_due or not can_probe:
             return REST
         self._rounds_off = 0
         self._probe_interval = min(2 * self._probe_interval, MAX_PROBE_INTERVAL)

@@ -118,11 +118,14 @@ class Planner:
         """Return what each sequence of the next round is to draft."""
         self._rounds += 1
         autos = [policy for policy in policies if policy.is_auto]
+        is_new = autos != self._planned_for
         if autos and self._measures_plain(policies):
             wishes = [policy.plain_wish() for policy in policies]
             return _within(wishes, max_rows)
-        is_new = autos != self._planned_for
         self._plan_rounds_left -= 1
+        has_news = is_new or self._plan_rounds_left <= 0 or self._rounds >= self._next_probe
+        if self.rests and not has_news and len(autos) == len(policies):
+            return [policy.rest() for policy in policies]  # most rounds of many streams end here
         if is_new and self._rest is not None and self._rest.covers(autos):
             self._let_rest(autos, self._rest)
         elif autos and (is_new or self._plan_rounds_left <= 0):

@@ -183,6 +183,11 @@ class Policy:
         }
         return Wish(min(self.current + 1, MAX_AUTO_TOKENS), half)
 
+    def rest(self) -> Wish:
+        """Return a wish for nothing, now and soon."""
+        self._rounds_off += 1
+        return REST
+
     def plain_wish(self) -> Wish:
         """Return a wish for no draft, where that is ours to say; whoever rests goes on resting."""
         if not self.is_auto:
@@ -237,10 +242,8 @@ class Policy:
 
     def _probe(self, can_probe: bool) -> Wish:
         """While off, draft a little now and then, ever more rarely: it may pay again."""
-        is_due = self.is_try_due
-        self._rounds_off += 1
-        if not is_due or not can_probe:
-            return REST
+        if not can_probe or not self.is_try_due:
+            return self.rest()
         self._rounds_off = 0
         self._probe_interval = min(2 * self._probe_interval, MAX_PROBE_INTERVAL)
         return TRY

@@ -183,18 +183,12 @@ private:
     }
 
     int64_t race_among_survivors(size_t row, double best, double& total) const {
-        const std::vector<int64_t> columns =
-            surviving_columns(logits(row), head_.num_drafted(), best, wish(row).rule, k_);
-        std::vector<float> numbers;
-        std::vector<int64_t> ids;
-        for (const int64_t column : columns) {
-            numbers.push_back(logits(row)[column]);
-            ids.push_back(token_id(column));
-        }
-        const auto count = static_cast<int64_t>(columns.size());
-        total = sum_relative(numbers.data(), count, best, temperature(row), k_);
-        const Race race{numbers.data(), ids.data(), count, best, temperature(row), key(row)};
-        return columns[std::max<int64_t>(run_race(race, k_).column, 0)];
+        const int64_t* vocabulary = head_.vocabulary.empty() ? nullptr : head_.vocabulary.data();
+        const Survivors found =
+            survivors_of(logits(row), head_.num_drafted(), vocabulary, best, wish(row).rule, k_);
+        const auto count = static_cast<int64_t>(found.columns.size());
+        total = sum_relative(found.logits.data(), count, best, temperature(row), k_);
+        return race_among(found, best, temperature(row), key(row), k_);
     }
 
     // Settle all rows, and close up those that go on.

@@ -43,6 +43,11 @@ void bind_picking(nb::module_& module) {
         const nb::gil_scoped_release release;
         return std::max<int64_t>(run_race(race, best_kernels()).column, 0);
     }, nb::arg("logits"), nb::arg("token_ids").none(), nb::arg("best"), nb::arg("temperature"), nb::arg("key"));
+    module.def("pick", [](Row logits, const PickRule& rule, int64_t position) {
+        require(logits.shape(0) > 0, "there are no logits");
+        const nb::gil_scoped_release release;
+        return pick_token(logits.data(), logits.shape(0), rule, position, best_kernels());
+    }, nb::arg("logits"), nb::arg("rule"), nb::arg("position"));
     module.def("surviving_columns", [](Row logits, double best, const PickRule& rule) {
         check_row(logits, best, rule.temperature);
         auto* columns = new std::vector<int64_t>;

@@ -109,6 +109,36 @@ Winner enter_best(uint64_t key, int64_t token_id, int64_t column, const Kernels&
     return {column, gumbel(bits)};
 }
 
+Survivors survivors_of(
+    const float* logits, int64_t count, const int64_t* vocabulary, double best, const PickRule& rule,
+    const Kernels& kernels) {
+    Survivors found{surviving_columns(logits, count, best, rule, kernels), {}, {}};
+    for (const int64_t column : found.columns) {
+        found.logits.push_back(logits[column]);
+        found.token_ids.push_back(vocabulary == nullptr ? column : vocabulary[column]);
+    }
+    return found;
+}
+
+int64_t race_among(const Survivors& survivors, double best, double temperature, uint64_t key, const Kernels& kernels) {
+    const auto count = static_cast<int64_t>(survivors.columns.size());
+    const Race race{survivors.logits.data(), survivors.token_ids.data(), count, best, temperature, key};
+    return survivors.columns[std::max<int64_t>(run_race(race, kernels).column, 0)];
+}
+
+int64_t pick_token(const float* logits, int64_t count, const PickRule& rule, int64_t position, const Kernels& kernels) {
+    const int64_t likeliest = kernels.argmax(logits, count);
+    const double best = logits[likeliest];
+    if (!std::isfinite(best)) return -1;
+    if (rule.temperature == 0) return likeliest;
+    const uint64_t key = noise_key(rule.seed, position);
+    if (rule.has_filters(count)) {
+        return race_among(survivors_of(logits, count, nullptr, best, rule, kernels), best, rule.temperature, key, kernels);
+    }
+    const Winner leader = enter_best(key, likeliest, likeliest, kernels);
+    return run_race({logits, nullptr, count, best, rule.temperature, key, 0, leader}, kernels).column;
+}
+
 double sum_of_chunk(
     const float* logits, int64_t count, double best, double temperature, const Kernels& kernels) {
     if (temperature < kCold) return kernels.sum_relative_exactly(logits, count, best, temperature);

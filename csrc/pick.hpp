@@ -58,6 +58,24 @@ struct PickRule {
 std::vector<int64_t> surviving_columns(
     const float* logits, int64_t count, double best, const PickRule& rule, const Kernels& kernels);
 
+// Some columns of a row and what stands in them.
+struct Survivors {
+    std::vector<int64_t> columns;  // ascending
+    std::vector<float> logits;
+    std::vector<int64_t> token_ids;
+};
+
+// What a rule's filters leave of a row; `vocabulary` is null when a column is its own token id.
+Survivors survivors_of(
+    const float* logits, int64_t count, const int64_t* vocabulary, double best, const PickRule& rule,
+    const Kernels& kernels);
+
+// The column that wins among them.
+int64_t race_among(const Survivors& survivors, double best, double temperature, uint64_t key, const Kernels& kernels);
+
+// The token that a rule picks of a row of bare logits at a position; -1 when they have no finite maximum.
+int64_t pick_token(const float* logits, int64_t count, const PickRule& rule, int64_t position, const Kernels& kernels);
+
 // Σ e^((logit - best) / temperature) to six digits: how sure a guess is. Chunk by chunk, so that threads
 // may share the chunks out without changing a bit.
 constexpr int64_t kSumChunk = 256;

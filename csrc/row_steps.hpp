@@ -5,9 +5,11 @@
 // padded copy, never through other arithmetic.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "formats.hpp"
 #include "kernels.hpp"
@@ -312,25 +314,37 @@ float read_all(const float* first, int64_t count) {
 // The column of the largest value, the lowest among equals; NaN counts as largest, as in numpy.
 template <class V>
 int64_t argmax(const float* x, int64_t size) {
-    auto best = V::set1(x[0]);
+    constexpr int64_t kBlock = 256;  // the largest value is looked for in one of these only
+    float top = -std::numeric_limits<float>::infinity();
+    int64_t place = 0;
     auto broken = V::zero();
-    int64_t i = 0;
-    for (; i + V::W <= size; i += V::W) {
-        const auto v = V::load(x + i);
-        best = V::max(v, best);
-        broken = V::fma(v, V::zero(), broken);
+    bool has_nan = false;
+    for (int64_t first = 0; first < size; first += kBlock) {
+        const int64_t stop = std::min(first + kBlock, size);
+        auto best = V::set1(-std::numeric_limits<float>::infinity());
+        int64_t i = first;
+        for (; i + V::W <= stop; i += V::W) {
+            const auto v = V::load(x + i);
+            best = V::max(v, best);
+            broken = V::fma(v, V::zero(), broken);
+        }
+        float found = V::reduce_max(best);
+        for (; i < stop; ++i) {
+            found = x[i] > found ? x[i] : found;
+            has_nan |= x[i] != x[i];
+        }
+        if (found > top) {
+            top = found;
+            place = first;
+        }
     }
-    float top = V::reduce_max(best);
-    const bool is_finite = V::reduce_add(broken) == 0.0f;
-    for (; i < size; ++i) top = x[i] > top ? x[i] : top;
-    for (int64_t k = 0; k < size; ++k) {
-        if (!is_finite && x[k] != x[k]) return k;
+    if (has_nan || !(V::reduce_add(broken) == 0.0f)) {  // infinities get here as well
+        for (int64_t k = 0; k < size; ++k) {
+            if (x[k] != x[k]) return k;
+        }
     }
-    for (int64_t k = 0; k < size; ++k) {
+    for (int64_t k = place; k < size; ++k) {
         if (x[k] == top) return k;
-    }
-    for (int64_t k = 0; k < size; ++k) {
-        if (x[k] != x[k]) return k;
     }
     return 0;
 }

@@ -12,6 +12,8 @@ from headlong.decode.filters import (
     surviving_columns_in_numpy,
 )
 from headlong.decode.race import Field, race_in_numpy
+from headlong.decode.sampling import Sampler
+from headlong.errors import CheckpointError
 from headlong.ops import picking
 from native_parts import random
 
@@ -104,3 +106,37 @@ def test_rows_with_nan_are_refused() -> None:
     logits[3] = 1.0
     with pytest.raises(ValueError, match="not a number"):
         picking.surviving_columns(logits, 1.0, picking.PickRule(1.0, 40, 1.0, 0.0, 1))
+
+
+@pytest.mark.parametrize("filters", [{}, *FILTERS])
+@pytest.mark.parametrize("temperature", [0.0, 0.05, 0.7, 3.0])
+def test_picks_at_once_are_picks_in_steps(filters: dict[str, Any], temperature: float) -> None:
+    """Guards a token that depends on whether a penalty or a grammar made us go step by step."""
+    for size in (1, 65, 3000, 49_152):
+        logits = random(size, size) * np.float32(4)
+        for seed in (0, 7, 2**64 - 1):
+            params = SamplingParams(temperature=temperature, seed=seed, **filters)
+            sampler = Sampler(params, [1, 2, 3], size)
+            assert sampler.pick(logits).token_id == sampler._pick_in_steps(logits)
+
+
+def test_coldest_pick_is_the_first_of_the_largest() -> None:
+    for size in (1, 15, 17, 256, 257, 1000, 49_152):
+        for seed in range(5):
+            logits = np.round(random(seed, size) * 2)  # many are equal
+            picked = Sampler(SamplingParams(temperature=0.0), [1], size).pick(logits).token_id
+            assert picked == int(logits.argmax())
+        logits[:] = -np.inf
+        logits[-1] = 1.0
+        assert Sampler(SamplingParams(temperature=0.0), [1], size).pick(logits).token_id == size - 1
+
+
+@pytest.mark.parametrize("place", [0, 40, 99, 300])
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_broken_logits_are_named(broken: float, temperature: float, place: int) -> None:
+    logits = random(3, 301)
+    logits[place] = broken
+    sampler = Sampler(SamplingParams(temperature=temperature), [1], 301)
+    with pytest.raises(CheckpointError, match="at position 1"):
+        sampler.pick(logits)

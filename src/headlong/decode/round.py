@@ -22,6 +22,8 @@ from headlong.drafters.drafter import Draft, DraftAsk, Drafter, forced_draft
 from headlong.errors import HeadError, HeadlongError
 from headlong.models.transformer import Backbone
 
+_NOTHING = Draft()
+
 MAX_FORCED = 16
 """Draft tokens of one forced span: nearly certain to stand, but every row still costs a little."""
 
@@ -86,6 +88,8 @@ def _draft(
     max_rows: int | None,
 ) -> list[Draft]:
     """Draft what grammars force, and ask the drafter where it is to go on behind that."""
+    if not any(num_draft_tokens) and all(one.sampler.constraint is None for one in batch):
+        return [_NOTHING] * len(batch)
     forced = [
         _forced(sequence, k, backbone.config.context_length)
         for sequence, k in zip(batch, num_draft_tokens, strict=True)

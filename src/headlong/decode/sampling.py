@@ -83,6 +83,15 @@ class Sampler:
         return Pick(token_id, logprob)
 
     def _pick_id(self, logits: FloatArray) -> int:
+        rule = self.rule() if picking.HAS_KERNELS else None
+        if rule is not None:
+            token_id = picking.pick(logits, rule, self._num_tokens)
+            if token_id >= 0:
+                return token_id
+        return self._pick_in_steps(logits)
+
+    def _pick_in_steps(self, logits: FloatArray) -> int:
+        """Return the token that penalties, grammar, filters and noise leave; the definition."""
         mask = None if self.constraint is None else self._fit(self.constraint.mask())
         if mask is not None and np.count_nonzero(mask) == 1:
             return int(mask.argmax())

@@ -30,7 +30,8 @@ class Span(NamedTuple):
 
     def first_rows(self, num_rows: int) -> "Span":
         """Return the leading ones of the rows."""
-        return Span(self.features, self.first, self.first + num_rows)
+        stop = self.first + num_rows
+        return self if stop == self.stop else Span(self.features, self.first, stop)
 
     def read(self) -> FloatArray:
         """Return the features of the rows alone: (n, F)."""

@@ -1,12 +1,13 @@
 """The steps of picking a token that are worth compiling, where the kernels are built.
 
-In:  a row of logits. Out: the columns that filters leave; the winner of a race with noise; how much
-probability a row holds. `HAS_KERNELS` says whether they can be called; `decode` keeps the numpy
-versions, which define the results. Choices are the same either way, up to the last bit of a
-logarithm or a sum.
+In:  a row of logits. Out: the token a rule picks; the columns that filters leave; the winner of a
+race with noise; how much probability a row holds. `HAS_KERNELS` says whether they can be called;
+`decode` keeps the numpy versions, which define the results. Choices are the same either way, up to
+the last bit of a logarithm or a sum.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -34,9 +35,18 @@ class PickRule:
 
     def to_native(self) -> "_native.PickRule":
         """Return the rule as the kernels take it."""
-        return _native.PickRule(
-            self.temperature, self.top_k, self.top_p, self.min_p, self.seed & _WORD
-        )
+        return _translated(self)
+
+
+@lru_cache(maxsize=256)
+def _translated(rule: PickRule) -> "_native.PickRule":
+    seed = rule.seed & _WORD
+    return _native.PickRule(rule.temperature, rule.top_k, rule.top_p, rule.min_p, seed)
+
+
+def pick(logits: FloatArray, rule: PickRule, position: int) -> int:
+    """Return the token that a rule picks of bare logits; -1 when they have no finite maximum."""
+    return _native.pick(np.ascontiguousarray(logits), rule.to_native(), position)
 
 
 def race(

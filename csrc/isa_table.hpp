@@ -6,6 +6,7 @@
 #include "attend.hpp"
 #include "kernels.hpp"
 #include "matmul.hpp"
+#include "pick_steps.hpp"
 #include "row_steps.hpp"
 
 namespace headlong {

@@ -180,3 +180,13 @@ def test_a_price_not_looked_at_for_long_follows_a_few_looks() -> None:
         costs.observe_pass(8, 0.010 * rng.lognormvariate(0.0, 0.1))
     costs.refresh()
     assert costs.pass_s(8) / costs.pass_s(24) == pytest.approx(0.5, rel=0.1)
+
+
+def test_price_of_rows_that_waited_is_learned() -> None:
+    costs = learned({1: 0.010})
+    assert costs.look_s(100) == pytest.approx(0.003, rel=0.01), "a guess"
+    for _ in range(60):
+        costs.observe_look(3, 0.1)  # too few rows to tell
+        costs.observe_look(500, 0.005)
+    costs.observe_look(500, 5.0)
+    assert costs.look_s(100) == pytest.approx(0.001, rel=0.25)

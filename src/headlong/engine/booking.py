@@ -53,9 +53,13 @@ def learn(planner: Planner, made: Round) -> None:
     planner.costs.observe_pass(made.num_rows, verify_s)
     # An end is dear, and has nothing to do with how its last tokens came about.
     has_end = any(one.finish_reason is not None for one, _ in made.done)
-    if not made.had_backlog and not has_end:
-        steps = [result.draft.num_steps for _, result in asked]
-        work = DraftWork(len(asked), max(steps, default=0), sum(steps))
+    steps = [result.draft.num_steps for _, result in asked]
+    work = DraftWork(len(asked), max(steps, default=0), sum(steps))
+    if made.had_backlog:
+        num_waiting = sum(one.policy.num_waiting for one, _ in asked)
+        look_s = made.done[0][1].draft_s - planner.costs.draft_s(work)
+        planner.costs.observe_look(num_waiting, look_s)
+    elif not has_end:
         planner.costs.observe_beside(work, made.seconds - verify_s)
     for running, result in asked:
         if result.verdict is not None:

@@ -56,6 +56,13 @@ BESIDE_SPEED = 0.2
 """How much of a surprise the prices of what rounds do beside their passes take over."""
 
 
+GUESSED_LOOK = 0.003
+"""Price of looking at one row that waited, relative to a plain pass, before any is known."""
+
+MIN_LOOK = 16
+"""Rows below which what is seen of that price is mostly other things."""
+
+
 @dataclass(slots=True)
 class Price:
     """What something costs in fair weather."""
@@ -132,6 +139,8 @@ class CostModel:
     _plain_beside: float = 0.0
     """What a round without drafts does beside its pass: planning, booking, handing out."""
     _draft_prices: list[float] = field(default_factory=list)
+    _look: float | None = None
+    """What it takes the drafter to look at one row that waited for it."""
     _curve: list[float] = field(default_factory=list)
 
     def observe_pass(self, num_rows: int, seconds: float) -> None:
@@ -193,6 +202,19 @@ class CostModel:
             max(0.0, price + BESIDE_SPEED * error * amount / size)
             for price, amount in zip(self._prices_of_drafting(), amounts, strict=True)
         ]
+
+    def observe_look(self, num_rows: int, seconds: float) -> None:
+        """Learn from a drafter that looked at so many rows that had waited for it."""
+        if not self.passes or num_rows < MIN_LOOK:
+            return
+        price = self.look_s(1) / self.weather
+        seen = max(0.0, min(seconds / num_rows / self.weather, 2 * price))  # a stall is no price
+        self._look = price + BESIDE_SPEED * (seen - price)
+
+    def look_s(self, num_rows: int) -> float:
+        """Predict how long the drafter takes to look at so many rows that waited for it."""
+        price = GUESSED_LOOK * self._fair_pass(1) if self._look is None else self._look
+        return self.weather * price * num_rows
 
     def is_known(self, num_rows: int) -> bool:
         """Tell whether a pass over this many rows was measured, or lies between two that were."""

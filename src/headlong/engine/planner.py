@@ -17,6 +17,7 @@ from headlong.engine.chances import MAX_AUTO_TOKENS, Expected, Look
 from headlong.engine.costs import CostModel, DraftWork
 from headlong.engine.load import Load, fixed_load
 from headlong.engine.policy import PROBE_TOKENS, Decision, Experience, Policy, Prospect, Wish
+from headlong.engine.rest import Rest
 
 MAX_PLAN_ROUNDS = 8
 """Rounds a plan is kept for while the same sequences run; doubles up to this from one."""
@@ -24,14 +25,14 @@ MAX_PLAN_ROUNDS = 8
 MAX_REST_ROUNDS = 64
 """The same while nobody drafts: but for the prices, only tries bring news, and end it."""
 
-STILL_THERE = 0.75
-"""Where nobody drafts and this share of them is still there, nobody who joins begins to."""
-
 KEEP_MARGIN = 1.02
 """A new plan must promise this much more than the old one; stops hopping back and forth."""
 
 PAYS = 1.03
 """What a plan must promise against plain decoding to be begun: promises err by as much."""
+
+BEGIN_ROUNDS = 64
+"""Rounds within which drafts must pay for what the drafter has to look at before the first one."""
 
 PLAIN_SAMPLES = 4
 """Plain rounds that are measured before a comparison with them is trusted."""
@@ -68,24 +69,6 @@ PERFECT = Expected(*([(1.0,) * MAX_AUTO_TOKENS] * 3))
 
 SHARE_SURE = 0.7
 """Share of a draft's chance that its next token keeps, on the whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """A plan in which nobody drafts; whoever joins takes it over."""
-
-    load: Load
-    is_hopeless: bool
-    num_policies: int
-    experiences: frozenset[int]
-    """Ids of what was known of the kinds of requests it was made for."""
-
-    def covers(self, policies: Sequence[Policy]) -> bool:
-        """Tell whether these need no plan of their own: nearly the same, and of the same kinds."""
-        num_left = sum(one.is_decided for one in policies)
-        has_changed = num_left < STILL_THERE * self.num_policies
-        kinds = (id(one.experience) for one in policies)
-        return not has_changed and self.experiences.issuperset(kinds)
 
 
 @dataclass(slots=True)
@@ -198,7 +181,8 @@ class Planner:
         self.costs.refresh()
         expected = [one.expected() for one in autos]
         base = fixed_load(policies)
-        lengths, rate = self._best_lengths(base, expected)
+        lengths = self._best_lengths(base, expected)
+        rate = self._rate(base, expected, lengths, self._begin_s(autos, lengths))
         kept = [policy.current for policy in autos]
         kept_rate = self._rate(base, expected, kept)
         if not is_new and rate < KEEP_MARGIN * kept_rate:
@@ -219,7 +203,13 @@ class Planner:
             own_bars = bars.get(id(policy.experience), {})
             policy.decide(Decision(length, own_bars, is_hopeless, prospect))
 
-    def _best_lengths(self, base: Load, expected: Sequence[Expected]) -> tuple[list[int], float]:
+    def _begin_s(self, policies: Sequence[Policy], lengths: Sequence[int]) -> float:
+        """Return how much longer rounds are at first for those who begin to draft, a share each."""
+        beginners = [one for one, k in zip(policies, lengths, strict=True) if k and not one.current]
+        num_rows = sum(one.num_waiting for one in beginners)
+        return self.costs.look_s(num_rows) / BEGIN_ROUNDS
+
+    def _best_lengths(self, base: Load, expected: Sequence[Expected]) -> list[int]:
         """Add rows in order of merit; return the lengths at which tokens per second are highest."""
         load = base.copy()
         row_s = self._row_s(0.75 * load.rows, 1.25 * load.rows + 1)
@@ -249,11 +239,17 @@ class Planner:
             if depth + 1 < MAX_AUTO_TOKENS:
                 heapq.heappush(heap, (-merit(sequence, depth + 1), sequence, depth + 1))
         chosen = added[:num_best]
-        return [chosen.count(sequence) for sequence in range(len(expected))], best_rate
+        return [chosen.count(sequence) for sequence in range(len(expected))]
 
-    def _rate(self, base: Load, expected: Sequence[Expected], lengths: Sequence[int]) -> float:
+    def _rate(
+        self,
+        base: Load,
+        expected: Sequence[Expected],
+        lengths: Sequence[int],
+        begin_s: float = 0.0,
+    ) -> float:
         load = base.drafting(expected, lengths)
-        return load.tokens / load.seconds(self.costs)
+        return load.tokens / (load.seconds(self.costs) + begin_s)
 
     def _row_s(self, low: float, high: float) -> float:
         """Return what a row costs between two passes: single prices are noisy, and may jump."""

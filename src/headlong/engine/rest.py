@@ -1,0 +1,32 @@
+"""A plan in which nobody drafts, and for whom it stays right.
+
+In:  the policies of the next round. Out: whether they can take the plan over as it is. With many
+streams somebody comes or goes every few rounds; where drafts do not pay, that is seldom news.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headlong.engine.load import Load
+from headlong.engine.policy import Policy
+
+STILL_THERE = 0.75
+"""As long as this share of those a plan was made for is still there, it holds for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What was found when drafts did not pay."""
+
+    load: Load
+    is_hopeless: bool
+    num_policies: int
+    experiences: frozenset[int]
+    """Ids of what was known of the kinds of requests it was made for."""
+
+    def covers(self, policies: Sequence[Policy]) -> bool:
+        """Tell whether these need no plan of their own: nearly the same, and of the same kinds."""
+        num_left = sum(one.is_decided for one in policies)
+        has_changed = num_left < STILL_THERE * self.num_policies
+        kinds = (id(one.experience) for one in policies)
+        return not has_changed and self.experiences.issuperset(kinds)

@@ -31,7 +31,7 @@ KEEP_MARGIN = 1.02
 PAYS = 1.03
 """What a plan must promise against plain decoding to be begun: promises err by as much."""
 
-BEGIN_ROUNDS = 64
+BEGIN_ROUNDS = 128
 """Rounds within which drafts must pay for what the drafter has to look at before the first one."""
 
 PLAIN_SAMPLES = 4

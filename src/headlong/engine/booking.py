@@ -24,6 +24,8 @@ class Round:
     """Tokens that each request got of it; none behind its end."""
     wishes: Mapping[int, Wish]
     """What was asked for, by id of the request."""
+    num_rows: int
+    """Rows of the pass."""
     seconds: float
     """From before it was planned until all tokens were out."""
     had_backlog: bool
@@ -39,11 +41,6 @@ class Round:
         """Whether it neither drafted nor tried to."""
         is_asked = any(self.wishes[id(one)].num_tokens for one, _ in self.done)
         return not is_asked and self.num_rows == len(self.done)
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of the pass."""
-        return sum(len(result.draft.token_ids) + 1 for _, result in self.done)
 
 
 def learn(planner: Planner, made: Round) -> None:
@@ -69,13 +66,13 @@ def learn(planner: Planner, made: Round) -> None:
 
 def book(planner: Planner, made: Round) -> None:
     """Book for every request what the round took, and what its tokens would have taken plainly."""
-    is_plain, num_rows = made.is_plain, made.num_rows
+    is_plain = made.is_plain
     for (running, result), num_emitted in zip(made.done, made.num_emitted, strict=True):
         if result.verdict is None:
             continue
         plain_s: float | None = made.seconds  # it is its own measure, unless there were drafts
         if not is_plain:
-            plain_s = planner.plain_s(len(made.done), num_rows, result.verify_s)
+            plain_s = planner.plain_s(len(made.done), made.num_rows, result.verify_s)
         running.sequence.timings.observe_round(
             made.seconds,
             result.draft_s,

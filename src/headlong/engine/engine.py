@@ -229,7 +229,7 @@ class Engine:
         seconds = time.perf_counter() - began_s
         self._scheduler.observe_round(seconds)
         self._last_rows = sum(len(result.draft.token_ids) + 1 for _, result in done)
-        made = Round(done, num_emitted, wishes, seconds, has_backlog)
+        made = Round(done, num_emitted, wishes, self._last_rows, seconds, has_backlog)
         # Passes that failed and were repeated one by one have times of their own: no price.
         if len(done) == len(batch) and made.is_one_pass:
             learn(self.planner, made)

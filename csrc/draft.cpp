@@ -142,7 +142,7 @@ private:
     int64_t token_id(int64_t column) const { return head_.vocabulary.empty() ? column : head_.vocabulary[column]; }
 
     uint64_t key(size_t row) const {
-        return noise_key(wish(row).rule.seed, wish(row).token_position + static_cast<int64_t>(depth(row)));
+        return noise_key(wish(row).rule.seed, wish(row).token_position + static_cast<int64_t>(depth(row)), k_);
     }
 
     // A race over some columns. The likeliest token runs in all of them: members whose columns hold no

@@ -27,12 +27,10 @@ uint64_t bits_reaching(double noise) {
     return ((uint64_t{1} << 52) - static_cast<uint64_t>(steps)) << 12;
 }
 
-uint64_t mix(uint64_t word) {
-    word ^= word >> 30;
-    word *= 0xBF58476D1CE4E5B9u;
-    word ^= word >> 27;
-    word *= 0x94D049BB133111EBu;
-    return word ^ word >> 31;
+uint64_t bits_of(uint64_t key, int64_t token_id, const Kernels& kernels) {
+    uint64_t bits = 0;
+    kernels.noise_bits(key, nullptr, token_id, 1, &bits);
+    return bits;
 }
 
 // The leader so far, and the noise its followers would need.
@@ -53,9 +51,8 @@ struct Leader {
 
 }  // namespace
 
-uint64_t noise_key(uint64_t seed, int64_t position) {
-    constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
-    return mix(mix(seed + kGolden) + kGolden * (static_cast<uint64_t>(position) + 1));
+uint64_t noise_key(uint64_t seed, int64_t position, const Kernels& kernels) {
+    return bits_of(bits_of(seed, 0, kernels), position, kernels);  // hashed like tokens, seed first
 }
 
 Winner run_race(const Race& race, const Kernels& kernels) {
@@ -104,9 +101,7 @@ Winner run_race(const Race& race, const Kernels& kernels) {
 }
 
 Winner enter_best(uint64_t key, int64_t token_id, int64_t column, const Kernels& kernels) {
-    uint64_t bits = 0;
-    kernels.noise_bits(key, &token_id, 0, 1, &bits);
-    return {column, gumbel(bits)};
+    return {column, gumbel(bits_of(key, token_id, kernels))};
 }
 
 Survivors survivors_of(
@@ -131,7 +126,7 @@ int64_t pick_token(const float* logits, int64_t count, const PickRule& rule, int
     const double best = logits[likeliest];
     if (!std::isfinite(best)) return -1;
     if (rule.temperature == 0) return likeliest;
-    const uint64_t key = noise_key(rule.seed, position);
+    const uint64_t key = noise_key(rule.seed, position, kernels);
     if (rule.has_filters(count)) {
         return race_among(survivors_of(logits, count, nullptr, best, rule, kernels), best, rule.temperature, key, kernels);
     }

@@ -39,7 +39,7 @@ Winner run_race(const Race& race, const Kernels& kernels);
 Winner enter_best(uint64_t key, int64_t token_id, int64_t column, const Kernels& kernels);
 
 // What the noise of all tokens at one position has in common.
-uint64_t noise_key(uint64_t seed, int64_t position);
+uint64_t noise_key(uint64_t seed, int64_t position, const Kernels& kernels);
 
 // How a request samples; as in SamplingParams.
 struct PickRule {

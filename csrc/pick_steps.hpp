@@ -13,6 +13,8 @@
 
 namespace headlong {
 
+constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
+
 // The finaliser of splitmix64. Of V only the name is needed, to keep instruction sets apart.
 template <class V>
 uint64_t mix(uint64_t bits) {

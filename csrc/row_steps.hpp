@@ -178,8 +178,6 @@ float shorten(const float* x, int64_t size, int16_t* out) {
     return norm / kShort;
 }
 
-constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
-
 // The largest of many numbers, read as fast as memory gives them; what is left over is not read.
 template <class V>
 float read_all(const float* first, int64_t count) {

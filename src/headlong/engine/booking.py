@@ -28,13 +28,13 @@ class Round:
     """Rows of the pass."""
     seconds: float
     """From before it was planned until all tokens were out."""
-    had_backlog: bool
-    """Whether the drafter had to look at rows first that had waited for it."""
+    num_looked: int
+    """Rows that had waited, and that the drafter had to look at before it could draft."""
 
     @property
-    def is_one_pass(self) -> bool:
-        """Whether all requests went through the same pass."""
-        return len({result.verify_s for _, result in self.done}) == 1
+    def passes_s(self) -> set[float]:
+        """Seconds of its passes: one, unless it failed and was repeated for each request alone."""
+        return {result.verify_s for _, result in self.done}
 
     @property
     def is_plain(self) -> bool:
@@ -46,18 +46,17 @@ class Round:
 def learn(planner: Planner, made: Round) -> None:
     """Tell the planner what the round cost and how far drafts carried."""
     asked = [(one, result) for one, result in made.done if made.wishes[id(one)].num_tokens]
-    verify_s = made.done[0][1].verify_s
-    planner.costs.observe_pass(made.num_rows, verify_s)
+    first = made.done[0][1]
+    planner.costs.observe_pass(made.num_rows, first.verify_s)
     # An end is dear, and has nothing to do with how its last tokens came about.
     has_end = any(one.finish_reason is not None for one, _ in made.done)
     steps = [result.draft.num_steps for _, result in asked]
     work = DraftWork(len(asked), max(steps, default=0), sum(steps))
-    if made.had_backlog:
-        num_waiting = sum(one.policy.num_waiting for one, _ in asked)
-        look_s = made.done[0][1].draft_s - planner.costs.draft_s(work)
-        planner.costs.observe_look(num_waiting, look_s)
+    if made.num_looked:  # which takes longer than drafting costs
+        look_s = first.draft_s - planner.costs.draft_s(work)
+        planner.costs.observe_look(made.num_looked, look_s)
     elif not has_end:
-        planner.costs.observe_beside(work, made.seconds - verify_s)
+        planner.costs.observe_beside(work, made.seconds - first.verify_s)
     for running, result in asked:
         if result.verdict is not None:
             wish, num_accepted = made.wishes[id(running)], result.verdict.num_accepted
@@ -66,17 +65,19 @@ def learn(planner: Planner, made: Round) -> None:
 
 def book(planner: Planner, made: Round) -> None:
     """Book for every request what the round took, and what its tokens would have taken plainly."""
-    is_plain = made.is_plain
+    num_sequences, is_plain = len(made.done), made.is_plain
+    plain_s = {  # a round without drafts is its own measure
+        pass_s: made.seconds if is_plain else planner.plain_s(num_sequences, made.num_rows, pass_s)
+        for pass_s in made.passes_s
+    }
     for (running, result), num_emitted in zip(made.done, made.num_emitted, strict=True):
         if result.verdict is None:
             continue
-        plain_s: float | None = made.seconds  # it is its own measure, unless there were drafts
-        if not is_plain:
-            plain_s = planner.plain_s(len(made.done), made.num_rows, result.verify_s)
+        per_token_s = plain_s[result.verify_s]
         running.sequence.timings.observe_round(
             made.seconds,
             result.draft_s,
             result.verify_s,
             # Tokens behind the end would not have been decoded plainly, either.
-            None if plain_s is None else num_emitted * plain_s,
+            None if per_token_s is None else num_emitted * per_token_s,
         )

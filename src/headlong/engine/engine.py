@@ -220,18 +220,16 @@ class Engine:
             most = self.limits.rows_per_step
             return run_round(sequences, lengths, self.backbone, self.drafter, most)
 
-        # A drafter that has to look at many rows first takes longer than drafting costs.
-        has_backlog = any(
-            one.sequence.unobserved.num_rows and wishes[id(one)].num_tokens for one in batch
-        )
+        asking = [one.sequence for one in batch if wishes[id(one)].num_tokens]
+        num_looked = sum(sequence.unobserved.num_rows for sequence in asking)
         done = self._run_together(batch, run)
         num_emitted = [self._settle(running, result) for running, result in done]
         seconds = time.perf_counter() - began_s
         self._scheduler.observe_round(seconds)
         self._last_rows = sum(len(result.draft.token_ids) + 1 for _, result in done)
-        made = Round(done, num_emitted, wishes, self._last_rows, seconds, has_backlog)
+        made = Round(done, num_emitted, wishes, self._last_rows, seconds, num_looked)
         # Passes that failed and were repeated one by one have times of their own: no price.
-        if len(done) == len(batch) and made.is_one_pass:
+        if len(done) == len(batch) and len(made.passes_s) == 1:
             learn(self.planner, made)
         book(self.planner, made)
 

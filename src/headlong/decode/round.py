@@ -8,8 +8,9 @@ guesses are cut to what the grammar allows. One sequence's failure leaves the ot
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,26 +19,22 @@ from headlong.decode.accept import accept
 from headlong.decode.observing import catch_up, settle
 from headlong.decode.outcome import Verdict
 from headlong.decode.sequence import DecodingSequence, Span
-from headlong.drafters.drafter import Draft, DraftAsk, Drafter, forced_draft
+from headlong.drafters.drafter import NO_DRAFT, Draft, DraftAsk, Drafter, forced_draft
 from headlong.errors import HeadError, HeadlongError
 from headlong.models.transformer import Backbone
-
-_NOTHING = Draft()
 
 MAX_FORCED = 16
 """Draft tokens of one forced span: nearly certain to stand, but every row still costs a little."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(NamedTuple):
     """What the backbone says of one sequence's last token and draft."""
 
     rows: Span  # K+1 of them
     logits: FloatArray  # (K+1, V)
 
 
-@dataclass(frozen=True, slots=True)
-class RoundResult:
+class RoundResult(NamedTuple):
     """What one round did for one sequence."""
 
     draft: Draft
@@ -88,15 +85,9 @@ def _draft(
     max_rows: int | None,
 ) -> list[Draft]:
     """Draft what grammars force, and ask the drafter where it is to go on behind that."""
-    if not any(num_draft_tokens) and all(one.sampler.constraint is None for one in batch):
-        return [_NOTHING] * len(batch)
-    forced = [
-        _forced(sequence, k, backbone.config.context_length)
-        for sequence, k in zip(batch, num_draft_tokens, strict=True)
-    ]
-    if max_rows is not None:
-        forced = _share_rows(forced, num_draft_tokens, max_rows)
-    drafts = [forced_draft(token_ids) for token_ids in forced]
+    drafts = [NO_DRAFT] * len(batch)
+    if any(one.sampler.constraint is not None for one in batch):
+        drafts = _draft_forced(batch, num_draft_tokens, backbone.config.context_length, max_rows)
     asking = [
         i
         for i, k in enumerate(num_draft_tokens)
@@ -132,6 +123,20 @@ def _ask(drafter: Drafter, asks: Sequence[DraftAsk]) -> list[Draft | HeadError]:
         if len(asks) == 1:
             return [error]
     return [found for ask in asks for found in _ask(drafter, [ask])]
+
+
+def _draft_forced(
+    batch: Sequence[DecodingSequence],
+    num_draft_tokens: Sequence[int],
+    context: int,
+    max_rows: int | None,
+) -> list[Draft]:
+    """Draft what grammars leave no choice about."""
+    wanted = zip(batch, num_draft_tokens, strict=True)
+    forced = [_forced(sequence, k, context) for sequence, k in wanted]
+    if max_rows is not None:
+        forced = _share_rows(forced, num_draft_tokens, max_rows)
+    return [forced_draft(token_ids) for token_ids in forced]
 
 
 def _forced(sequence: DecodingSequence, num_draft_tokens: int, context: int) -> Sequence[int]:

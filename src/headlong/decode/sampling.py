@@ -12,6 +12,7 @@ lowest id. A drafter adds the same noise to its own logits, so both tend to agre
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,7 @@ from headlong.ops.picking import PickRule
 __all__ = ["Pick", "Sampler", "TokenLogprob", "TopLogprob"]
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """The token the backbone chose for one position."""
 
     token_id: int

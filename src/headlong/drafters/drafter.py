@@ -7,9 +7,8 @@ the backbone's own picks decide, so a drafter can change speed but never text.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, takewhile
-from operator import mul
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headlong.arrays import FloatArray, IntArray
@@ -23,8 +22,7 @@ DraftState: TypeAlias = Any
 """What a drafter remembers of one sequence; opaque to everyone else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guess:
+class Guess(NamedTuple):
     """One drafted token and how sure the drafter is of it."""
 
     token_id: int
@@ -46,8 +44,7 @@ class Guesser(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(NamedTuple):
     """Rows of one sequence that the backbone has processed and the round has committed."""
 
     state: DraftState
@@ -74,9 +71,10 @@ class Bar(NamedTuple):
 
 NO_BAR = Bar(0.0, 0.0)
 
+NO_BARS: Mapping[str, Bar] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class DraftAsk:
+
+class DraftAsk(NamedTuple):
     """A wish for at most `num_tokens` draft tokens of one sequence."""
 
     state: DraftState
@@ -86,7 +84,7 @@ class DraftAsk:
     guesser: Guesser
     forced: tuple[int, ...] = ()
     """Tokens a grammar leaves no choice about: what comes next, so a draft begins with them."""
-    bars: Mapping[str, Bar] = field(default_factory=dict)
+    bars: Mapping[str, Bar] = NO_BARS
     """By drafter: how sure it must be for more tokens to pay; one not named drafts all."""
 
     def of(self, state: DraftState) -> "DraftAsk":
@@ -127,12 +125,15 @@ class Draft:
         return Draft(ids, probs, sources, in_doubt, self.num_steps)
 
 
+NO_DRAFT = Draft()
+
+
 def as_draft(guesses: Sequence[Guess], source: str, bar: Bar = NO_BAR) -> Draft:
     """Turn one drafter's guesses, in order, into a draft of those that are worth their rows."""
-    probs = tuple(guess.prob for guess in guesses)
+    probs = tuple([guess.prob for guess in guesses])
     num_kept = num_worth(probs, bar)
     return Draft(
-        tuple(guess.token_id for guess in guesses[:num_kept]),
+        tuple([guess.token_id for guess in guesses[:num_kept]]),
         probs[:num_kept],
         (source,) * num_kept,
         in_doubt=num_kept < len(guesses) or not goes_on(probs, bar),
@@ -148,7 +149,13 @@ def forced_draft(token_ids: Sequence[int]) -> Draft:
 
 def num_worth(probs: Iterable[float], bar: Bar) -> int:
     """Return how many leading guesses are worth a row in the pass."""
-    return sum(1 for _ in takewhile(bar.keep.__le__, accumulate(map(bar.chance, probs), mul)))
+    chance, num_kept = 1.0, 0
+    for prob in probs:
+        chance *= bar.chance(prob)
+        if chance < bar.keep:
+            break
+        num_kept += 1
+    return num_kept
 
 
 def goes_on(probs: Iterable[float], bar: Bar) -> bool:

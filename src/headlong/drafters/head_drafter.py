@@ -12,7 +12,7 @@ import numpy as np
 
 from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
-from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled, as_draft, goes_on
+from headlong.drafters.drafter import NO_DRAFT, Draft, DraftAsk, Guess, Settled, as_draft, goes_on
 from headlong.heads.head import ParallelHeads, RecursiveHead
 from headlong.models.hidden import HiddenRows, join_rows
 from headlong.ops.op_set import DraftingOps, DraftRow
@@ -66,7 +66,7 @@ class RecursiveDrafter:
 
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Draft for every ask; all depths in one call where the backend and the asks allow it."""
-        drafts = [Draft() for _ in asks]
+        drafts = [NO_DRAFT] * len(asks)
         ready = [i for i, ask in enumerate(asks) if ask.num_tokens and ask.state.state is not None]
         if not ready:
             return drafts
@@ -173,7 +173,7 @@ class ParallelDrafter:
     def _draft_one(self, ask: DraftAsk) -> Draft:
         guesses: list[Guess] = []
         if ask.state.state is None:
-            return Draft()
+            return NO_DRAFT
         for depth in range(1, min(ask.num_tokens, self.head.num_depths) + 1):
             logits = self.head.logits(ask.state.state[depth - 1 : depth], depth)[0]  # (V_draft,)
             drafted = [guess.token_id for guess in guesses]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headlong.arrays import FloatArray
-from headlong.drafters.drafter import Draft, DraftAsk, Settled, forced_draft, num_worth
+from headlong.drafters.drafter import NO_DRAFT, Draft, DraftAsk, Settled, forced_draft, num_worth
 from headlong.models.hidden import HiddenRows
 
 MIN_MATCH = 2
@@ -83,7 +83,7 @@ class NgramDrafter:
         assumed = [*ask.history, *ask.forced] if ask.forced else ask.history
         match = index.find(assumed)
         if match is None or match.length < self.min_match:
-            return Draft()
+            return NO_DRAFT
         return forced_draft(ask.forced) + propose(assumed, match, ask, len(ask.forced))
 
     def share(self, state: NgramIndex, num_rows: int) -> NgramIndex:

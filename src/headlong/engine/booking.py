@@ -6,7 +6,7 @@ the round longer: drafts, their rows in the pass, and the work around them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headlong.decode.round import RoundResult
 from headlong.engine.costs import DraftWork
@@ -15,8 +15,7 @@ from headlong.engine.policy import Wish
 from headlong.engine.request import Running
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """A round that is over."""
 
     done: Sequence[tuple[Running, RoundResult]]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
+from typing import NamedTuple
 
 MAX_AUTO_TOKENS = 8
 """The deepest draft "auto" considers."""
@@ -52,8 +53,7 @@ class Ladder:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """What one round showed of one sequence."""
 
     num_asked: int

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import mul
 from statistics import median_low
 from typing import NamedTuple
 
@@ -92,8 +93,7 @@ class Price:
         return float(min(self.num_seen, FULL_WEIGHT))
 
 
-@dataclass(frozen=True, slots=True)
-class DraftWork:
+class DraftWork(NamedTuple):
     """How much drafting a round does; expected amounts may be fractions."""
 
     num_asks: float = 0.0
@@ -197,7 +197,7 @@ class CostModel:
             self._plain_beside = max(0.0, self._plain_beside + BESIDE_SPEED * error)
             return
         amounts = work.amounts
-        size = sum(amount * amount for amount in amounts)
+        size = sum(map(mul, amounts, amounts))
         self._draft_prices = [
             max(0.0, price + BESIDE_SPEED * error * amount / size)
             for price, amount in zip(self._prices_of_drafting(), amounts, strict=True)
@@ -237,8 +237,8 @@ class CostModel:
 
     def draft_s(self, work: DraftWork) -> float:
         """Predict how much longer a round takes beside its pass for so much drafting."""
-        prices = zip(self._prices_of_drafting(), work.amounts, strict=True)
-        return self.weather * sum(price * amount for price, amount in prices)
+        seconds: float = sum(map(mul, self._prices_of_drafting(), work.amounts))
+        return self.weather * seconds
 
     def _prices_of_drafting(self) -> list[float]:
         if self._draft_prices or not self.passes:

@@ -5,11 +5,12 @@ itself is made for all running sequences together in `planner.py`, since they sh
 pass. No choice can change text.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headlong.config import MtpMode
-from headlong.drafters.drafter import Bar
+from headlong.drafters.drafter import NO_BARS, Bar
 from headlong.engine.chances import (
     MAX_AUTO_TOKENS,
     OWN_MEMORY,
@@ -68,18 +69,17 @@ class Experience:
         return self.confidences.setdefault(source, Confidence())
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """What a sequence is to draft in the next round."""
 
     num_tokens: int
-    bars: dict[str, Bar] = field(default_factory=dict)
+    bars: Mapping[str, Bar] = NO_BARS
     is_resting: bool = False
     """Whether rows of this sequence may wait for the drafter, as it is not asked again soon."""
 
     def at_most(self, num_tokens: int) -> "Wish":
         """Return the same wish for no more than so many tokens."""
-        return self if self.num_tokens <= num_tokens else replace(self, num_tokens=num_tokens)
+        return self if self.num_tokens <= num_tokens else self._replace(num_tokens=num_tokens)
 
 
 REST = Wish(0, is_resting=True)

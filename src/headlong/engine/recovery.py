@@ -6,8 +6,7 @@ depends on caches and histories agreeing.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import Backlog, DecodingSequence
@@ -18,8 +17,7 @@ from headlong.errors import EngineError, HeadlongError
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Rescue:
+class Rescue(NamedTuple):
     """What it takes to bring sequences back, and to end those that cannot be."""
 
     drafter: Drafter | None
@@ -49,8 +47,7 @@ def run_together(
     return [done for one in batch for done in run_together([one], run, rescue)]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Where one sequence stands."""
 
     num_tokens: int

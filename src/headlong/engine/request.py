@@ -3,6 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from headlong.config import MtpMode, SamplingParams, StopParams
 from headlong.decode.constraint import Grammar
@@ -43,8 +44,7 @@ class Request:
     """Only requests with the same salt share what they have run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Emitted:
+class Emitted(NamedTuple):
     """One token on its way to the client."""
 
     pick: Pick

@@ -1,15 +1,14 @@
 """What a backbone pass leaves behind for each row: the features that heads read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from headlong.arrays import FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenRows:
+class HiddenRows(NamedTuple):
     """Hidden states of the rows of one pass."""
 
     raw: FloatArray

@@ -16,4 +16,5 @@ def append_rows(caches: Sequence[KVCache], token_ids: Sequence[IntArray]) -> Row
     for cache, ids in zip(caches, token_ids, strict=True):
         spans.append(Span(first_row, len(ids), cache.append(len(ids))))
         first_row += len(ids)
-    return Rows(np.concatenate(token_ids), tuple(spans))
+    all_ids = token_ids[0] if len(token_ids) == 1 else np.concatenate(token_ids)
+    return Rows(all_ids, tuple(spans))

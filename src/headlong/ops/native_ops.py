@@ -117,7 +117,7 @@ class NativeOps:
         stack = self._translate(block, lambda: _native.Stack([(self._attention(block), None)]))
         y = np.array(x, dtype=np.float32, order="C")
         caches: Any = [[layer] for layer in layers]
-        self.engine.run(stack, y, _spans(rows), caches, (), None, beside)
+        self.engine.run(stack, y, rows.spans, caches, (), None, beside)
         return y
 
     def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
@@ -142,7 +142,7 @@ class NativeOps:
         if tap_layers:
             taps = np.empty((len(y), len(tap_layers) * y.shape[1]), dtype=np.float32)
         kernel_caches: Any = caches
-        self.engine.run(stack, y, _spans(rows), kernel_caches, tap_layers, taps, None)
+        self.engine.run(stack, y, rows.spans, kernel_caches, tap_layers, taps, None)
         return y, taps
 
     def run_last(
@@ -157,7 +157,7 @@ class NativeOps:
         stack = self._translate(layer, lambda: self._stack([layer]))
         y: FloatArray = np.empty((len(rows.spans), x.shape[1]), dtype=np.float32)
         kernel_caches: Any = [[cache] for cache in caches]
-        self.engine.run_last(stack, x, _spans(rows), kernel_caches, beside, y)
+        self.engine.run_last(stack, x, rows.spans, kernel_caches, beside, y)
         return y
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
@@ -285,10 +285,6 @@ def _default_threads() -> int:
     has_affinity = hasattr(os, "sched_getaffinity")
     num_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return min(num_cores, _MAX_DEFAULT_THREADS)
-
-
-def _spans(rows: Rows) -> list[tuple[int, int, int]]:
-    return [(span.first_row, span.num_rows, span.first_position) for span in rows.spans]
 
 
 def _vector(values: FloatArray) -> FloatArray:

@@ -11,7 +11,7 @@ on their order, or on how a prompt was cut into chunks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.ops.picking import PickRule
@@ -122,8 +122,7 @@ class LayerBlocks(Protocol):
         """The second block."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Consecutive rows of a pass that belong to one sequence."""
 
     first_row: int
@@ -132,8 +131,7 @@ class Span:
     """Position of the first row in its sequence; the others follow on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """All rows of one pass: the spans of one or more sequences, side by side."""
 
     token_ids: IntArray  # (N,)
@@ -240,8 +238,7 @@ class Ops(Protocol):
         """x + silu(linear(x)), the block of Medusa-style heads: (N, H) → (N, H)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DraftRow:
+class DraftRow(NamedTuple):
     """What one sequence wants of a draft."""
 
     state: FloatArray  # (H,)

@@ -1,6 +1,7 @@
 // Integer dot products of one weight group of a tile with N rows, with AVX2.
 #pragma once
 
+#include "fetch_ahead.hpp"
 #include "formats.hpp"
 #include "simd_avx2.hpp"
 #include "unroll.hpp"
@@ -27,11 +28,11 @@ struct Avx2Dot {
     // 4-bit: |15 × 127| × 2 products × 8 additions stays inside 16 bits, so one widening is enough.
     // Quad after quad, so that registers hold the sums and the quads of one load.
     template <int N>
-    HEADLONG_INLINE static void q4(const uint8_t* w, const uint8_t* ahead, const ActGroup* act, size_t stride, Sums<N>& sums) {
+    HEADLONG_INLINE static void q4(const uint8_t* w, const ActGroup* act, size_t stride, Sums<N>& sums) {
         const __m256i low = _mm256_set1_epi8(15);
         unroll<4>([&](auto v) HEADLONG_INLINE {
             __m256i quads[2][kTileVectors];
-            __builtin_prefetch(ahead + 64 * v);
+            fetch_ahead<4, N>(w + 64 * v);
             unroll<kTileVectors>([&](auto t) HEADLONG_INLINE {
                 const __m256i packed = V::load_int(w + 32 * (kTileVectors * v + t));
                 quads[0][t] = _mm256_and_si256(packed, low);
@@ -56,11 +57,11 @@ struct Avx2Dot {
     // 8-bit: the sign moves from the weight to the activation; 128 × 127 × 2 just fits 16 bits, so
     // every product is widened at once.
     template <int N>
-    HEADLONG_INLINE static void q8(const uint8_t* w, const uint8_t* ahead, const ActGroup* act, size_t stride, Sums<N>& sums) {
+    HEADLONG_INLINE static void q8(const uint8_t* w, const ActGroup* act, size_t stride, Sums<N>& sums) {
         const __m256i ones = _mm256_set1_epi16(1);
         unroll<8>([&](auto v) HEADLONG_INLINE {
             __m256i weight[kTileVectors], size[kTileVectors];
-            __builtin_prefetch(ahead + 64 * v);
+            fetch_ahead<8, N>(w + 64 * v);
             unroll<kTileVectors>([&](auto t) HEADLONG_INLINE {
                 weight[t] = V::load_int(w + 32 * (kTileVectors * v + t));
                 size[t] = _mm256_abs_epi8(weight[t]);

@@ -1,6 +1,7 @@
 // Integer dot products of one weight group of a tile with N rows, with AVX-512 VNNI.
 #pragma once
 
+#include "fetch_ahead.hpp"
 #include "formats.hpp"
 #include "simd_avx512.hpp"
 
@@ -17,11 +18,11 @@ struct Avx512Dot {
     using Sums = V::I[N][kTileVectors];
 
     template <int N>
-    static void q4(const uint8_t* w, const uint8_t* ahead, const ActGroup* act, size_t stride, Sums<N>& sums) {
+    static void q4(const uint8_t* w, const ActGroup* act, size_t stride, Sums<N>& sums) {
         const __m512i low = _mm512_set1_epi8(15);
         __m512i q[8];
         for (int v = 0; v < 4; ++v) {
-            __builtin_prefetch(ahead + 64 * v);
+            fetch_ahead<4, N>(w + 64 * v);
             const __m512i packed = V::load_int(w + 64 * v);
             q[v] = _mm512_and_si512(packed, low);
             q[v + 4] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low);
@@ -40,10 +41,10 @@ struct Avx512Dot {
 
     // Weights are stored + 128; the correction is where the sum starts.
     template <int N>
-    static void q8(const uint8_t* w, const uint8_t* ahead, const ActGroup* act, size_t stride, Sums<N>& sums) {
+    static void q8(const uint8_t* w, const ActGroup* act, size_t stride, Sums<N>& sums) {
         __m512i q[8];
         for (int v = 0; v < 8; ++v) {
-            __builtin_prefetch(ahead + 64 * v);
+            fetch_ahead<8, N>(w + 64 * v);
             q[v] = V::load_int(w + 64 * v);
             asm("" : "+v"(q[v]));  // or it would be loaded anew for every row
         }

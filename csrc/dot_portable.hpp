@@ -16,7 +16,7 @@ struct PortableDot {
     static constexpr bool kUnsignedQ8 = false;
 
     template <int N>
-    static void q4(const uint8_t* w, const uint8_t*, const ActGroup* act, size_t stride, Sums<N>& sums) {
+    static void q4(const uint8_t* w, const ActGroup* act, size_t stride, Sums<N>& sums) {
         for (int r = 0; r < N; ++r) {
             const int8_t* a = act[r * stride].q;
             V::I sum = V::zero_int();
@@ -35,7 +35,7 @@ struct PortableDot {
     }
 
     template <int N>
-    static void q8(const uint8_t* w, const uint8_t*, const ActGroup* act, size_t stride, Sums<N>& sums) {
+    static void q8(const uint8_t* w, const ActGroup* act, size_t stride, Sums<N>& sums) {
         for (int r = 0; r < N; ++r) {
             const int8_t* a = act[r * stride].q;
             V::I sum = V::zero_int();

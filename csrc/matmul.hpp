@@ -8,16 +8,11 @@
 #include <cstring>
 #include <utility>
 
+#include "fetch_ahead.hpp"
 #include "formats.hpp"
 #include "unroll.hpp"
 
 namespace headlong {
-
-// Bytes ahead of the weights in use, fetched line by line between the products: in one burst per pair of
-// groups they were too many at once, and four rows of an 8-bit matrix took a third longer.
-constexpr int kPrefetch4Bit = 4096;
-constexpr int kPrefetch8Bit = 8192;
-constexpr int kPrefetchFloat = 2048;
 
 // Store the first `num_valid` lanes; the last vectors of a tile may have none.
 template <class V>
@@ -32,12 +27,6 @@ void store_tile(typename V::F value, float* out, int64_t num_valid) {
     std::memcpy(out, lanes, num_valid * sizeof(float));
 }
 
-// Prefetch the `kBytes` that lie `kAhead` bytes further on in the stream.
-template <int kBytes, int kAhead>
-void prefetch_ahead(const uint8_t* p) {
-    for (int line = 0; line < kBytes; line += 64) __builtin_prefetch(p + kAhead + line);
-}
-
 // A quantised tile times N rows. `Dot` is the instruction set, kBits is 4 or 8.
 template <class Dot, int kBits, int N>
 void multiply_quantised(
@@ -46,7 +35,6 @@ void multiply_quantised(
     constexpr int kVectors = Dot::kTileVectors, kWidth = V::W * kVectors;
     constexpr int kWeightBytes = kWidth * kGroup * kBits / 8;
     constexpr int kScales = kBits == 4 ? 2 * kWidth : kWidth;
-    constexpr int kAhead = kBits == 4 ? kPrefetch4Bit : kPrefetch8Bit;
     const uint8_t* pair = m.tile(index);
     const int64_t num_groups = m.num_groups();
 
@@ -55,9 +43,9 @@ void multiply_quantised(
     const auto add_group = [&](const uint16_t* scales, const uint8_t* weights, const ActGroup* group) HEADLONG_INLINE {
         typename V::I sums[N][kVectors];
         if constexpr (kBits == 4) {
-            Dot::template q4<N>(weights, weights + kAhead, group, stride, sums);
+            Dot::template q4<N>(weights, group, stride, sums);
         } else {
-            Dot::template q8<N>(weights, weights + kAhead, group, stride, sums);
+            Dot::template q8<N>(weights, group, stride, sums);
         }
         unroll<kVectors>([&](auto t) HEADLONG_INLINE {
             const typename V::F scale = V::load_f16(scales + t * V::W);
@@ -73,7 +61,7 @@ void multiply_quantised(
     for (int64_t g = 0; g < num_groups; g += 2) {
         const auto* scales = reinterpret_cast<const uint16_t*>(pair);
         const uint8_t* weights = pair + 2 * kScales * sizeof(uint16_t);
-        prefetch_ahead<2 * kScales * 2, kAhead>(pair);
+        for (const uint8_t* line = pair; line < weights; line += 64) fetch_ahead<kBits, N>(line);
         add_group(scales, weights, act + g);
         if (g + 1 < num_groups) add_group(scales + kScales, weights + kWeightBytes, act + g + 1);
         pair = weights + 2 * kWeightBytes;
@@ -113,7 +101,7 @@ void multiply_float(
     };
     int64_t k = 0;
     for (; k + 1 < m.inputs; k += 2, weights += 2 * kStep) {
-        prefetch_ahead<2 * kStep, kPrefetchFloat>(weights);
+        for (int line = 0; line < 2 * kStep; line += 64) fetch_ahead<0, N>(weights + line);
         add_input(even, weights, k);
         add_input(odd, weights + kStep, k + 1);
     }

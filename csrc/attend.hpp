@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "fetch_ahead.hpp"
 #include "kernels.hpp"
 #include "kv_layer.hpp"
 #include "row_steps.hpp"
@@ -34,8 +35,8 @@ void score_block(const AttendTask& task, int position, int query, float* scores)
     const int values_each = 4 * V::W * task.padded_dim / task.head_dim;
     for (int d = 0; d < task.head_dim; d += 2, keys += 4 * V::W, values += values_each) {
         unroll<kPairLines<V>>([&](auto line) HEADLONG_INLINE {
-            __builtin_prefetch(keys + 512 + line * 32);
-            __builtin_prefetch(values + line * 32);
+            fetch_soon(keys + 1024 + line * 32);
+            fetch_soon(values + line * 32);
         });
         const auto k0 = V::load_int(keys), k1 = V::load_int(keys + 2 * V::W);
         unroll<N>([&](auto i) HEADLONG_INLINE {
@@ -101,7 +102,7 @@ void add_values(
     const int16_t* values = task.values + int64_t{first} * task.padded_dim + 2 * dim;
     const int16_t* next_keys = task.next_keys + int64_t{dim} * kChunk + first * 2 * V::W;
     for (int p = first; p < seen.stop; p += 2, values += 2 * task.padded_dim, next_keys += 4 * V::W) {
-        unroll<kPairLines<V>>([&](auto line) HEADLONG_INLINE { __builtin_prefetch(next_keys + line * 32); });
+        unroll<kPairLines<V>>([&](auto line) HEADLONG_INLINE { fetch_soon(next_keys + line * 32); });
         const auto v0 = V::load_int(values), v1 = V::load_int(values + 2 * V::W);
         unroll<N>([&](auto i) HEADLONG_INLINE {
             const auto weight = V::set1_int(weights + i * kChunk + p);

@@ -1,9 +1,9 @@
-// Fetching weights before they are used.
+// Fetching what is read once, weights and caches, before it is used.
 //
-// Few rows wait for memory and nothing else, so lines go straight into the first cache. It can wait for some
-// twenty lines at a time; with more rows a core that prefetched into it stood still, products and all, whenever
-// these were out, and every row cost its whole arithmetic on top of the reading. The second cache waits for more:
-// lines come there from far ahead, and from near by into the first one, which takes no time worth mentioning.
+// A core that only streams through weights is served best by its own prefetchers. With more rows, products delay
+// them, and asking ahead pays: lines come from far ahead into the second cache, and from near by into the first,
+// which takes no time worth mentioning. Not from far ahead into the first: it can wait for some twenty lines at a
+// time, and while these were out the core stood still, products and all.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,19 @@
 
 namespace headlong {
 
+// Fetch the line at `place` into the second cache.
+HEADLONG_INLINE inline void fetch_soon(const void* place) { __builtin_prefetch(place, 0, 2); }
+
 // Fetch a line ahead of the one at `line`, for a matrix of 4 or 8 bits, or of floats (0), times N rows.
 template <int kBits, int N>
 HEADLONG_INLINE inline void fetch_ahead(const uint8_t* line) {
-    constexpr bool kHasTimeToSpare = (kBits == 4 && N >= 2) || (kBits == 8 && N >= 6);
-    if constexpr (kHasTimeToSpare) {
-        __builtin_prefetch(line + 8192, 0, 2);
+    constexpr bool kOnlyStreams = (kBits == 4 && N == 1) || (kBits == 8 && N <= 2);
+    constexpr bool kMultiplies = (kBits == 4 && N >= 2) || (kBits == 8 && N >= 6);
+    if constexpr (kMultiplies) {
+        fetch_soon(line + 8192);
         __builtin_prefetch(line + 2048);
-    } else {
-        __builtin_prefetch(line + (kBits == 4 ? 4096 : kBits == 8 ? 8192 : 2048));
+    } else if constexpr (!kOnlyStreams) {
+        __builtin_prefetch(line + (kBits == 8 ? 8192 : 2048));
     }
 }
 

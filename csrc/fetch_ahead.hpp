@@ -19,7 +19,7 @@ HEADLONG_INLINE inline void fetch_soon(const void* place) { __builtin_prefetch(p
 template <int kBits, int N>
 HEADLONG_INLINE inline void fetch_ahead(const uint8_t* line) {
     constexpr bool kOnlyStreams = (kBits == 4 && N == 1) || (kBits == 8 && N <= 2);
-    constexpr bool kMultiplies = (kBits == 4 && N >= 2) || (kBits == 8 && N >= 6);
+    constexpr bool kMultiplies = (kBits == 4 && N >= 2) || (kBits == 8 && N >= 4);
     if constexpr (kMultiplies) {
         fetch_soon(line + 8192);
         __builtin_prefetch(line + 2048);

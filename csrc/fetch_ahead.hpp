@@ -15,7 +15,8 @@ namespace headlong {
 // Fetch the line at `place` into the second cache.
 HEADLONG_INLINE inline void fetch_soon(const void* place) { __builtin_prefetch(place, 0, 2); }
 
-// Fetch a line ahead of the one at `line`, for a matrix of 4 or 8 bits, or of floats (0), times N rows.
+// Fetch a line ahead of the one at `line`; called for one line after the other between the products, since many at
+// once are too many to wait for. For a matrix of 4 or 8 bits, or of floats (0), times N rows.
 template <int kBits, int N>
 HEADLONG_INLINE inline void fetch_ahead(const uint8_t* line) {
     constexpr bool kOnlyStreams = (kBits == 4 && N == 1) || (kBits == 8 && N <= 2);

@@ -1,5 +1,6 @@
 """Chances: per depth and sequence, begun from what others have shown; confidence made honest."""
 
+import math
 import random
 
 import pytest
@@ -121,3 +122,7 @@ def test_shared_noise_makes_unlikely_tokens_stand() -> None:
     assert learned(0.02) == pytest.approx(0.28, abs=0.06)
     assert num_worth([0.02], Bar(0.2, 0.0, learned)) == 1
     assert num_worth([0.02, 0.02], Bar(0.2, 0.0, learned)) == 1, "both together are too unlikely"
+
+
+def test_a_chance_that_is_no_number_ends_a_draft() -> None:
+    assert num_worth([0.9, math.nan, 0.9], Bar(0.2, 0.0)) == 1

@@ -152,7 +152,7 @@ def num_worth(probs: Iterable[float], bar: Bar) -> int:
     chance, num_kept = 1.0, 0
     for prob in probs:
         chance *= bar.chance(prob)
-        if chance < bar.keep:
+        if not bar.keep <= chance:  # nor is a chance that is no number
             break
         num_kept += 1
     return num_kept

@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from operator import mul
 from statistics import median_low
 from typing import NamedTuple
 
@@ -197,7 +196,7 @@ class CostModel:
             self._plain_beside = max(0.0, self._plain_beside + BESIDE_SPEED * error)
             return
         amounts = work.amounts
-        size = sum(map(mul, amounts, amounts))
+        size = sum(amount * amount for amount in amounts)
         self._draft_prices = [
             max(0.0, price + BESIDE_SPEED * error * amount / size)
             for price, amount in zip(self._prices_of_drafting(), amounts, strict=True)
@@ -237,8 +236,8 @@ class CostModel:
 
     def draft_s(self, work: DraftWork) -> float:
         """Predict how much longer a round takes beside its pass for so much drafting."""
-        seconds: float = sum(map(mul, self._prices_of_drafting(), work.amounts))
-        return self.weather * seconds
+        prices = zip(self._prices_of_drafting(), work.amounts, strict=True)
+        return self.weather * sum(price * amount for price, amount in prices)
 
     def _prices_of_drafting(self) -> list[float]:
         if self._draft_prices or not self.passes:

@@ -1,11 +1,13 @@
 """What a backbone pass leaves behind for each row: the features that heads read."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from headlong.arrays import FloatArray
+from headlong.arrays import FloatArray, IntArray
+
+_Array = TypeVar("_Array", FloatArray, IntArray)
 
 
 class HiddenRows(NamedTuple):
@@ -29,6 +31,6 @@ class HiddenRows(NamedTuple):
         return self.raw[:, :0]
 
 
-def join_rows(parts: Sequence[FloatArray]) -> FloatArray:
-    """Put the features of several passes or sequences under one another."""
+def join_rows(parts: Sequence[_Array]) -> _Array:
+    """Put the rows of several passes or sequences under one another."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

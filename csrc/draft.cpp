@@ -25,7 +25,7 @@ class Draft {
 public:
     Draft(Engine& engine, const DraftHead& head, std::vector<DraftWish> wishes, float* states)
         : engine_(engine), k_(engine.kernels), head_(head), wishes_(std::move(wishes)),
-          drafted_(wishes_.size()), products_(wishes_.size(), 1.0), pass_(engine, widest(states), head.layers, others()) {
+          drafted_(wishes_.size()), chances_(wishes_.size(), 1.0), pass_(engine, widest(states), head.layers, others()) {
         const size_t num_rows = wishes_.size(), size = head.hidden_size();
         num_chunks_ = ceil_div(head.num_drafted(), kSumChunk);
         Workspace& work = engine.workspace;
@@ -179,7 +179,7 @@ private:
         const double prob = std::exp((static_cast<double>(logits(row)[column]) - best) / heat) / total;
         draft.token_ids.push_back(token_id(column));
         draft.probs.push_back(prob);
-        products_[active_[row]] *= prob;
+        chances_[active_[row]] *= wish(row).worth == nullptr ? prob : (*wish(row).worth)(prob);
     }
 
     int64_t race_among_survivors(size_t row, double best, double& total) const {
@@ -199,7 +199,7 @@ private:
             settle(row, num_members);
             const size_t index = active_[row];
             const Drafted& draft = drafted_[index];
-            const bool is_done = draft.is_broken || products_[index] < wishes_[index].go_on ||
+            const bool is_done = draft.is_broken || !(chances_[index] >= wishes_[index].go_on) ||
                                  static_cast<int64_t>(draft.token_ids.size()) >= wishes_[index].num_tokens;
             if (is_done) continue;
             if (going_on.size() < row) {
@@ -247,7 +247,7 @@ private:
     const DraftHead& head_;
     std::vector<DraftWish> wishes_;
     std::vector<Drafted> drafted_;
-    std::vector<double> products_;
+    std::vector<double> chances_;     // that all of a draft stands
     PassInput input_;
     Pass pass_;
     std::vector<size_t> active_;      // wishes that go on, in the order of rows
@@ -266,6 +266,11 @@ void require(bool is_fine, const char* what) {
 }
 
 }  // namespace
+
+double Worth::operator()(double prob) const {
+    if (std::isnan(prob)) return prob;  // which has no place between edges
+    return chances[std::upper_bound(edges.begin(), edges.end(), prob) - edges.begin()];
+}
 
 void DraftHead::check() const {
     const int64_t size = hidden_size();

@@ -36,12 +36,21 @@ struct DraftHead {
     void check() const;  // throws std::invalid_argument when sizes do not fit together
 };
 
+// What probabilities are worth: a chance for every range of them.
+struct Worth {
+    std::vector<double> edges;    // ascending; what lies on one belongs to the range above it
+    std::vector<double> chances;  // one more than edges
+
+    double operator()(double prob) const;
+};
+
 // What one sequence wants.
 struct DraftWish {
     KVLayer* cache;
     int64_t first_position;  // in the head's cache, of the row its first guess makes
     int64_t num_tokens;      // at most; at least 1
-    double go_on;            // the product of probabilities below which it ends
+    double go_on;            // the product of chances below which it ends
+    const Worth* worth;      // null where probabilities are the chances
     PickRule rule;
     int64_t token_position;  // of the first guess, in the sequence
 };

@@ -1,5 +1,5 @@
 // Binding of whole drafts.
-#include <cmath>
+#include <algorithm>
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -13,13 +13,13 @@ namespace headlong {
 
 namespace {
 
-using Wish = std::tuple<KVLayer*, int64_t, int64_t, double, const PickRule*, int64_t>;
+using Wish = std::tuple<KVLayer*, int64_t, int64_t, double, const Worth*, const PickRule*, int64_t>;
 using Result = std::tuple<std::vector<int64_t>, std::vector<double>, bool>;
 
 std::vector<DraftWish> read_wishes(const DraftHead& head, const std::vector<Wish>& given) {
     const Attention& block = *head.layers[0].attention;
     std::vector<DraftWish> wishes;
-    for (const auto& [cache, position, num_tokens, go_on, rule, token_position] : given) {
+    for (const auto& [cache, position, num_tokens, go_on, worth, rule, token_position] : given) {
         require(cache != nullptr && rule != nullptr, "a wish lacks its cache or its rule");
         require(num_tokens >= 1 && position >= 0 && position <= kMaxPositions - num_tokens && token_position >= 0,
                 "a draft needs at least one token, at a position from 0 to 2**24");
@@ -27,7 +27,7 @@ std::vector<DraftWish> read_wishes(const DraftHead& head, const std::vector<Wish
                 "a cache layer has other heads than its block");
         require(cache->capacity() >= position + num_tokens - 1, "a cache layer has no room for these positions");
         for (const DraftWish& other : wishes) require(other.cache != cache, "two drafts write to the same cache");
-        wishes.push_back({cache, position, num_tokens, go_on, *rule, token_position});
+        wishes.push_back({cache, position, num_tokens, go_on, worth, *rule, token_position});
     }
     return wishes;
 }
@@ -35,6 +35,12 @@ std::vector<DraftWish> read_wishes(const DraftHead& head, const std::vector<Wish
 }  // namespace
 
 void bind_draft(nb::module_& module, nb::class_<Engine>& engine) {
+    nb::class_<Worth>(module, "Worth")
+        .def("__init__", [](Worth* worth, std::vector<double> edges, std::vector<double> chances) {
+            require(chances.size() == edges.size() + 1, "chances are one more than the edges between them");
+            require(std::is_sorted(edges.begin(), edges.end()), "edges between probabilities must ascend");
+            new (worth) Worth{std::move(edges), std::move(chances)};
+        }, nb::arg("edges"), nb::arg("chances"));
     nb::class_<Fusion>(module, "Fusion")
         .def("__init__", [](Fusion* fusion, const Norm& embedding_norm, const Norm& state_norm, const Linear& fc, bool is_state_first) {
             new (fusion) Fusion{embedding_norm, state_norm, fc, is_state_first};

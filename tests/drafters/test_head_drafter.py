@@ -8,7 +8,7 @@ import pytest
 
 from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
-from headlong.drafters.drafter import Bar, Draft, DraftAsk, Settled
+from headlong.drafters.drafter import NO_BAR, Bar, Draft, DraftAsk, Settled
 from headlong.drafters.head_drafter import HeadMemory, RecursiveDrafter
 from headlong.errors import HeadError
 from headlong.heads.head import RecursiveHead
@@ -19,6 +19,7 @@ from headlong.llm import LLM
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.op_set import DraftRow
+from headlong.ops.worth import EDGES, Worth
 from headlong.weights.checkpoint import open_checkpoint
 from native_parts import INSTRUCTION_SETS, native_ops
 from random_heads import random_eagle3, random_nextn
@@ -33,6 +34,8 @@ RULES = (
 HEADS = ("eagle3", "eagle3-whole", "nextn", "nextn-normed", "nextn-state-first")
 LENGTHS = (70, 9, 40)
 """Tokens of the sequences; the first one's draft crosses a chunk of attention."""
+EVEN = Worth((0.5,) * (len(EDGES) + 1))
+"""Every token has the same chance, whatever its probability."""
 
 
 def make_head(kind: str, backbone: Backbone) -> RecursiveHead:
@@ -67,7 +70,7 @@ def begin(drafter: RecursiveDrafter, backbone: Backbone, token_ids: Sequence[int
 
 
 def make_asks(
-    drafter: RecursiveDrafter, backbone: Backbone, params: SamplingParams, go_on: float
+    drafter: RecursiveDrafter, backbone: Backbone, params: SamplingParams, bar: Bar = NO_BAR
 ) -> list[DraftAsk]:
     """Ask for drafts of different lengths after different texts."""
     rng = np.random.default_rng(1)
@@ -79,7 +82,7 @@ def make_asks(
             text,
             num_tokens,
             Sampler(params, text, vocab_size),
-            bars={"head": Bar(0.0, go_on)},
+            bars={"head": bar},
         )
         for text, num_tokens in zip(texts, (7, 1, 4), strict=True)
     ]
@@ -99,10 +102,10 @@ def assert_same(drafts: Sequence[Draft], expected: Sequence[Draft]) -> None:
         np.testing.assert_allclose(draft.probs, other.probs, rtol=1e-5)
 
 
-def check_draft(drafter: RecursiveDrafter, params: SamplingParams, go_on: float) -> None:
+def check_draft(drafter: RecursiveDrafter, params: SamplingParams, bar: Bar) -> list[Draft]:
     """Hold a draft of several sequences against the slow one, and against each made alone."""
     backbone = drafter.head.backbone  # type: ignore[attr-defined]  # every head has one
-    asks = make_asks(drafter, backbone, params, go_on)
+    asks = make_asks(drafter, backbone, params, bar)
     drafts = drafter.draft(asks)
     assert all(draft.token_ids for draft in drafts)
     assert_same(drafts, by_depth(drafter, asks))
@@ -110,6 +113,7 @@ def check_draft(drafter: RecursiveDrafter, params: SamplingParams, go_on: float)
     for ask in asks:
         cache = ask.state.cache
         assert (cache.length, cache.num_pending) == (len(ask.history) - 1, 0)
+    return drafts
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -120,8 +124,10 @@ def test_one_call_makes_the_draft_of_many(
     for threads in (1, 3):
         drafter = make_drafter(tiny_model_path, kind, instruction_set, threads)
         for params in RULES:
-            check_draft(drafter, params, go_on=0.0)
-            check_draft(drafter, params, go_on=1e-5)
+            check_draft(drafter, params, NO_BAR)
+            check_draft(drafter, params, Bar(0.0, 1e-5))
+            drafts = check_draft(drafter, params, Bar(0.0, 0.2, EVEN))
+            assert [draft.num_steps for draft in drafts] == [3, 1, 3], "0.5 ** 3 is below the bar"
 
 
 def test_shipped_head_drafts_the_same_in_one_call(default_llm: LLM) -> None:
@@ -148,7 +154,7 @@ def test_history_and_bias_are_left_to_the_sampler(
 ) -> None:
     drafter = make_drafter(tiny_model_path, "eagle3", "auto", 2)
     backbone = drafter.head.backbone  # type: ignore[attr-defined]  # every head has one
-    asks = make_asks(drafter, backbone, params, 0.0)
+    asks = make_asks(drafter, backbone, params)
     expected = by_depth(drafter, asks)
 
     def refuse(*_: object) -> None:
@@ -161,7 +167,7 @@ def test_history_and_bias_are_left_to_the_sampler(
 def test_broken_logits_are_reported_and_memories_kept(tiny_model_path: Path) -> None:
     drafter = make_drafter(tiny_model_path, "eagle3", "auto", 2)
     backbone = drafter.head.backbone  # type: ignore[attr-defined]  # every head has one
-    asks = make_asks(drafter, backbone, SamplingParams(), 0.0)
+    asks = make_asks(drafter, backbone, SamplingParams())
     lengths = [ask.state.cache.length for ask in asks]
     asks[1].state.state = np.full_like(asks[1].state.state, np.nan)
     with pytest.raises(HeadError, match="NaN"):
@@ -173,7 +179,7 @@ def test_broken_logits_are_reported_and_memories_kept(tiny_model_path: Path) -> 
 def test_malformed_wishes_are_refused(tiny_model_path: Path) -> None:
     drafter = make_drafter(tiny_model_path, "eagle3", "auto", 1)
     backbone = drafter.head.backbone  # type: ignore[attr-defined]  # every head has one
-    asks = make_asks(drafter, backbone, SamplingParams(), 0.0)
+    asks = make_asks(drafter, backbone, SamplingParams())
     ops, blocks = drafter._ops, drafter.head.draft_blocks()
     assert ops is not None
     rule = asks[0].guesser.rule()
@@ -182,7 +188,7 @@ def test_malformed_wishes_are_refused(tiny_model_path: Path) -> None:
     def row(num_tokens: int, position: int, size: int | None = None) -> DraftRow:
         memory = asks[0].state
         state = memory.state[:size]
-        return DraftRow(state, memory.cache.layers[0], position, num_tokens, 0.0, rule, 5)
+        return DraftRow(state, memory.cache.layers[0], position, num_tokens, 0.0, None, rule, 5)
 
     with pytest.raises(ValueError, match="no room"):
         ops.draft(blocks, [row(4, 100_000)])

@@ -85,20 +85,21 @@ def test_untested_confidence_is_given_some_hope() -> None:
     """Who is never tried cannot show what it is worth."""
     untested = Confidence().read()
     assert untested(0.001) == pytest.approx(HOPE, abs=0.05)
+    assert untested(0.55) == pytest.approx(HOPE + (1 - HOPE) * 0.55, abs=0.05)
     assert untested(0.99) > 0.95
-    assert untested.prob_for(0.2) == 0.0
-    assert 0.4 < untested.prob_for(0.7) < 0.7
 
 
-def test_boasting_raises_the_bar_and_modesty_lowers_it() -> None:
+def test_boasts_and_modest_words_are_taken_for_what_they_are_worth() -> None:
     rng = random.Random(4)
     boaster, modest = Confidence(), Confidence()
     for _ in range(4000):
         prob = rng.random()
         boaster.observe([prob], int(rng.random() < prob**2))
         modest.observe([prob], int(rng.random() < prob**0.5))
-    assert boaster.read().prob_for(0.25) == pytest.approx(0.5, abs=0.1)
-    assert modest.read().prob_for(0.5) == pytest.approx(0.25, abs=0.1)
+    assert boaster.read()(0.55) == pytest.approx(0.3, abs=0.08)
+    assert modest.read()(0.25) == pytest.approx(0.5, abs=0.08)
+    assert boaster.share == pytest.approx(1 / 3, abs=0.05)
+    assert modest.share == pytest.approx(2 / 3, abs=0.05)
 
 
 def test_token_behind_a_refused_one_shows_nothing() -> None:

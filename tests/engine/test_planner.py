@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from headlong.drafters.drafter import goes_on
 from headlong.engine.chances import Look
 from headlong.engine.costs import DraftWork
 from headlong.engine.planner import Planner
@@ -111,6 +112,20 @@ def test_probabilities_are_taken_for_what_they_proved_worth(name: str) -> None:
     _, best = best_fixed(world, NUM_ROUNDS)
     rates = [play(world, "auto", NUM_ROUNDS, seed=seed).tokens_per_second for seed in range(3)]
     assert sum(rates) / 3 >= 0.98 * best
+
+
+def test_a_draft_ends_where_its_chance_does() -> None:
+    """Though at a temperature even the least likely token has some, a few of them have none."""
+    policy = play(WORLDS["warm"], "auto", NUM_ROUNDS).players[0].policy
+    assert goes_on([], policy.bars["head"])
+    assert goes_on([0.95, 0.95], policy.bars["head"])
+    assert not goes_on([0.05, 0.05, 0.05], policy.bars["head"])
+
+
+def test_a_clear_gain_is_seldom_interrupted() -> None:
+    """A round without drafts, to see what it costs, is dear where drafts pay well."""
+    lengths = play(WORLDS["free rows"], "auto", NUM_ROUNDS, num_sequences=8).lengths
+    assert lengths[NUM_ROUNDS // 2 :].count(0) <= 3
 
 
 @pytest.mark.parametrize("name", ["code", "even", "free rows", "useless head"])

@@ -6,7 +6,7 @@ the backbone's own picks decide, so a drafter can change speed but never text.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from headlong.arrays import FloatArray, IntArray
 from headlong.models.hidden import HiddenRows
 from headlong.ops.picking import PickRule
+from headlong.ops.worth import Worth
 
 GRAMMAR = "grammar"
 """Source of a draft token that a grammar left no choice about."""
@@ -64,9 +65,13 @@ class Bar(NamedTuple):
     keep: float
     """A token that takes the product of chances below this is not worth its row in the pass."""
     go_on: float
-    """Below this product of probabilities, guessing one more is not worth the drafter's time."""
-    chance: Callable[[float], float] = float
-    """Tells from a token's probability its chance to stand if all before it do; float: the same."""
+    """Below this product of chances, guessing one more is not worth the drafter's time."""
+    worth: Worth | None = None
+    """Tells from a token's probability its chance to stand if all before it do; None: the same."""
+
+    def chance(self, prob: float) -> float:
+        """Return the chance of a token of this probability to stand if all before it do."""
+        return prob if self.worth is None else self.worth(prob)
 
 
 NO_BAR = Bar(0.0, 0.0)
@@ -160,7 +165,7 @@ def num_worth(probs: Iterable[float], bar: Bar) -> int:
 
 def goes_on(probs: Iterable[float], bar: Bar) -> bool:
     """Tell whether the guesses so far are sure enough for one more."""
-    return math.prod(probs) >= bar.go_on
+    return math.prod(bar.chance(prob) for prob in probs) >= bar.go_on
 
 
 class Drafter(Protocol):

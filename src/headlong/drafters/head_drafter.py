@@ -108,17 +108,19 @@ class RecursiveDrafter:
         rules = [ask.guesser.rule() for ask in asks]
         if self._ops is None or None in rules:
             return None
+        bars = [ask.bar(self.name) for ask in asks]
         rows = [
             DraftRow(
                 state=ask.state.state,
                 layer=ask.state.cache.layers[0],
                 first_position=ask.state.cache.append(ask.num_tokens - 1),
                 num_tokens=ask.num_tokens,
-                go_on=ask.bar(self.name).go_on,
+                go_on=bar.go_on,
+                worth=bar.worth,
                 rule=rule,
                 token_position=len(ask.history),
             )
-            for ask, rule in zip(asks, rules, strict=True)
+            for ask, bar, rule in zip(asks, bars, rules, strict=True)
             if rule is not None
         ]
         drafted = self._ops.draft(self._blocks, rows)

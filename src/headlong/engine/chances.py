@@ -12,6 +12,8 @@ from itertools import accumulate
 from operator import mul
 from typing import NamedTuple
 
+from headlong.ops.worth import EDGES, Worth
+
 MAX_AUTO_TOKENS = 8
 """The deepest draft "auto" considers."""
 
@@ -129,46 +131,10 @@ def expect(own: Ladders, priors: Priors) -> Expected:
     )
 
 
-EDGES = (
-    0.01,
-    0.03,
-    0.05,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.6,
-    0.7,
-    0.8,
-    0.9,
-    0.97,
-)
-"""Borders between probabilities that are judged together."""
-
 _MIDDLES = tuple((low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True))
 
 HOPE = 0.3
 """Chance that even the least probable token is given before any was seen, so that some are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Worth:
-    """What probabilities of a drafter are worth, as far as was learned."""
-
-    chances: tuple[float, ...]
-
-    def __call__(self, prob: float) -> float:
-        """Return the chance of a token of this probability to stand if all before it do."""
-        return self.chances[bisect_right(EDGES, prob)]
-
-    def prob_for(self, chance: float) -> float:
-        """Return the lowest probability that still has at least this chance."""
-        for place in range(len(EDGES), -1, -1):
-            if self.chances[place] < chance:
-                return EDGES[place] if place < len(EDGES) else 1.0
-        return 0.0
 
 
 @dataclass(slots=True)
@@ -191,6 +157,11 @@ class Confidence:
             place = bisect_right(EDGES, prob)
             self.seen[place] = SHARED_MEMORY * self.seen[place] + 1
             self.stood[place] = SHARED_MEMORY * self.stood[place] + (depth < num_accepted)
+
+    @property
+    def share(self) -> float:
+        """The share of all tokens that stood once those before them did."""
+        return sum(self.stood) / sum(self.seen)
 
     def read(self) -> Worth:
         """Return what was learned; neighbours steady what few tokens have fallen into."""

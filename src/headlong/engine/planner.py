@@ -44,6 +44,9 @@ small and must be known better, so that they share it."""
 MIN_PLAIN_INTERVAL = 16
 """The fewest such rounds, however many sequences run."""
 
+CLEAR_GAIN = 1.2
+"""From such a promise on there is no hurry, as prices do not move that far at once."""
+
 MAX_LEAP = 1.4
 """How far, against the largest measured pass, a plan may reach: what lies there is only guessed."""
 
@@ -67,9 +70,6 @@ MAX_BAR = 0.9
 PERFECT = Expected(*([(1.0,) * MAX_AUTO_TOKENS] * 3))
 """What a sequence promises whose drafts always stand."""
 
-SHARE_SURE = 0.7
-"""Share of a draft's chance that its next token keeps, on the whole."""
-
 
 @dataclass(slots=True)
 class Planner:
@@ -84,8 +84,9 @@ class Planner:
     _plan_rounds_left: int = 0
     _next_probe: int = 0
     _probe_spacing: int = PROBE_SPACING
+    _gain: float = 1.0
     _keep: float = 0.0
-    _go_on: float = 0.0
+    _with_step: float = 0.0
 
     def make_policy(self, mtp: MtpMode, temperature: float) -> Policy:
         """Return the policy of a new sequence, with what like requests have shown."""
@@ -166,7 +167,8 @@ class Planner:
         if price is None:
             return not self.costs.is_known(num_rows)
         is_young = price.num_seen < PLAIN_SAMPLES
-        usual = max(MIN_PLAIN_INTERVAL, PLAIN_INTERVAL // len(policies))
+        num_sharing = 1 if self._gain > CLEAR_GAIN else len(policies)
+        usual = max(MIN_PLAIN_INTERVAL, PLAIN_INTERVAL // num_sharing)
         return self._rounds % (4 if is_young else usual) == 0
 
     def _let_rest(self, policies: Sequence[Policy], rest: Rest) -> None:
@@ -191,6 +193,7 @@ class Planner:
         plain_rate = self._rate(base, expected, plain)
         if rate < (PAYS if is_new or not any(kept) else 1.0) * plain_rate:
             lengths, rate = plain, plain_rate
+        self._gain = rate / plain_rate
         load = base.drafting(expected, lengths)
         is_hopeless = self._is_hopeless(load, rate)
         self._move_bars(load, rate)
@@ -269,21 +272,19 @@ class Planner:
         """
         low = max(float(load.num_sequences), 0.75 * load.rows - 0.5)
         keep = rate * self._row_s(low, load.rows + 0.5)
-        go_on = (keep + rate * self._step_s(load)) / SHARE_SURE
+        with_step = keep + rate * self._step_s(load)
         self._keep += BAR_SPEED * (keep - self._keep)
-        self._go_on += BAR_SPEED * (go_on - self._go_on)
+        self._with_step += BAR_SPEED * (with_step - self._with_step)
 
     def _bars(self, experience: Experience) -> dict[str, Bar]:
-        """Return how sure each drafter must be, in its own words, to have these chances."""
-        worths = {source: one.read() for source, one in experience.confidences.items()}
-        return {
-            source: Bar(
-                min(self._keep, worth(MAX_BAR)),
-                min(worth.prob_for(self._go_on), MAX_BAR),
-                worth,
-            )
-            for source, worth in worths.items()
-        }
+        """Return which chances drafts of each drafter must have, and what its words are worth."""
+        bars: dict[str, Bar] = {}
+        for source, confidence in experience.confidences.items():
+            worth = confidence.read()
+            most = worth(MAX_BAR)
+            go_on = self._with_step / confidence.share  # one more token keeps so much of a chance
+            bars[source] = Bar(min(self._keep, most), min(go_on, most), worth)
+        return bars
 
     def _wishes(self, policies: Sequence[Policy]) -> list[Wish]:
         """Return everybody's wish, but let only one sequence at a time try what does not pay.

@@ -179,7 +179,7 @@ class Policy:
         if self._rounds_on % LOOK_INTERVAL:
             return Wish(self.current, self.bars)
         half = {
-            name: Bar(bar.keep / 2, bar.go_on / 2, bar.chance) for name, bar in self.bars.items()
+            name: Bar(bar.keep / 2, bar.go_on / 2, bar.worth) for name, bar in self.bars.items()
         }
         return Wish(min(self.current + 1, MAX_AUTO_TOKENS), half)
 

@@ -83,6 +83,9 @@ class PickRule:
         self, temperature: float, top_k: int, top_p: float, min_p: float, seed: int
     ) -> None: ...
 
+class Worth:
+    def __init__(self, edges: Sequence[float], chances: Sequence[float]) -> None: ...
+
 class Engine:
     def __init__(self, instruction_set: str, num_threads: int) -> None: ...
     @property
@@ -104,7 +107,7 @@ class Engine:
         self,
         head: DraftHead,
         states: FloatArray,
-        wishes: Sequence[tuple[KVLayer, int, int, float, PickRule, int]],
+        wishes: Sequence[tuple[KVLayer, int, int, float, Worth | None, PickRule, int]],
     ) -> list[tuple[list[int], list[float], bool]]: ...
     def read_gb_per_s(self, num_bytes: int) -> float: ...
     def run(

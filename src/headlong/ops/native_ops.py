@@ -32,6 +32,7 @@ from headlong.ops.op_set import (
     Rope,
     Rows,
 )
+from headlong.ops.worth import EDGES, Worth
 from headlong.weights.tensors import StoredTensor
 
 INSTRUCTION_SET_VARIABLE = "HEADLONG_ISA"
@@ -177,6 +178,7 @@ class NativeOps:
                 row.first_position,
                 row.num_tokens,
                 row.go_on,
+                self._worth(row.worth),
                 row.rule.to_native(),
                 row.token_position,
             )
@@ -216,6 +218,11 @@ class NativeOps:
     def _linear(self, linear: Linear) -> _native.Linear:
         bias = None if linear.bias is None else _vector(linear.bias)
         return self._translate(linear, lambda: _native.Linear(linear.weight, bias))
+
+    def _worth(self, worth: Worth | None) -> _native.Worth | None:
+        if worth is None:
+            return None
+        return self._translate(worth, lambda: _native.Worth(EDGES, worth.chances))
 
     def _rope(self, rope: Rope) -> _native.Rope:
         return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))

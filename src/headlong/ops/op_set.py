@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.ops.picking import PickRule
+from headlong.ops.worth import Worth
 from headlong.weights.tensors import StoredTensor
 
 Matrix: TypeAlias = Any
@@ -247,7 +248,9 @@ class DraftRow(NamedTuple):
     """Where the row of the first guess goes in `layer`, which has room for `num_tokens` - 1."""
     num_tokens: int
     go_on: float
-    """The product of probabilities below which the draft ends."""
+    """The product of chances below which the draft ends."""
+    worth: Worth | None
+    """What probabilities are worth; None where they are the chances."""
     rule: PickRule
     token_position: int
     """Absolute position of the first guess."""

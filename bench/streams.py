@@ -5,8 +5,10 @@
 
 Three engines run the same requests: off, auto, and off again. After every step it is another one's
 turn, so that whatever the machine does hits all three alike; how far the two that are the same
-differ says what a difference means. As soon as one answer ends, the next request begins. All must
-give the same number of tokens. The last line is JSON.
+differ says what a difference means. As soon as one answer ends, the next request begins. Answers
+may be half as long to half as long again as said: if all had one length, those of "off" would go on
+ending together, and share the reading of the next prompts. All sides must give the same number of
+tokens. The last line is JSON.
 """
 
 import argparse
@@ -77,7 +79,7 @@ def main() -> int:
     parser.add_argument("--tasks", help="only these, with commas between them")
     parser.add_argument("--streams", type=int, default=8, help="answers at one time")
     parser.add_argument("--requests", type=int, default=40, help="of each task")
-    parser.add_argument("--tokens", type=int, default=96, help="of each answer, at most")
+    parser.add_argument("--tokens", type=int, default=96, help="of an answer in the mean, at most")
     parser.add_argument("--temperature", type=float, default=0.0)
     args = parser.parse_args()
     llm = LLM.load(args.model)
@@ -108,11 +110,16 @@ def compare(
     llm: LLM, engines: dict[str, Engine], prompts: Sequence[BenchPrompt], args: argparse.Namespace
 ) -> dict[str, float]:
     """Let all sides work through the same requests, a step each in turn."""
+    lengths = random.Random(0)
     requests = [
         make_request(
             llm.encode(prompts[i % len(prompts)].messages),
             llm.tokenizer.eos_ids,
-            {"max_tokens": args.tokens, "temperature": args.temperature, "seed": i},
+            {
+                "max_tokens": lengths.randint(args.tokens // 2, args.tokens * 3 // 2),
+                "temperature": args.temperature,
+                "seed": i,
+            },
         )
         for i in range(args.requests)
     ]

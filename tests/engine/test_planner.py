@@ -128,6 +128,23 @@ def test_a_clear_gain_is_seldom_interrupted() -> None:
     assert lengths[NUM_ROUNDS // 2 :].count(0) <= 3
 
 
+@pytest.mark.parametrize("name", ["code", "prose", "warm"])
+def test_a_price_learned_at_a_bad_moment_does_not_keep_drafts_short(name: str) -> None:
+    """A neighbour took the core whenever longer drafts were looked at so far."""
+    world = replace(WORLDS[name], pass_s=together_pass, ask_s=0.0003)
+    rates = []
+    for seed in range(3):
+        planner = Planner()
+        for num_rows in (1, 2) * 30:
+            planner.costs.observe_pass(num_rows, together_pass(num_rows))
+        for num_rows in (3, 2) * 5:
+            slowness = 1.5 if num_rows == 3 else 1.0
+            planner.costs.observe_pass(num_rows, slowness * together_pass(num_rows))
+        rates.append(play(world, "auto", 150, planner=planner, seed=seed).tokens_per_second)
+    _, best = best_fixed(world, 150)
+    assert sum(rates) / 3 >= 0.96 * best
+
+
 @pytest.mark.parametrize("name", ["code", "even", "free rows", "useless head"])
 def test_noisy_clocks_mislead_little(name: str) -> None:
     world = WORLDS[name]

@@ -1,12 +1,13 @@
 """The policy of one request: obeys what was asked, probes while off, says why."""
 
 from headlong.drafters.drafter import Bar
-from headlong.engine.chances import Look
+from headlong.engine.chances import MAX_AUTO_TOKENS, Look
 from headlong.engine.policy import (
     FIRST_PROBE,
     HOPELESS_INTERVAL,
     LOOK_INTERVAL,
     MAX_PROBE_INTERVAL,
+    REACH,
     Decision,
     Policy,
     Prospect,
@@ -54,6 +55,17 @@ def test_decision_is_followed_with_its_bars() -> None:
     # Now and then less sure and longer drafts are looked at, or nobody would know of them.
     assert wishes[-1].num_tokens == 5
     assert wishes[-1].bars["head"] == Bar(0.1, 0.2)
+
+
+def test_who_runs_alone_may_draft_further_where_bars_allow_it() -> None:
+    """Else a price learned at a bad moment would keep drafts short for hundreds of rounds."""
+    policy = Policy("auto")
+    policy.decide(decision(4))
+    assert policy.wish(is_alone=True) == Wish(4 + REACH, BARS)
+    policy.decide(decision(MAX_AUTO_TOKENS))
+    assert policy.wish(is_alone=True) == Wish(MAX_AUTO_TOKENS, BARS)
+    policy.decide(decision(0))
+    assert policy.wish(is_alone=True).num_tokens == 0
 
 
 def test_probes_become_rare() -> None:

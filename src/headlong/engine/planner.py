@@ -31,7 +31,7 @@ KEEP_MARGIN = 1.02
 PAYS = 1.03
 """What a plan must promise against plain decoding to be begun: promises err by as much."""
 
-BEGIN_ROUNDS = 128
+BEGIN_ROUNDS = 48
 """Rounds within which drafts must pay for what the drafter has to look at before the first one."""
 
 PLAIN_SAMPLES = 4
@@ -298,7 +298,8 @@ class Planner:
             chosen = min(due, key=lambda one: one.num_waiting, default=None)
         if chosen is not None:
             self._next_probe = self._rounds + self._probe_spacing
-        return [policy.wish(can_probe=policy is chosen) for policy in policies]
+        is_alone = len(policies) == 1
+        return [policy.wish(can_probe=policy is chosen, is_alone=is_alone) for policy in policies]
 
     def _is_hopeless(self, load: Load, rate: float) -> bool:
         """Tell whether rows are known to be so dear that not even a perfect draft would pay."""

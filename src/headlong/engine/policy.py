@@ -39,6 +39,10 @@ PROBE_MEMORY = 0.8
 PROBE_TOKENS = 2
 """Draft tokens of such a try."""
 
+REACH = 2
+"""Draft tokens beyond the length decided for a sequence that runs alone, where its drafter is sure
+of them: bars end what does not pay, and prices that nobody looks at would stay wrong for long."""
+
 LOOK_INTERVAL = 32
 """Rounds between looks at deeper and less sure drafts than those that pay."""
 
@@ -166,7 +170,7 @@ class Policy:
         if seen is not None:
             self._ask = lambda: seen
 
-    def wish(self, *, can_probe: bool = True) -> Wish:
+    def wish(self, *, can_probe: bool = True, is_alone: bool = False) -> Wish:
         """Return what to draft in the next round; a try that is due can be put off."""
         if self.mtp == "off":
             return REST
@@ -176,12 +180,12 @@ class Policy:
         if not self.current:
             return self._probe(can_probe)
         self._rounds_on += 1
-        if self._rounds_on % LOOK_INTERVAL:
-            return Wish(self.current, self.bars)
-        half = {
-            name: Bar(bar.keep / 2, bar.go_on / 2, bar.worth) for name, bar in self.bars.items()
-        }
-        return Wish(min(self.current + 1, MAX_AUTO_TOKENS), half)
+        reach = REACH if is_alone else 0
+        bars: Mapping[str, Bar] = self.bars
+        if self._rounds_on % LOOK_INTERVAL == 0:
+            reach = max(reach, 1)
+            bars = {name: Bar(bar.keep / 2, bar.go_on / 2, bar.worth) for name, bar in bars.items()}
+        return Wish(min(self.current + reach, MAX_AUTO_TOKENS), bars)
 
     def rest(self) -> Wish:
         """Return a wish for nothing, now and soon."""

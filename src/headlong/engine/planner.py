@@ -44,8 +44,8 @@ small and must be known better, so that they share it."""
 MIN_PLAIN_INTERVAL = 16
 """The fewest such rounds, however many sequences run."""
 
-CLEAR_GAIN = 1.2
-"""From such a promise on there is no hurry, as prices do not move that far at once."""
+CLEAR_GAIN = 2.0
+"""From such a promise on there is no hurry: no price can be as wrong as that."""
 
 MAX_LEAP = 1.4
 """How far, against the largest measured pass, a plan may reach: what lies there is only guessed."""

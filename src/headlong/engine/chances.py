@@ -5,14 +5,13 @@ chance to stand behind a drafter's probability. Learned per sequence on top of w
 of like temperature have shown, so that a new request does not begin from nothing.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
 from typing import NamedTuple
 
-from headlong.ops.worth import EDGES, Worth
+from headlong.ops.worth import EDGES, Worth, range_of
 
 MAX_AUTO_TOKENS = 8
 """The deepest draft "auto" considers."""
@@ -154,7 +153,7 @@ class Confidence:
     def observe(self, probs: Sequence[float], num_accepted: int) -> None:
         """Learn from the tokens of one draft, up to the first that did not stand."""
         for depth, prob in enumerate(probs[: num_accepted + 1]):
-            place = bisect_right(EDGES, prob)
+            place = range_of(prob)
             self.seen[place] = SHARED_MEMORY * self.seen[place] + 1
             self.stood[place] = SHARED_MEMORY * self.stood[place] + (depth < num_accepted)
 

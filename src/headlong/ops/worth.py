@@ -26,7 +26,12 @@ EDGES = (
 """Borders between probabilities that are judged together."""
 
 
-@dataclass(frozen=True)
+def range_of(prob: float) -> int:
+    """Return in which range a probability lies; what lies on an edge belongs to the one above."""
+    return bisect_right(EDGES, prob)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Worth:
     """What probabilities of a drafter are worth, as far as was learned."""
 
@@ -37,4 +42,4 @@ class Worth:
         """Return the chance of a token of this probability to stand if all before it do."""
         if prob != prob:  # no number has no place between edges
             return prob
-        return self.chances[bisect_right(EDGES, prob)]
+        return self.chances[range_of(prob)]

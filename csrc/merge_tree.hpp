@@ -14,11 +14,16 @@
 
 namespace headlong {
 
-// Chunks [start, start + size); size is a power of two, start a multiple of it.
-struct ChunkRun { int64_t start, size; };
+// Chunks [start, start + size) and their results; size is a power of two, start a multiple of it.
+struct ChunkRun {
+    int64_t start, size;
+    uint8_t* parts;
+};
 
-// `Merge` is called with two neighbours, of which the left one takes in the right one, and with the number of runs
-// that wait further left.
+// Runs that wait at most for others, over so many chunks: sizes rise, then fall, two for every power of two.
+inline size_t most_waiting(int64_t num_chunks) { return 2 * std::bit_width(uint64_t(num_chunks)); }
+
+// `Merge` is called with the results of two neighbours, of which the left one takes in the right one.
 template <class Merge>
 class MergeTree {
 public:
@@ -30,27 +35,29 @@ public:
     void add(ChunkRun run) {
         while (num_waiting_ > 0 && is_partner(waiting_[num_waiting_ - 1], run)) {
             const ChunkRun left = waiting_[--num_waiting_];
-            merge_(run.start, left.start, num_waiting_);
-            run = {left.start, 2 * left.size};
+            merge_(run.parts, left.parts);
+            run = {left.start, 2 * left.size, left.parts};
         }
         waiting_[num_waiting_++] = run;
     }
 
-    // Chunks that follow, merged among themselves as far as they can be.
-    void add_merged(int64_t first, int64_t stop) {
+    // Chunks that follow, merged among themselves as far as they can be; their runs lie `stride` bytes apart.
+    void add_merged(int64_t first, int64_t stop, uint8_t* parts, size_t stride) {
         while (first < stop) {
             int64_t size = first == 0 ? int64_t(std::bit_floor(uint64_t(stop))) : first & -first;
             while (first + size > stop) size /= 2;
-            add({first, size});
+            add({first, size, parts});
             first += size;
+            parts += stride;
         }
     }
 
-    // Merge all that waits into the first run.
-    void finish() {
+    // Merge all that waits into the first run, and return its results.
+    const uint8_t* finish() {
         for (; num_waiting_ > 1; --num_waiting_) {
-            merge_(waiting_[num_waiting_ - 1].start, waiting_[num_waiting_ - 2].start, num_waiting_ - 2);
+            merge_(waiting_[num_waiting_ - 1].parts, waiting_[num_waiting_ - 2].parts);
         }
+        return waiting_[0].parts;
     }
 
 private:
@@ -59,7 +66,7 @@ private:
     }
 
     Merge merge_;
-    std::array<ChunkRun, 128> waiting_;  // sizes rise, then fall: two for every power of two
+    std::array<ChunkRun, 128> waiting_;
     size_t num_waiting_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "draft.hpp"
+#include "merge_tree.hpp"
 
 namespace headlong {
 
@@ -43,15 +44,9 @@ Pass::Pass(
     Engine& engine, const PassInput& input, const std::vector<Layer>& layers,
     const std::vector<const Linear*>& others)
     : engine_(engine), k_(engine.kernels), input_(input) {
-    for (const Span& span : input.spans) {
-        if (is_split(span)) {
-            num_chunks_ = std::max(num_chunks_, chunks_seen(span));
-        }
-    }
     Needs all;
     for (const Linear* other : others) all.inputs = std::max(all.inputs, other->inputs());
     int64_t inner = 0, projected = 0, queries = 0, heads = 0, hidden = 0;
-    size_t partials = 0;
     for (const Layer& layer : layers) {
         if (layer.attention != nullptr) {
             const Attention& block = *layer.attention;
@@ -61,8 +56,7 @@ Pass::Pass(
             heads = std::max<int64_t>(heads, block.num_heads);
             projected = std::max(projected, block.query_size() + 2 * block.key_size());
             hidden = std::max(hidden, block.hidden_size());
-            const int padded = KVLayer::padded(block.head_dim, k_.width);
-            partials = std::max(partials, block.num_heads * Partial::bytes(padded));
+            bytes_per_cut_ = std::max(bytes_per_cut_, cut_bytes(block));
         }
         if (layer.mlp != nullptr) {
             all.inputs = std::max(all.inputs, layer.mlp->gate.inputs());
@@ -77,7 +71,20 @@ Pass::Pass(
     query_scales_ = work.query_scales.room<float>(rows() * heads);
     results_ = work.results.room<float>(rows() * hidden);
     tiles_ = work.tiles.room<float>(engine_.pool.num_threads() * rows() * 2 * kMlpUnit);
-    partials_ = work.partials.room<uint8_t>(num_chunks_ * rows() * partials);
+    partials_ = work.partials.room<uint8_t>(engine_.pool.num_threads() * 2 * bytes_per_cut_);
+}
+
+// The most bytes that a member's part of one item can take.
+size_t Pass::cut_bytes(const Attention& block) const {
+    const int64_t heads_per_row = block.num_heads / block.num_kv_heads;
+    const size_t bytes = Partial::bytes(KVLayer::padded(block.head_dim, k_.width));
+    size_t most = 0;
+    for (const Span& span : input_.spans) {
+        const int64_t num_queries = AttendShares::rows_each(span, heads_per_row) * heads_per_row;
+        const int64_t num_chunks = ceil_div(span.first_position + span.num_rows, kChunk);
+        most = std::max(most, most_waiting(num_chunks) * num_queries * bytes);
+    }
+    return most;
 }
 
 void Pass::enter_row(const Entry& entry, int64_t row, const Needs& needs, float* values, ActGroup* groups) const {

@@ -3,15 +3,12 @@
 
 #include <initializer_list>
 
+#include "attend_shares.hpp"
 #include "engine.hpp"
 
 namespace headlong {
 
 struct Fusion;
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-// Chunks that the last row of a span sees.
-inline int64_t chunks_seen(const Span& span) { return ceil_div(span.first_position + span.num_rows, kChunk); }
 
 class Pass {
 public:
@@ -85,16 +82,16 @@ private:
                        const std::vector<KVLayer*>& caches) const;
     void turn_and_store(const Attention& block, const Head& head, int64_t stride, Member::Range own_rows,
                         const std::vector<KVLayer*>& caches) const;
-    bool is_split(const Span& span) const;
-    void attend_by_chunks(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const;
-    Member::Range chunks_of(const Member& me, int member, const Attention& block, const Span& span, int kv_head) const;
-    void merge_chunks(Member& me, const Attention& block, const KVLayer& shape) const;
+    void attend(Member& me, const Attention& block, const std::vector<KVLayer*>& caches,
+                const AttendShares& shares) const;
+    void attend_item(Member& me, const Attention& block, const KVLayer& cache, const AttendItem& item,
+                     Member::Range own, const int16_t* next_keys) const;
+    AttendTask make_task(const Attention& block, const KVLayer& cache, const AttendItem& item, int64_t chunk) const;
     void merge_all(const uint8_t* right, const KVLayer& shape, int64_t num_queries, uint8_t* left) const;
-    void finish_head(const Attention& block, const Partial& running, int64_t row, int head) const;
-    void attend_by_rows(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const;
-    AttendTask make_task(const Attention& block, const KVLayer& cache, const Span& span, int kv_head,
-                         int64_t first_row, int64_t num_rows, int64_t chunk) const;
-    uint8_t* partial(const Attention& block, const KVLayer& shape, int64_t row, int kv_head, int64_t chunk) const;
+    bool merge_cuts(Member& me, const Attention& block, const KVLayer& shape, const AttendShares& shares) const;
+    void finish_query(const Attention& block, const Partial& running, const AttendItem& item, int64_t query) const;
+    size_t cut_bytes(const Attention& block) const;
+    uint8_t* cut_parts(int member, Member::Range chunks) const;
 
     // Up to so many rows a pass waits for memory and for other cores more than for products.
     static constexpr int64_t kSplitRows = 16;
@@ -111,8 +108,8 @@ private:
     float* query_scales_ = nullptr;     // (rows, heads)
     float* results_ = nullptr;          // (rows, hidden)
     float* tiles_ = nullptr;            // per member: a few outputs of gate and of up for all rows
-    uint8_t* partials_ = nullptr;       // (chunks, kv heads, rows, heads per kv head)
-    int64_t num_chunks_ = 0;
+    uint8_t* partials_ = nullptr;       // per member: its parts of two items that it shares with others
+    size_t bytes_per_cut_ = 0;
 };
 
 // Outputs of gate and up that are multiplied, activated and quantised together.

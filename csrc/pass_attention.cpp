@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "merge_tree.hpp"
@@ -8,17 +7,9 @@
 namespace headlong {
 
 namespace {
-constexpr int64_t kMaxQueries = 24;  // rows × heads of one task; more would leave the first cache
-
 // Heads that are whole groups can be quantised one by one.
 bool has_whole_groups(const Attention& block) { return block.head_dim % kGroup == 0; }
-
-int64_t rows_per_task(const Attention& block) {
-    return std::max<int64_t>(1, kMaxQueries / (block.num_heads / block.num_kv_heads));
-}
 }  // namespace
-
-bool Pass::is_split(const Span& span) const { return span.num_rows <= kSplitRows; }
 
 Pass::Entry Pass::entry(const Attention& block) const {
     if (!block.beside_norm) return {input_.x, &block.norm};
@@ -34,13 +25,11 @@ void Pass::attention(Member& me, const Attention& block, const std::vector<KVLay
     const Activations x = enter(me, entry(block), {&block.query, &block.key, &block.value});
     project_heads(me, x, block, {block.num_heads, block.num_kv_heads}, caches);
     me.barrier();
-    attend_by_rows(me, block, caches);
-    if (num_chunks_ > 0) {
-        attend_by_chunks(me, block, caches);
-        me.barrier();
-        merge_chunks(me, block, *caches.front());
-    }
+    thread_local static AttendShares shares;
+    shares.share_out(input_.spans, block, me.count);
+    attend(me, block, caches, shares);
     me.barrier();
+    if (merge_cuts(me, block, *caches.front(), shares)) me.barrier();
 
     const int64_t size = block.query_size();
     if (block.output.weight->is_quantised() && !has_whole_groups(block)) {
@@ -114,25 +103,25 @@ void Pass::turn_and_store(
     }
 }
 
-AttendTask Pass::make_task(
-    const Attention& block, const KVLayer& cache, const Span& span, int kv_head, int64_t first_row,
-    int64_t num_rows, int64_t chunk) const {
+// The attention of an item over one chunk.
+AttendTask Pass::make_task(const Attention& block, const KVLayer& cache, const AttendItem& item, int64_t chunk) const {
     const int heads_per_row = block.num_heads / block.num_kv_heads;
-    const int64_t start = chunk * kChunk, first_query = first_row * block.num_heads + kv_head * heads_per_row;
+    const int64_t start = chunk * kChunk, first_query = item.first_row * block.num_heads + item.kv_head * heads_per_row;
+    const Span& span = input_.spans[item.span];
     return AttendTask{
-        .keys = cache.key_block(kv_head, start),
-        .values = cache.value_pairs(kv_head, start),
-        .key_scales = cache.key_scales(kv_head, start),
-        .value_scales = cache.value_scales(kv_head, start),
-        .next_keys = cache.key_block(kv_head, start + kChunk),
+        .keys = cache.key_block(item.kv_head, start),
+        .values = cache.value_pairs(item.kv_head, start),
+        .key_scales = cache.key_scales(item.kv_head, start),
+        .value_scales = cache.value_scales(item.kv_head, start),
+        .next_keys = cache.key_block(item.kv_head, start + kChunk),
         .queries = queries_ + first_query * block.head_dim,
         .query_scales = query_scales_ + first_query,
         .heads_apart = block.num_heads,
-        .num_rows = static_cast<int>(num_rows),
+        .num_rows = static_cast<int>(item.num_rows),
         .heads_per_row = heads_per_row,
         .head_dim = block.head_dim,
         .padded_dim = cache.padded_dim,
-        .first_position = span.first_position + first_row - span.first_row - start,
+        .first_position = span.first_position + item.first_row - span.first_row - start,
         .window = block.window,
         .chunk = kChunk,
         .partials = nullptr,
@@ -140,38 +129,44 @@ AttendTask Pass::make_task(
     };
 }
 
-uint8_t* Pass::partial(const Attention& block, const KVLayer& shape, int64_t row, int kv_head, int64_t chunk) const {
-    const int64_t heads_per_row = block.num_heads / block.num_kv_heads;
-    const int64_t index = ((chunk * block.num_kv_heads + kv_head) * rows() + row) * heads_per_row;
-    return partials_ + index * Partial::bytes(shape.padded_dim);
+// Where a member leaves its part of an item that is not its alone. It has two such items at most: one that its share
+// begins in the middle of, and one that its share ends in the middle of.
+uint8_t* Pass::cut_parts(int member, Member::Range chunks) const {
+    return partials_ + (2 * member + (chunks.first > 0 ? 0 : 1)) * bytes_per_cut_;
 }
 
-// The chunks of a span and kv head that a member takes.
-Member::Range Pass::chunks_of(
-    const Member& me, int member, const Attention& block, const Span& span, int kv_head) const {
-    const Member::Range units = me.share_of(member, num_chunks_ * block.num_kv_heads);
-    const int64_t first = kv_head * num_chunks_, seen = chunks_seen(span);
-    return {std::max<int64_t>(units.first - first, 0), std::min({units.stop - first, num_chunks_, seen})};
+void Pass::attend(
+    Member& me, const Attention& block, const std::vector<KVLayer*>& caches, const AttendShares& shares) const {
+    const std::vector<AttendItem>& items = shares.items();
+    for (size_t i = 0; i < items.size(); ++i) {
+        const Member::Range own = shares.chunks_of(items[i], me.index);
+        if (own.first >= own.stop) continue;
+        const bool is_last = i + 1 == items.size();
+        const int16_t* next_keys = is_last ? nullptr : caches[items[i + 1].span]->key_block(items[i + 1].kv_head, 0);
+        attend_item(me, block, *caches[items[i].span], items[i], own, next_keys);
+    }
 }
 
-void Pass::attend_by_chunks(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const {
-    for (int kv_head = 0; kv_head < block.num_kv_heads; ++kv_head) {
-        for (size_t s = 0; s < caches.size(); ++s) {
-            const Span& span = input_.spans[s];
-            if (!is_split(span)) continue;
-            const auto slot = [&](int64_t chunk) { return partial(block, *caches[s], span.first_row, kv_head, chunk); };
-            const int64_t num_queries = span.num_rows * (block.num_heads / block.num_kv_heads);
-            MergeTree tree([&](int64_t right, int64_t left, size_t) {
-                merge_all(slot(right), *caches[s], num_queries, slot(left));
-            });
-            const Member::Range own = chunks_of(me, me.index, block, span, kv_head);
-            for (int64_t chunk = own.first; chunk < own.stop; ++chunk) {
-                AttendTask task = make_task(block, *caches[s], span, kv_head, span.first_row, span.num_rows, chunk);
-                task.partials = slot(chunk);
-                k_.attend(task);
-                tree.add({chunk, 1});
-            }
-        }
+// Take an item through its chunks, or those of them that are this member's, merging as it goes.
+void Pass::attend_item(
+    Member& me, const Attention& block, const KVLayer& cache, const AttendItem& item, Member::Range own,
+    const int16_t* next_keys) const {
+    alignas(64) thread_local static Scratch scratch;
+    const bool is_whole = own.stop - own.first == item.num_chunks;
+    const size_t bytes = Partial::bytes(cache.padded_dim), per_run = item.num_queries * bytes;
+    uint8_t* parts = is_whole ? scratch.room<uint8_t>(most_waiting(item.num_chunks) * per_run) : cut_parts(me.index, own);
+    MergeTree tree([&](const uint8_t* right, uint8_t* left) { merge_all(right, cache, item.num_queries, left); });
+    for (int64_t chunk = own.first; chunk < own.stop; ++chunk) {
+        AttendTask task = make_task(block, cache, item, chunk);
+        if (chunk + 1 == own.stop && next_keys != nullptr) task.next_keys = next_keys;
+        task.partials = parts + tree.num_waiting() * per_run;
+        k_.attend(task);
+        tree.add({chunk, 1, task.partials});
+    }
+    if (!is_whole) return;
+    tree.finish();
+    for (int64_t query = 0; query < item.num_queries; ++query) {
+        finish_query(block, *reinterpret_cast<Partial*>(parts + query * bytes), item, query);
     }
 }
 
@@ -183,76 +178,35 @@ void Pass::merge_all(const uint8_t* right, const KVLayer& shape, int64_t num_que
     }
 }
 
-void Pass::merge_chunks(Member& me, const Attention& block, const KVLayer& shape) const {
-    const int heads_per_row = block.num_heads / block.num_kv_heads;
+// Merge what several members made of an item, each taking some of its queries. Returns whether there was any.
+bool Pass::merge_cuts(Member& me, const Attention& block, const KVLayer& shape, const AttendShares& shares) const {
     const size_t bytes = Partial::bytes(shape.padded_dim);
-    // Head by head, as the chunks were shared out: most of what a member merges it made itself.
-    const Member::Range own = me.share(rows() * block.num_heads);
-    size_t s = 0;
-    for (int64_t item = own.first; item < own.stop; ++item) {
-        const int64_t row = item % rows();
-        const int head = static_cast<int>(item / rows()), kv_head = head / heads_per_row;
-        if (row == 0) s = 0;
-        while (row >= input_.spans[s].first_row + input_.spans[s].num_rows) ++s;
-        const Span& span = input_.spans[s];
-        if (!is_split(span)) continue;
-        const auto slot = [&](int64_t chunk) {
-            return partial(block, shape, row, kv_head, chunk) + head % heads_per_row * bytes;
-        };
-        MergeTree tree([&](int64_t right, int64_t left, size_t) { merge_all(slot(right), shape, 1, slot(left)); });
-        for (int member = 0; member < me.count; ++member) {
-            const Member::Range made = chunks_of(me, member, block, span, kv_head);
-            tree.add_merged(made.first, made.stop);
+    bool is_any_cut = false;
+    for (const AttendItem& item : shares.items()) {
+        if (!shares.is_cut(item)) continue;
+        is_any_cut = true;
+        const Member::Range own = me.share(item.num_queries);
+        for (int64_t query = own.first; query < own.stop; ++query) {
+            MergeTree tree([&](const uint8_t* right, uint8_t* left) { merge_all(right, shape, 1, left); });
+            for (int member = 0; member < me.count; ++member) {
+                const Member::Range made = shares.chunks_of(item, member);
+                tree.add_merged(made.first, made.stop, cut_parts(member, made) + query * bytes, item.num_queries * bytes);
+            }
+            finish_query(block, *reinterpret_cast<const Partial*>(tree.finish()), item, query);
         }
-        tree.finish();
-        finish_head(block, *reinterpret_cast<Partial*>(slot(0)), row, head);
     }
+    return is_any_cut;
 }
 
-// Leave what a head attended to as the output projection reads it.
-void Pass::finish_head(const Attention& block, const Partial& running, int64_t row, int head) const {
+// Leave what a query attended to as the output projection reads it.
+void Pass::finish_query(const Attention& block, const Partial& running, const AttendItem& item, int64_t query) const {
+    const int heads_per_row = block.num_heads / block.num_kv_heads;
+    const int64_t row = item.first_row + query / heads_per_row;
+    const int64_t head = item.kv_head * heads_per_row + query % heads_per_row;
     const int64_t first = (row * block.num_heads + head) * block.head_dim;
     k_.finish(running, block.head_dim, inner_values_ + first);
     if (block.output.weight->is_quantised() && has_whole_groups(block)) {
         k_.quantise(inner_values_ + first, block.head_dim / kGroup, inner_groups_ + first / kGroup);
-    }
-}
-
-// Long spans: a task takes a few rows through all their chunks, merging as it goes.
-void Pass::attend_by_rows(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) const {
-    const int heads_per_row = block.num_heads / block.num_kv_heads;
-    const int64_t rows_each = rows_per_task(block);
-    alignas(64) thread_local static Scratch scratch;
-    for (size_t s = 0; s < caches.size(); ++s) {
-        const Span& span = input_.spans[s];
-        if (is_split(span)) continue;
-        const KVLayer& cache = *caches[s];
-        const size_t bytes = Partial::bytes(cache.padded_dim), per_task = rows_each * heads_per_row * bytes;
-        const int64_t num_chunks = chunks_seen(span);
-        uint8_t* parts = scratch.room<uint8_t>((std::bit_width(uint64_t(num_chunks)) + 1) * per_task);
-        const int64_t num_blocks = ceil_div(span.num_rows, rows_each);
-        // Later rows see more; taking every second task keeps the shares even.
-        for (int64_t unit = me.index; unit < num_blocks * block.num_kv_heads; unit += me.count) {
-            const int64_t first_row = span.first_row + unit / block.num_kv_heads * rows_each;
-            const int64_t num_rows = std::min(rows_each, span.first_row + span.num_rows - first_row);
-            const int kv_head = static_cast<int>(unit % block.num_kv_heads);
-            const int64_t last = span.first_position + first_row - span.first_row + num_rows - 1;
-            MergeTree tree([&](int64_t, int64_t, size_t place) {
-                merge_all(parts + (place + 1) * per_task, cache, num_rows * heads_per_row, parts + place * per_task);
-            });
-            for (int64_t chunk = 0; chunk <= last / kChunk; ++chunk) {
-                AttendTask task = make_task(block, cache, span, kv_head, first_row, num_rows, chunk);
-                task.partials = parts + tree.num_waiting() * per_task;
-                k_.attend(task);
-                tree.add({chunk, 1});
-            }
-            tree.finish();
-            for (int q = 0; q < num_rows * heads_per_row; ++q) {
-                const int64_t row = first_row + q / heads_per_row;
-                const int head = kv_head * heads_per_row + q % heads_per_row;
-                finish_head(block, *reinterpret_cast<Partial*>(parts + q * bytes), row, head);
-            }
-        }
     }
 }
 

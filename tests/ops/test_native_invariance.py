@@ -76,15 +76,15 @@ def test_results_over_many_chunks_are_merged_alike_by_any_team(length: int) -> N
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_sequences_do_not_know_each_other(instruction_set: str) -> None:
-    """A decode row, a draft to verify and a long prefill in one pass, in any order."""
-    ops = native_ops(instruction_set, threads=2)
-    parts = Parts(ops, "Q4_1")
-    layers = tuple(PlainLayer(parts.attention(), parts.mlp()) for _ in range(2))
-    held = (130, 64, 0, 7)  # positions each sequence has before the pass
-    sizes = (1, 5, 80, 17)
+    """Decode rows, a draft to verify and a long prefill in one pass, in any order, for any team."""
+    held = (130, 64, 0, 7, 700)  # positions each sequence has before the pass
+    sizes = (1, 5, 80, 17, 2)
     rng = np.random.default_rng(6)
 
-    def run(order: tuple[int, ...]) -> dict[int, bytes]:
+    def run(order: tuple[int, ...], threads: int = 2) -> dict[int, bytes]:
+        ops = native_ops(instruction_set, threads)
+        parts = Parts(ops, "Q4_1")
+        layers = tuple(PlainLayer(parts.attention(), parts.mlp()) for _ in range(2))
         caches, spans, chunks, row = [], [], [], 0
         for s in order:
             cache = [ops.make_kv_layer(2, 32) for _ in layers]
@@ -103,9 +103,9 @@ def test_sequences_do_not_know_each_other(instruction_set: str) -> None:
             for s, span in zip(order, spans, strict=True)
         }
 
-    alone = {s: run((s,))[s] for s in range(4)}
-    for _ in range(3):
-        assert run(tuple(int(s) for s in rng.permutation(4))) == alone
+    alone = {s: run((s,))[s] for s in range(5)}
+    for threads in (1, 2, 3, 5):
+        assert run(tuple(int(s) for s in rng.permutation(5)), threads) == alone, threads
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)

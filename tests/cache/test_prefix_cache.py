@@ -1,6 +1,7 @@
 """Kept prefixes: the longest common beginning, the oldest goes first, never a row too many."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,6 +42,15 @@ def test_drafters_row_needs_the_token_behind_it() -> None:
     assert prefix.num_shared([1, 2, 3, 9, 9], has_drafter=True) == 2
     assert prefix.num_shared([1, 2, 3, 4, 5, 6, 7], has_drafter=True) == 5
     assert prefix.num_shared([9], has_drafter=True) == 0
+
+
+def test_row_that_waits_can_be_paired_with_another_token() -> None:
+    prefix = kept([1, 2, 3, 4, 5, 6], has_memory=True)
+    for num_waiting, expected in ((2, 2), (3, 3), (5, 3)):
+        prefix.unobserved = SimpleNamespace(num_rows=num_waiting)
+        found = prefix.num_shared([1, 2, 3, 9, 9], has_drafter=True, lets_wait=True)
+        assert found == expected
+        assert prefix.num_shared([1, 2, 3, 9, 9], has_drafter=True) == 2, "it is to be looked at"
 
 
 def test_prefix_without_memory_serves_only_plain_requests() -> None:

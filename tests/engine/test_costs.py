@@ -190,3 +190,28 @@ def test_price_of_rows_that_waited_is_learned() -> None:
         costs.observe_look(500, 0.005)
     costs.observe_look(500, 5.0)
     assert costs.look_s(100) == pytest.approx(0.001, rel=0.25)
+
+
+def test_long_contexts_are_no_part_of_a_price() -> None:
+    """Guards short requests behind long ones: a plain pass seemed half as dear again as it was."""
+
+    def pass_s(num_rows: int, reading: float) -> float:
+        return 0.003 * (1 + reading) + 0.0003 * (num_rows - 1)
+
+    costs = CostModel()
+    for i in range(200):
+        costs.reading = 1.4 if i < 150 else 0.2
+        for num_rows in (1, 8, 12) if i < 150 else (12,):
+            costs.observe_pass(num_rows, pass_s(num_rows, costs.reading))
+    costs.refresh()
+    assert costs.pass_s(8) == pytest.approx(pass_s(8, 0.2), rel=0.02)
+    costs.reading = 3.0
+    assert costs.pass_s(1) == pytest.approx(pass_s(1, 3.0), rel=0.02)
+
+
+def test_caches_that_seem_to_take_all_of_a_pass_leave_a_price() -> None:
+    costs = CostModel()
+    costs.observe_pass(1, 0.003)
+    costs.reading = 50.0
+    costs.observe_pass(4, 0.004)
+    assert 0.0 < costs.passes[4].seconds <= 0.004

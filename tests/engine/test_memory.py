@@ -260,6 +260,7 @@ def test_drafts_are_the_same_however_rows_came(backbone: Backbone, drafter: Draf
     resting = engine.submit(ask(2, 3, mtp="auto", max_tokens=20))
     while resting.num_emitted == 0:
         engine.step()
+    assert resting.num_cached_tokens == len(SYSTEM), "the last row waits for another next token"
     assert resting.sequence.unobserved.num_rows >= len(SYSTEM)
     resting.policy.mtp = 2
     while resting.finish_reason is None:

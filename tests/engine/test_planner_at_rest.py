@@ -84,6 +84,20 @@ def test_dear_tries_are_rare_and_made_where_they_are_cheapest() -> None:
     assert num_rounds > 200, "it took as long as a pass"
 
 
+@pytest.mark.parametrize(("num_accepted", "is_rare"), [(0, True), (2, False)])
+def test_a_try_costs_its_rows_unless_they_stand(num_accepted: int, is_rare: bool) -> None:
+    """Guards tries that seem cheap, since most of what they take is part of the pass."""
+    planner = Planner()
+    world = World(lambda num_rows: 0.0014 + 0.0007 * num_rows, chance=lambda rng, time: 0.6)
+    play(world, "auto", 800, 8, planner)
+    policies = [planner.make_policy("auto", 0.0) for _ in range(8)]
+    _, who, wish = rounds_until_a_try(planner, policies)
+    tried = Draft((1, 2), (0.5, 0.5), ("head", "head"))
+    planner.learn(who, wish, tried, num_accepted, seconds=0.001)
+    num_rounds, _, _ = rounds_until_a_try(planner, policies)
+    assert (num_rounds > 8 * PROBE_SPACING) == is_rare
+
+
 def play_all(world: World, num_rounds: int, planner: Planner) -> list[int]:
     """Return the draft tokens that eight new sequences asked for, round by round."""
     policies = [planner.make_policy("auto", 0.0) for _ in range(8)]
@@ -98,22 +112,27 @@ def play_all(world: World, num_rounds: int, planner: Planner) -> list[int]:
     return asked
 
 
-def test_resting_plan_is_kept_until_a_try_brings_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards planning for its own sake: it costs as much as a stream's sampling."""
-    num_plans = 0
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Planner]:
+    """Planners that have made a plan, once for each."""
+    made: list[Planner] = []
     decide = Planner._decide
 
-    def count(self: Planner, *args: Any) -> None:
-        nonlocal num_plans
-        num_plans += 1
+    def note(self: Planner, *args: Any) -> None:
+        made.append(self)
         decide(self, *args)
 
-    monkeypatch.setattr(Planner, "_decide", count)
+    monkeypatch.setattr(Planner, "_decide", note)
+    return made
+
+
+def test_resting_plan_is_kept_until_a_try_brings_news(plans: list[Planner]) -> None:
+    """Guards planning for its own sake: it costs as much as a stream's sampling."""
     planner = Planner()
     play(DEAR, "auto", 500, 8, planner)
     assert planner.rests
-    assert num_plans <= 12 + 500 // MAX_REST_ROUNDS
-    num_plans = 0
+    assert len(plans) <= 12 + 500 // MAX_REST_ROUNDS
+    plans.clear()
     policies = [planner.make_policy("auto", 0.0) for _ in range(8)]
     for _ in range(40):  # one after the other ends, and somebody else begins
         for _ in range(8):
@@ -121,7 +140,19 @@ def test_resting_plan_is_kept_until_a_try_brings_news(monkeypatch: pytest.Monkey
             planner.costs.observe_pass(8, DEAR.pass_s(8))
         assert all(one.off_reason is not None for one in policies), "newcomers are told why"
         policies = [*policies[1:], planner.make_policy("auto", 0.0)]
-    assert num_plans <= 7 + 320 // MAX_REST_ROUNDS  # every 1, 2, 4 … rounds at first
+    assert len(plans) <= 7 + 320 // MAX_REST_ROUNDS  # every 1, 2, 4 … rounds at first
+
+
+@pytest.mark.parametrize("num_accepted", [0, 1])
+def test_a_try_is_news_only_if_it_stood(plans: list[Planner], num_accepted: int) -> None:
+    planner = Planner()
+    play(World(lambda num_rows: 0.0024 + 0.0006 * num_rows, chance=never), "auto", 800, 8, planner)
+    policies = [planner.make_policy("auto", 0.0) for _ in range(8)]
+    _, who, wish = rounds_until_a_try(planner, policies)
+    plans.clear()
+    planner.learn(who, wish, Draft((1, 2), (0.5, 0.5), ("head", "head")), num_accepted)
+    planner.plan(policies, max_rows=64)
+    assert len(plans) == num_accepted
 
 
 def test_resting_plan_does_not_outlive_those_it_was_made_for() -> None:

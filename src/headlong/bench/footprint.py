@@ -12,7 +12,8 @@ import numpy as np
 from headlong.bench.memory import resident_bytes
 from headlong.engine.limits import EngineLimits
 from headlong.heads.eagle3 import Eagle3Head
-from headlong.models.transformer import Backbone, Layer
+from headlong.models.traffic import bytes_of, linears_of, pass_bytes
+from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Linear
 
 NUM_POSITIONS = 2048
@@ -83,31 +84,11 @@ def measure_footprint(backbone: Backbone, head: Eagle3Head, program_bytes: int) 
         resident_bytes=resident_bytes(),
         program_bytes=program_bytes,
         weights_bytes=_backbone_bytes(backbone),
-        head_bytes=_bytes_of([head.fc, head.lm_head, *_linears(head.layer)]),
+        head_bytes=bytes_of([head.fc, head.lm_head, *linears_of(head.layer)]),
         kv_bytes=cache.num_bytes + head_cache.num_bytes,
     )
 
 
-def pass_bytes(backbone: Backbone) -> int:
-    """Return the bytes of weights one pass reads; an embedding is read a row at a time only."""
-    linears = [linear for layer in backbone.layers for linear in _linears(layer)]
-    return _bytes_of([backbone.lm_head, *linears])
-
-
 def _backbone_bytes(backbone: Backbone) -> int:
     is_tied = backbone.embedding is backbone.lm_head.weight
-    return pass_bytes(backbone) + (0 if is_tied else _bytes_of([Linear(backbone.embedding)]))
-
-
-def _linears(layer: Layer) -> list[Linear]:
-    attention, mlp = layer.attention, layer.mlp
-    projections = [attention.query, attention.key, attention.value, attention.output]
-    return [*projections, mlp.gate, mlp.up, mlp.down]
-
-
-def _bytes_of(linears: list[Linear]) -> int:
-    return sum(_matrix_bytes(linear.weight) for linear in linears)
-
-
-def _matrix_bytes(matrix: Any) -> int:
-    return int(matrix.num_bytes if hasattr(matrix, "num_bytes") else matrix.values.nbytes)
+    return pass_bytes(backbone) + (0 if is_tied else bytes_of([Linear(backbone.embedding)]))

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from headlong.arrays import IntArray
-from headlong.bench.footprint import pass_bytes
 from headlong.bench.stand_in_head import make_stand_in_head
 from headlong.cache.kv_cache import KVCache
 from headlong.config import SamplingParams
@@ -24,6 +23,7 @@ from headlong.drafters.drafter import DraftAsk, Settled
 from headlong.drafters.head_drafter import RecursiveDrafter
 from headlong.heads.head import RecursiveHead
 from headlong.models.hidden import HiddenRows
+from headlong.models.traffic import pass_bytes
 from headlong.models.transformer import Backbone
 
 DRAFT_LENGTH = 4

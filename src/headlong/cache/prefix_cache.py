@@ -26,19 +26,31 @@ class Prefix:
     salt: str = ""
     """Who may share it: requests with the same salt."""
 
-    def num_shared(self, prompt_ids: Sequence[int], has_drafter: bool) -> int:
+    def num_shared(
+        self, prompt_ids: Sequence[int], *, has_drafter: bool, lets_wait: bool = False
+    ) -> int:
         """Return how many rows a prompt need not run if it begins with these.
 
         At least one row of a prompt must run, for the first token is picked from it. A drafter's
         row pairs a position with the token behind it, so of m common tokens only m - 1 rows of its
-        memory fit; and a sequence that drafts cannot use a prefix without such a memory, since a
-        head has nothing to look at before the first row it observed.
+        memory fit; where the last one waits and may go on waiting, no token is paired with it yet.
+        And a sequence that drafts cannot use a prefix without such a memory, since a head has
+        nothing to look at before the first row it observed.
         """
         num_common = common_length(self.token_ids, prompt_ids)
         num_rows = min(num_common, self.cache.length, len(prompt_ids) - 1)
         if not has_drafter:
             return num_rows
-        return max(0, min(num_rows, num_common - 1)) if self.draft_state is not None else 0
+        if self.draft_state is None:
+            return 0
+        if lets_wait and self.num_observed < num_common:
+            return num_rows
+        return max(0, min(num_rows, num_common - 1))
+
+    @property
+    def num_observed(self) -> int:
+        """Rows that the drafter's memory holds."""
+        return self.cache.length - (0 if self.unobserved is None else self.unobserved.num_rows)
 
 
 class PrefixCache:

@@ -5,7 +5,8 @@ the pass, and of all that a round does beside it.
 A machine's speed wanders: clock, neighbours, growing contexts, and a host that moves its cores
 apart or together, which makes long passes dearer and short ones cheaper. What all measurements
 share goes into two factors that follow quickly, the *weather* and its *tilt*; what makes one pass
-dearer than another goes into prices relative to them, which move slowly.
+dearer than another goes into prices relative to them, which move slowly. What is read of caches is
+known beforehand and no part of a price: eight long contexts are not eight short ones.
 """
 
 import math
@@ -55,6 +56,8 @@ GUESSED_ROW = 0.08
 BESIDE_SPEED = 0.2
 """How much of a surprise the prices of what rounds do beside their passes take over."""
 
+LEAST_NET = 0.25
+"""Share of a pass that is not reading caches, whatever is thought of that."""
 
 GUESSED_LOOK = 0.003
 """Price of looking at one row that waited, relative to a plain pass, before any is known."""
@@ -127,6 +130,8 @@ class CostModel:
     """What a pass of the usual size costs now, against its price."""
     tilt: float = 0.0
     """How much dearer longer passes are now than that: a pass twice as long by 2 ** tilt."""
+    reading: float = 0.0
+    """What sequences of this round have in their caches, against the weights: read beside them."""
     _num_passes: int = 0
     _last: Sighting = field(default_factory=Sighting)
     """The pass before; its surprise is what weather and tilt have left of it."""
@@ -148,12 +153,12 @@ class CostModel:
         size = math.log(num_rows)
         price = self.passes.get(num_rows)
         if price is None:
-            price = Price(seconds / self._factor(size), seen_at=self._num_passes)
+            price = Price(self._net(seconds) / self._factor(size), seen_at=self._num_passes)
             self.passes[num_rows] = price
             self._last = Sighting(size)
             self._curve = []
             return
-        surprise = _surprise(seconds, self._factor(size) * price.seconds)
+        surprise = _surprise(seconds, self._expect(size, price))
         self._scatter += SCATTER_SPEED * (abs(surprise) - self._scatter)
         # A price that is hardly known is itself the likelier cause of a surprise.
         trust = price.weight / FULL_WEIGHT
@@ -162,10 +167,25 @@ class CostModel:
         level = WEATHER_SPEED * trust * surprise - turn * (self._usual_size - self._pivot)
         self.weather *= math.exp(level)
         self._usual_size += USUAL_SPEED * (size - self._usual_size)
-        left = _surprise(seconds, self._factor(size) * price.seconds)
+        expected = self._expect(size, price)
+        left = _surprise(seconds, expected)
         is_stall = abs(surprise) == MAX_SURPRISE  # then it is no measure for the next pass
         self._last = Sighting(size, left, 0.0 if is_stall else trust)
-        price.observe(seconds / self._factor(size), self._num_passes)
+        price.observe(price.seconds * seconds / expected, self._num_passes)
+
+    def _expect(self, size: float, price: Price) -> float:
+        """Return what a pass of this price should take now."""
+        return self._factor(size) * price.seconds + self._reading_s()
+
+    def _net(self, seconds: float) -> float:
+        """Return what a pass took beside reading the caches."""
+        if not self.passes:  # what reading weights takes is known from nothing else
+            return seconds / (1 + self.reading)
+        return max(seconds - self._reading_s(), LEAST_NET * seconds)
+
+    def _reading_s(self) -> float:
+        """Return how long reading the caches takes: as long as reading as much of the weights."""
+        return self.weather * self.reading * self._fair_pass(1)
 
     def _turn(self, size: float, surprise: float, trust: float) -> float:
         """Return by how much the tilt turns.
@@ -228,7 +248,7 @@ class CostModel:
         seconds = self._fair_pass(low)
         if num_rows > low:
             seconds += (num_rows - low) * (self._fair_pass(low + 1) - seconds)
-        return self.weather * seconds
+        return self.weather * seconds + self._reading_s()
 
     def beside_s(self, work: DraftWork) -> float:
         """Predict the seconds of all that a round does beside its pass."""

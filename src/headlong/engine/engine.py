@@ -28,6 +28,7 @@ from headlong.engine.policy import Policy, Wish
 from headlong.engine.recovery import Rescue, as_engine_error, run_together
 from headlong.engine.request import BACKBONE, Emitted, FinishReason, Request, Running
 from headlong.engine.scheduler import Scheduler
+from headlong.models.traffic import CacheTraffic, cache_traffic
 from headlong.models.transformer import Backbone
 
 _T = TypeVar("_T")
@@ -46,6 +47,7 @@ class Engine:
     planner: Planner = field(default_factory=Planner)
     _scheduler: Scheduler = field(init=False)
     _memory: CacheMemory = field(init=False)
+    _traffic: CacheTraffic = field(init=False)
     _num_submitted: int = 0
     _num_finished: int = 0
     _num_failed: int = 0
@@ -58,6 +60,7 @@ class Engine:
     def __post_init__(self) -> None:
         self._scheduler = Scheduler(self.limits)
         self._memory = CacheMemory(self.backbone, self.drafter, self.limits)
+        self._traffic = cache_traffic(self.backbone)
 
     def submit(self, request: Request) -> Running:
         """Take a request in; it runs as steps are made.
@@ -165,6 +168,8 @@ class Engine:
         for running in list(scheduler.waiting):
             if len(scheduler.running) >= self.limits.max_running:
                 return
+            # Beside others a draft may never pay; then the drafter need not look at the prompt.
+            running.sequence.is_resting = running.policy.is_auto and bool(scheduler.running)
             prefix, num_rows = memory.find(running, scheduler.running)
             if memory.awaits(running, scheduler.running, num_rows):
                 continue
@@ -176,8 +181,6 @@ class Engine:
             if not scheduler.running and not memory.has_room(needed, prefix):
                 prefix, num_rows = None, 0  # alone it fits, once everything kept is gone
                 memory.prefixes.clear()
-            # Beside others a draft may never pay; then the drafter need not look at the prompt.
-            running.sequence.is_resting = running.policy.is_auto and bool(scheduler.running)
             try:
                 memory.begin(running, prefix, num_rows)
             except Exception as error:
@@ -238,7 +241,8 @@ class Engine:
         policies = [one.policy if one.sequence.draft_state is not None else _NEVER for one in batch]
         for one in batch:
             one.policy.num_waiting = one.sequence.unobserved.num_rows
-        wishes = self.planner.plan(policies, self.limits.rows_per_step)
+        reading = sum(self._traffic.share(one.sequence.cache.length) for one in batch)
+        wishes = self.planner.plan(policies, self.limits.rows_per_step, reading)
         found: dict[int, Wish] = {}
         for running, wish in zip(batch, wishes, strict=True):
             most = max(0, running.tokens_left(self.backbone.config.context_length) - 1)

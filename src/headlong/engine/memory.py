@@ -87,11 +87,13 @@ class CacheMemory:
     def find(self, running: Running, others: Iterable[Running]) -> tuple[Prefix | None, int]:
         """Return the prefix that spares a request most rows, and how many."""
         best: Prefix | None = None
-        most = 0
+        most, sequence = 0, running.sequence
         for prefix in [*self.prefixes, *map(_lent, others)]:
             if prefix.salt != running.request.cache_salt:
                 continue
-            num_rows = prefix.num_shared(running.sequence.token_ids, running.drafts)
+            num_rows = prefix.num_shared(
+                sequence.token_ids, has_drafter=running.drafts, lets_wait=sequence.is_resting
+            )
             if num_rows > most:
                 best, most = prefix, num_rows
         return best, most
@@ -151,7 +153,7 @@ class CacheMemory:
         if drafter is not None:
             if not sequence.is_resting:
                 catch_up(drafter, [prefix])  # what its owner had no use for
-            num_observed = min(num_rows, prefix.cache.length - prefix.unobserved.num_rows)
+            num_observed = min(num_rows, prefix.num_observed)
             state = drafter.share(prefix.draft_state, num_observed)
             sequence.unobserved = prefix.unobserved.first_rows(num_rows - num_observed)
         if self._is_handed_over(running, prefix, num_rows):

@@ -58,7 +58,7 @@ PROBE_SPACING = 8
 to, until each of them tries about as rarely as it would alone."""
 
 TRY_SHARE = 0.003
-"""Share of all time that tries may take where many share them: behind a long prompt that waited for
+"""Share of all time that tries may lose where many share them: behind a long prompt that waited for
 the head, one costs as much as a round."""
 
 BAR_SPEED = 0.25
@@ -98,9 +98,13 @@ class Planner:
         """Whether drafts do not pay now for anybody who would leave that to us."""
         return self._rest is not None
 
-    def plan(self, policies: Sequence[Policy], max_rows: int) -> list[Wish]:
-        """Return what each sequence of the next round is to draft."""
+    def plan(self, policies: Sequence[Policy], max_rows: int, reading: float = 0.0) -> list[Wish]:
+        """Return what each sequence of the next round is to draft.
+
+        `reading` is what its pass reads of caches, against the weights.
+        """
         self._rounds += 1
+        self.costs.reading = reading
         autos = [policy for policy in policies if policy.is_auto]
         is_new = autos != self._planned_for
         if autos and self._measures_plain(policies):
@@ -129,23 +133,27 @@ class Planner:
         if not wish.num_tokens:
             return
         if policy.is_auto and not policy.current:
-            self._judge_try(seconds)
+            self._judge_try(seconds, len(draft.token_ids), num_accepted)
         policy.observe(Look(wish.num_tokens, draft.num_steps, len(draft.token_ids), num_accepted))
         if draft.sources and draft.sources[0] != GRAMMAR:
             policy.experience.confidence(draft.sources[0]).observe(draft.probs, num_accepted)
 
-    def _judge_try(self, seconds: float) -> None:
-        """Plan anew after a try; let the next one of anybody wait longer, unless drafting begins.
+    def _judge_try(self, draft_s: float, num_drafted: int, num_accepted: int) -> None:
+        """Plan anew if a try stood; let the next one of anybody wait longer, unless one begins to.
 
-        That a try stood is no reason to hurry: with many streams even that may not pay.
+        That it stood is no reason to hurry: with many streams even that may not pay. What it lost
+        is its draft and its rows, less what the tokens that stood would have taken.
         """
-        self._plan_rounds_left = 0
+        if num_accepted:
+            self._plan_rounds_left = 0
         num_sharing = len(self._planned_for)
         self._probe_spacing = min(2 * self._probe_spacing, PROBE_SPACING * num_sharing)
         num_rounds = self._probe_spacing
         if num_sharing > 1:
             plain_s = self.costs.pass_s(num_sharing)
-            num_rounds = max(num_rounds, round(seconds / plain_s / TRY_SHARE))
+            spent_s = draft_s + self.costs.pass_s(num_sharing + num_drafted) - plain_s
+            lost = spent_s / plain_s - num_accepted / num_sharing
+            num_rounds = max(num_rounds, round(lost / TRY_SHARE))
         self._next_probe = self._rounds + num_rounds
 
     def plain_s(self, num_sequences: int, num_rows: int, verify_s: float) -> float | None:

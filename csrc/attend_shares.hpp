@@ -19,6 +19,9 @@ namespace headlong {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Up to so many rows, memory and other cores are waited for more than products.
+constexpr int64_t kFewRows = 16;
+
 struct AttendItem {
     size_t span;
     int kv_head;
@@ -39,7 +42,7 @@ public:
 
     // Kv heads stand outermost: members have projected heads in that order, so most attend to what they just wrote.
     void share_out(const std::vector<Span>& spans, const Attention& block, int num_members) {
-        const int64_t heads_per_row = block.num_heads / block.num_kv_heads;
+        const int64_t heads_per_row = block.heads_per_kv();
         int64_t total = 0;
         items_.clear();
         for (int kv_head = 0; kv_head < block.num_kv_heads; ++kv_head) {
@@ -75,7 +78,6 @@ public:
     }
 
 private:
-    static constexpr int64_t kFewRows = 16;
     static constexpr int64_t kMaxQueries = 24;
     static constexpr int64_t kReadCost = 4;  // reading keys and values of a chunk, in queries over it
 

@@ -52,6 +52,7 @@ struct Attention {
 
     int64_t query_size() const { return int64_t{num_heads} * head_dim; }
     int64_t key_size() const { return int64_t{num_kv_heads} * head_dim; }
+    int heads_per_kv() const { return num_heads / num_kv_heads; }
     int64_t hidden_size() const { return output.outputs(); }
     void check() const;  // throws std::invalid_argument when sizes do not fit together
 };

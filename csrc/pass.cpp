@@ -76,7 +76,7 @@ Pass::Pass(
 
 // The most bytes that a member's part of one item can take.
 size_t Pass::cut_bytes(const Attention& block) const {
-    const int64_t heads_per_row = block.num_heads / block.num_kv_heads;
+    const int64_t heads_per_row = block.heads_per_kv();
     const size_t bytes = Partial::bytes(KVLayer::padded(block.head_dim, k_.width));
     size_t most = 0;
     for (const Span& span : input_.spans) {

@@ -42,7 +42,7 @@ private:
     struct Needs { int64_t inputs = 0; bool groups = false, values = false; };
 
     int64_t rows() const { return input_.num_rows; }
-    bool is_short() const { return rows() <= kSplitRows; }
+    bool is_short() const { return rows() <= kFewRows; }
     Needs needs(std::initializer_list<const Linear*> readers) const;
     void make_room(const Needs& needs, int64_t inner_size);
 
@@ -92,9 +92,6 @@ private:
     void finish_query(const Attention& block, const Partial& running, const AttendItem& item, int64_t query) const;
     size_t cut_bytes(const Attention& block) const;
     uint8_t* cut_parts(int member, Member::Range chunks) const;
-
-    // Up to so many rows a pass waits for memory and for other cores more than for products.
-    static constexpr int64_t kSplitRows = 16;
 
     Engine& engine_;
     const Kernels& k_;

@@ -105,7 +105,7 @@ void Pass::turn_and_store(
 
 // The attention of an item over one chunk.
 AttendTask Pass::make_task(const Attention& block, const KVLayer& cache, const AttendItem& item, int64_t chunk) const {
-    const int heads_per_row = block.num_heads / block.num_kv_heads;
+    const int heads_per_row = block.heads_per_kv();
     const int64_t start = chunk * kChunk, first_query = item.first_row * block.num_heads + item.kv_head * heads_per_row;
     const Span& span = input_.spans[item.span];
     return AttendTask{
@@ -164,9 +164,9 @@ void Pass::attend_item(
         tree.add({chunk, 1, task.partials});
     }
     if (!is_whole) return;
-    tree.finish();
+    const uint8_t* results = tree.finish();
     for (int64_t query = 0; query < item.num_queries; ++query) {
-        finish_query(block, *reinterpret_cast<Partial*>(parts + query * bytes), item, query);
+        finish_query(block, *reinterpret_cast<const Partial*>(results + query * bytes), item, query);
     }
 }
 
@@ -200,7 +200,7 @@ bool Pass::merge_cuts(Member& me, const Attention& block, const KVLayer& shape, 
 
 // Leave what a query attended to as the output projection reads it.
 void Pass::finish_query(const Attention& block, const Partial& running, const AttendItem& item, int64_t query) const {
-    const int heads_per_row = block.num_heads / block.num_kv_heads;
+    const int heads_per_row = block.heads_per_kv();
     const int64_t row = item.first_row + query / heads_per_row;
     const int64_t head = item.kv_head * heads_per_row + query % heads_per_row;
     const int64_t first = (row * block.num_heads + head) * block.head_dim;

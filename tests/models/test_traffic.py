@@ -26,10 +26,11 @@ def test_caches_are_read_as_long_as_they_are(tiny_backbone: Callable[[str], Back
     cache = backbone.make_cache()
     num_bytes = sum(layer.bytes_per_position for layer in cache.layers)
     expected = 100 * num_bytes / pass_bytes(backbone)
-    assert cache_traffic(backbone).share(100) == pytest.approx(expected)
+    assert cache_traffic(backbone).share([60, 40]) == pytest.approx(expected)
 
 
 def test_layers_with_a_window_read_no_more_than_that() -> None:
     traffic = CacheTraffic(((None, 0.001), (64, 0.003)))
-    assert traffic.share(50) == pytest.approx(0.2)
-    assert traffic.share(1000) == pytest.approx(1.0 + 0.192)
+    assert traffic.share([50]) == pytest.approx(0.2)
+    assert traffic.share([1000]) == pytest.approx(1.0 + 0.192)
+    assert traffic.share([50, 1000]) == pytest.approx(0.2 + 1.0 + 0.192)

@@ -2,11 +2,11 @@
 
 In:  seconds of measured rounds. Out: predicted seconds for any number of rows and draft steps: of
 the pass, and of all that a round does beside it.
-A machine's speed wanders: clock, neighbours, growing contexts, and a host that moves its cores
-apart or together, which makes long passes dearer and short ones cheaper. What all measurements
-share goes into two factors that follow quickly, the *weather* and its *tilt*; what makes one pass
-dearer than another goes into prices relative to them, which move slowly. What is read of caches is
-known beforehand and no part of a price: eight long contexts are not eight short ones.
+A machine's speed wanders: clock, neighbours, and a host that moves its cores apart or together,
+which makes long passes dearer and short ones cheaper. What all measurements share goes into two
+factors that follow quickly, the *weather* and its *tilt*; what makes one pass dearer than another
+goes into prices relative to them, which move slowly. What is read of caches is known beforehand and
+no part of a price: eight long contexts are not eight short ones.
 """
 
 import math

@@ -241,7 +241,7 @@ class Engine:
         policies = [one.policy if one.sequence.draft_state is not None else _NEVER for one in batch]
         for one in batch:
             one.policy.num_waiting = one.sequence.unobserved.num_rows
-        reading = sum(self._traffic.share(one.sequence.cache.length) for one in batch)
+        reading = self._traffic.share([one.sequence.cache.length for one in batch])
         wishes = self.planner.plan(policies, self.limits.rows_per_step, reading)
         found: dict[int, Wish] = {}
         for running, wish in zip(batch, wishes, strict=True):

@@ -23,7 +23,7 @@ MAX_PLAN_ROUNDS = 8
 """Rounds a plan is kept for while the same sequences run; doubles up to this from one."""
 
 MAX_REST_ROUNDS = 64
-"""The same while nobody drafts: but for the prices, only tries bring news, and end it."""
+"""The same while nobody drafts: but for the prices, only tries that stand are news, and end it."""
 
 KEEP_MARGIN = 1.02
 """A new plan must promise this much more than the old one; stops hopping back and forth."""
@@ -139,7 +139,7 @@ class Planner:
             policy.experience.confidence(draft.sources[0]).observe(draft.probs, num_accepted)
 
     def _judge_try(self, draft_s: float, num_drafted: int, num_accepted: int) -> None:
-        """Plan anew if a try stood; let the next one of anybody wait longer, unless one begins to.
+        """Plan anew if a try stood; let the next of anybody wait longer, unless drafting begins.
 
         That it stood is no reason to hurry: with many streams even that may not pay. What it lost
         is its draft and its rows, less what the tokens that stood would have taken.

@@ -1,6 +1,6 @@
 """What a pass reads of memory: the weights once, and what its sequences have in their caches.
 
-In:  a backbone. Out: bytes of weights a pass, and how much a sequence adds to that by its length.
+In:  a backbone. Out: bytes of weights a pass, and how much sequences add to that by their lengths.
 Decoding waits for memory, so this says what a pass over long contexts costs beside one over short
 ones before either was measured.
 """
@@ -15,15 +15,15 @@ from headlong.ops.op_set import Linear
 
 @dataclass(frozen=True, slots=True)
 class CacheTraffic:
-    """Keys and values that a sequence's rows read in a pass, against the weights."""
+    """Keys and values that sequences read in a pass, against the weights."""
 
     by_window: tuple[tuple[int | None, float], ...]
     """How far layers look back (None: to the start), and what a position costs in all of these."""
 
-    def share(self, num_positions: int) -> float:
-        """Return what a sequence of this length adds to a pass, as a share of the weights."""
+    def share(self, lengths: Sequence[int]) -> float:
+        """Return what sequences of these lengths add to a pass, as a share of the weights."""
         return sum(
-            price * (num_positions if window is None else min(window, num_positions))
+            price * sum(lengths if window is None else [min(window, one) for one in lengths])
             for window, price in self.by_window
         )
 

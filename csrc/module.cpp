@@ -179,6 +179,7 @@ NB_MODULE(_native, module) {
     bind_pass(module, engine);
     bind_bandwidth(engine);
     bind_picking(module);
+    bind_index(module);
     bind_draft(module, engine);
 }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headlong.arrays import BoolArray, FloatArray, IntArray
-from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled
+from headlong.drafters.drafter import Bar, Draft, DraftAsk, Guess, Settled
 from headlong.models.hidden import HiddenRows
 
 
@@ -40,6 +40,10 @@ class ScriptedDrafter:
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Draft the true continuation, spoiled where told."""
         return [self._draft_one(len(ask.history), ask.num_tokens) for ask in asks]
+
+    def copy(self, state: str, history: list[int], bar: Bar) -> Draft:
+        """Copy nothing."""
+        return Draft()
 
     def share(self, state: str, num_rows: int) -> str:
         """Remember nothing again."""

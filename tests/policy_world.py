@@ -13,10 +13,14 @@ from itertools import accumulate
 from operator import mul
 
 from headlong.config import MtpMode
-from headlong.drafters.drafter import NO_BAR, Draft, Guess, as_draft, goes_on
+from headlong.drafters.drafter import NGRAM, NO_BAR, Draft, Guess, as_draft, goes_on
+from headlong.engine.copying import learn_copy
 from headlong.engine.costs import DraftWork
 from headlong.engine.planner import Planner
 from headlong.engine.policy import Policy, Wish
+
+MATCH_PROB = 0.75
+"""What n-grams say of every match."""
 
 Chance = Callable[[random.Random, int], float]
 """Draws the chance that the next guess stands, given the time in rounds."""
@@ -42,6 +46,10 @@ class World:
     """What passes cost every other time, if the machine flips between two states."""
     flip_s: float = math.inf
     """Seconds it stays in one of them."""
+    match_share: float = 0.0
+    """Share of rounds in which what ends a text stood before."""
+    match_chance: float = 0.9
+    """The chance that it then goes on as it did."""
 
     def pass_at(self, num_rows: int, clock_s: float) -> float:
         """Return how long a pass takes that begins at this time."""
@@ -67,6 +75,8 @@ class Player:
 
     def draft(self, wish: Wish, world: World, time: int) -> tuple[Draft, int]:
         """Draft as a head would; return the draft and how many of its tokens stand."""
+        if wish.only_copies:
+            return self._copy(wish, world)
         bar = wish.bars.get("head", NO_BAR)
         guesses: list[Guess] = []
         chances: list[float] = []
@@ -81,6 +91,17 @@ class Player:
         self.num_tokens += 1 + sum(accumulate(chances, mul))
         stood = [self.rng.random() < chance for chance in chances]
         return draft, [*stood, False].index(False)
+
+    def _copy(self, wish: Wish, world: World) -> tuple[Draft, int]:
+        """Copy one token, if there is a match and a copy is worth its row."""
+        bar = wish.bars[NGRAM]
+        self.num_tokens += 1
+        has_match = world.match_share > 0 and self.rng.random() < world.match_share
+        if not has_match or bar.chance(MATCH_PROB) < bar.keep:
+            return Draft(), 0
+        self.num_tokens += world.match_chance
+        stood = self.rng.random() < world.match_chance
+        return Draft((0,), (MATCH_PROB,), (NGRAM,)), int(stood)
 
 
 @dataclass
@@ -111,9 +132,10 @@ def play(
     seconds, lengths = 0.0, []
     for time in range(num_rounds):
         wishes = planner.plan([one.policy for one in players], max_rows=64)
-        lengths.append(wishes[0].num_tokens)
+        lengths.append(wishes[0].num_tokens if wishes[0].wakes_drafter else 0)
         drafts = [one.draft(wish, world, time) for one, wish in zip(players, wishes, strict=True)]
-        asked = [draft for (draft, _), wish in zip(drafts, wishes, strict=True) if wish.num_tokens]
+        made = list(zip(players, wishes, drafts, strict=True))
+        asked = [draft for _, wish, (draft, _) in made if wish.wakes_drafter]
         steps = [draft.num_steps for draft in asked]
         work = DraftWork(len(asked), max(steps, default=0), sum(steps))
         num_rows = sum(len(draft.token_ids) + 1 for draft, _ in drafts)
@@ -124,8 +146,11 @@ def play(
         blur = math.exp(noise.gauss(0.0, world.noise))
         planner.costs.observe_pass(num_rows, verify_s * blur)
         planner.costs.observe_beside(work, draft_s * blur)
-        for one, wish, (draft, num_accepted) in zip(players, wishes, drafts, strict=True):
-            planner.learn(one.policy, wish, draft, num_accepted)
+        for one, wish, (draft, num_accepted) in made:
+            if wish.wakes_drafter:
+                planner.learn(one.policy, wish, draft, num_accepted)
+            elif draft.token_ids:
+                learn_copy(one.policy, draft, num_accepted)
     return Outcome(sum(one.num_tokens for one in players) / seconds, lengths, players)
 
 

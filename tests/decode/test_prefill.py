@@ -11,7 +11,7 @@ from headlong.config import SamplingParams
 from headlong.decode.prefill import PromptChunk, prefill
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import Draft, DraftAsk, Settled
+from headlong.drafters.drafter import Bar, Draft, DraftAsk, Settled
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 
@@ -38,6 +38,10 @@ class Listener:
     def observe(self, settled: Sequence[Settled]) -> None:
         """Keep what was said."""
         self.heard += settled
+
+    def copy(self, state: str, history: list[int], bar: Bar) -> Draft:
+        """Copy nothing."""
+        return Draft()
 
     def share(self, state: str, num_rows: int) -> str:
         """Remember nothing again."""

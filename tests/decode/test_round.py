@@ -1,6 +1,7 @@
 """The round: one pass, 1 to K+1 tokens, caches that hold exactly what stands."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from headlong.decode.prefill import PromptChunk, prefill
 from headlong.decode.round import MAX_FORCED, run_round
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import Draft, DraftAsk, Drafter
+from headlong.drafters.drafter import NGRAM, Bar, Draft, DraftAsk, Drafter
 from headlong.errors import HeadError, RequestError
 from headlong.models.transformer import Backbone
 
@@ -82,6 +83,46 @@ def test_drafter_hears_of_every_committed_row_once(
     run_round([sequence], [5], backbone, drafter)
     run_round([sequence], [2], backbone, drafter)
     assert sum(drafter.num_settled) == sequence.cache.length
+
+
+@dataclass
+class Copying(ScriptedDrafter):
+    """Drafts the truth when asked, and copies it."""
+
+    def copy(self, state: str, history: list[int], bar: Bar) -> Draft:
+        """Copy the next token."""
+        return Draft(tuple(self.truth[len(history) : len(history) + 1]), (0.9,), (NGRAM,))
+
+    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+        """Count as not asked."""
+        assert not asks, "a model was to run for a sequence that only copies"
+        return []
+
+
+def test_resting_sequence_copies_without_waking_the_drafter(
+    backbone: Backbone, truth: Sequence[int]
+) -> None:
+    drafter = Copying(truth, backbone.config.vocab_size)
+    sequence = begin(backbone, drafter)
+    sequence.is_resting = sequence.only_copies = True
+    drafter.num_settled.clear()
+    results = [run_round([sequence], [1], backbone, drafter)[0] for _ in range(3)]
+    assert [result.draft.sources for result in results] == [(NGRAM,)] * 3
+    assert sequence.token_ids == truth[: len(PROMPT) + 1 + 6]
+    assert sequence.unobserved.num_rows == 6
+    assert drafter.num_settled == []
+
+
+def test_copies_are_cut_to_what_a_grammar_allows(backbone: Backbone, truth: Sequence[int]) -> None:
+    drafter = Copying(truth, backbone.config.vocab_size)
+    next_id = truth[len(PROMPT) + 1]
+    for allowed, num_copied in ((next_id, 1), (next_id + 1, 0)):
+        sequence = begin(backbone, drafter)
+        sequence.only_copies = True
+        phrases = [(allowed, 1), (next_id + 2, 1)]
+        sequence.sampler.constraint = Phrases(phrases, EOS, backbone.config.vocab_size).begin()
+        result = run_round([sequence], [1], backbone, drafter)[0]
+        assert len(result.draft.token_ids) == num_copied
 
 
 def test_sequences_with_and_without_draft_share_a_pass(

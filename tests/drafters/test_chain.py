@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fakes import ArgmaxGuesser
 from headlong.arrays import FloatArray
 from headlong.drafters.chain import LONG_MATCH, ChainDrafter
-from headlong.drafters.drafter import Draft, DraftAsk, Settled
+from headlong.drafters.drafter import Bar, Draft, DraftAsk, Settled
 from headlong.models.hidden import HiddenRows
 
 
@@ -31,6 +31,10 @@ class FixedHead:
         """Count, and check that the own memory comes back."""
         assert all(one.state == "head's memory" for one in settled)
         self.num_observed += len(settled)
+
+    def copy(self, state: str, history: list[int], bar: Bar) -> Draft:
+        """Copy nothing."""
+        return Draft()
 
     def share(self, state: str, num_rows: int) -> str:
         """Return the same memory."""

@@ -137,7 +137,7 @@ def test_shipped_head_drafts_the_same_in_one_call(default_llm: LLM) -> None:
     memory = begin(drafter, default_llm.backbone, text)
     vocab_size = default_llm.backbone.config.vocab_size
     for params in RULES:
-        ask = DraftAsk(memory, text, 6, Sampler(params, text, vocab_size))
+        ask = DraftAsk(memory, list(text), 6, Sampler(params, text, vocab_size))
         assert_same(drafter.draft([ask]), by_depth(drafter, [ask]))
 
 

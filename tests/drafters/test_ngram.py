@@ -1,8 +1,9 @@
 """N-gram lookup: longest match, latest place, copies that run on."""
 
 from fakes import ArgmaxGuesser
-from headlong.drafters.drafter import Draft, DraftAsk
-from headlong.drafters.ngram import MAX_MATCH, NgramDrafter, NgramIndex
+from headlong.drafters.drafter import NO_BAR, Bar, Draft, DraftAsk
+from headlong.drafters.ngram import NgramDrafter
+from headlong.ops.worth import EDGES, Worth
 
 
 def draft(history: list[int], num_tokens: int, drafter: NgramDrafter | None = None) -> Draft:
@@ -44,22 +45,28 @@ def test_min_match_refuses_shorter_ones() -> None:
     assert draft([1, 2, 3, 4, 9, 1, 2, 3, 4], 2, drafter).token_ids == (9, 1)
 
 
-def test_index_grown_in_steps_equals_index_made_at_once() -> None:
-    history = [1, 2, 3, 1, 2, 4, 1, 2, 3, 1, 2, 4, 7, 1, 2]
-    stepwise, at_once = NgramIndex(), NgramIndex()
-    for length in range(1, len(history) + 1):
-        stepwise.extend(history[:length])
-    at_once.extend(history)
-    assert stepwise == at_once
+def test_copy_may_begin_in_what_was_assumed() -> None:
+    drafter = NgramDrafter()
+    ask = DraftAsk(drafter.begin(), [4, 5, 6, 4], 6, ArgmaxGuesser(), forced=(5,))
+    assert drafter.draft([ask])[0].token_ids == (5, 6, 4, 5, 6, 4)
 
 
-def test_match_length_is_bounded() -> None:
-    history = [1, 2, 3] * 40
-    index = NgramIndex()
-    index.extend(history)
-    match = index.find(history)
-    assert match is not None
-    assert match.length == MAX_MATCH
+def copy(history: list[int], bar: Bar) -> Draft:
+    """Copy once from a fresh index."""
+    drafter = NgramDrafter()
+    return drafter.copy(drafter.begin(), history, bar)
+
+
+def test_one_token_is_copied_behind_a_long_match() -> None:
+    assert copy([1, 2, 3, 4, 5, 6, 1, 2, 3, 4], NO_BAR) == Draft((5,), (4 / 6,), ("ngram",))
+    assert copy([1, 2, 3, 5, 6, 1, 2, 3], NO_BAR) == Draft()
+
+
+def test_nothing_is_copied_that_is_not_worth_its_row() -> None:
+    history = [1, 2, 3, 4, 5, 6, 1, 2, 3, 4]
+    worth = Worth(tuple(0.8 for _ in range(len(EDGES) + 1)))
+    assert copy(history, Bar(0.79, 0.79, worth)).token_ids == (5,)
+    assert copy(history, Bar(0.81, 0.81, worth)) == Draft()
 
 
 def test_draft_goes_on_behind_what_a_grammar_forces() -> None:

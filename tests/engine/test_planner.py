@@ -279,7 +279,7 @@ def test_drafts_must_pay_for_what_the_drafter_looks_at_first() -> None:
         for policy in policies:
             policy.num_waiting = num_waiting
         wishes = planner.plan(policies, max_rows=64)
-        assert any(wish.num_tokens for wish in wishes) == drafts, num_waiting
+        assert any(wish.wakes_drafter for wish in wishes) == drafts, num_waiting
 
 
 def test_mixed_batches_respect_every_wish() -> None:

@@ -32,7 +32,7 @@ def test_idle_sequences_share_their_tries() -> None:
     policies = [planner.make_policy("auto", 0.0) for _ in range(8)]
     num_tries = 0
     for _ in range(160):
-        tried = [wish.num_tokens > 0 for wish in planner.plan(policies, max_rows=64)]
+        tried = [wish.wakes_drafter for wish in planner.plan(policies, max_rows=64)]
         assert sum(tried) <= 1
         num_tries += any(tried)
     assert num_tries <= 160 // PROBE_SPACING
@@ -63,7 +63,7 @@ def rounds_until_a_try(planner: Planner, policies: Sequence[Policy]) -> tuple[in
     for num_rounds in range(1, 2000):
         wishes = planner.plan(policies, max_rows=64)
         for policy, wish in zip(policies, wishes, strict=True):
-            if wish.num_tokens:
+            if wish.wakes_drafter:
                 return num_rounds, policy, wish
         planner.costs.observe_pass(8, 0.01)
     raise AssertionError("nobody tries")
@@ -104,9 +104,11 @@ def play_all(world: World, num_rounds: int, planner: Planner) -> list[int]:
     asked = []
     for _ in range(num_rounds):
         wishes = planner.plan(policies, max_rows=64)
-        asked.append(sum(wish.num_tokens for wish in wishes))
+        asked.append(sum(wish.num_tokens for wish in wishes if wish.wakes_drafter))
         planner.costs.observe_pass(8 + asked[-1], world.pass_s(8 + asked[-1]))
         for policy, wish in zip(policies, wishes, strict=True):
+            if not wish.wakes_drafter:
+                continue
             refused = Draft((0,) * wish.num_tokens, (0.9,) * wish.num_tokens)
             planner.learn(policy, wish, refused, 0)
     return asked

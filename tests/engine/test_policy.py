@@ -8,10 +8,12 @@ from headlong.engine.policy import (
     LOOK_INTERVAL,
     MAX_PROBE_INTERVAL,
     REACH,
+    REST,
     Decision,
     Policy,
     Prospect,
     Wish,
+    within,
 )
 
 BARS = {"head": Bar(0.2, 0.4)}
@@ -28,7 +30,7 @@ def rounds_with_drafts(policy: Policy, num_rounds: int) -> list[int]:
     found = []
     for number in range(num_rounds):
         wish = policy.wish()
-        if wish.num_tokens:
+        if wish.wakes_drafter:
             found.append(number)
             policy.observe(Look(wish.num_tokens, 1, wish.num_tokens, 0))
     return found
@@ -65,7 +67,7 @@ def test_who_runs_alone_may_draft_further_where_bars_allow_it() -> None:
     policy.decide(decision(MAX_AUTO_TOKENS))
     assert policy.wish(is_alone=True) == Wish(MAX_AUTO_TOKENS, BARS)
     policy.decide(decision(0))
-    assert policy.wish(is_alone=True).num_tokens == 0
+    assert not policy.wish(is_alone=True).wakes_drafter
 
 
 def test_probes_become_rare() -> None:
@@ -102,6 +104,24 @@ def test_rows_wait_only_while_no_draft_is_near() -> None:
     assert Policy(3).plain_wish() == Wish(3)
 
 
+def test_who_rests_copies_and_now_and_then_what_may_not_pay() -> None:
+    policy = Policy("auto")
+    policy.decide(decision(0))
+    wishes = [policy.rest() for _ in range(LOOK_INTERVAL)]
+    assert wishes[0] == Wish(1, BARS, is_resting=True, only_copies=True)
+    assert [wish.bars for wish in wishes].count(BARS) == LOOK_INTERVAL - 1
+    assert wishes[-1].bars["head"] == Bar(0.1, 0.2)
+    assert not any(wish.wakes_drafter for wish in wishes)
+    assert Policy("auto").rest() == REST, "nothing is known yet of what a row costs"
+
+
+def test_rows_of_a_round_are_cut_from_the_longest_drafts() -> None:
+    wishes = [Wish(4), Wish(0), Wish(2)]
+    assert [wish.num_tokens for wish in within(wishes, 64)] == [4, 0, 2]
+    assert [wish.num_tokens for wish in within(wishes, 6)] == [1, 0, 2]
+    assert [wish.num_tokens for wish in within(wishes, 2)] == [0, 0, 0]
+
+
 def test_off_says_why() -> None:
     policy = Policy("auto")
     reasons = [policy.off_reason]
@@ -122,6 +142,6 @@ def test_every_state_is_explained_in_words() -> None:
         "in 20.0 ms, without them one in 10.0 ms; all streams together run at 1.25 ×."
     )
     policy.decide(decision(0))
-    assert policy.explain().startswith("Does not draft: ")
+    assert policy.explain().startswith("Does not draft, but for copies of what stood before: ")
     assert "asked for none" in Policy("off").explain()
     assert "Always 4 draft tokens" in Policy(4).explain()

@@ -19,7 +19,15 @@ from headlong.decode.accept import accept
 from headlong.decode.observing import catch_up, settle
 from headlong.decode.outcome import Verdict
 from headlong.decode.sequence import DecodingSequence, Span
-from headlong.drafters.drafter import NO_DRAFT, Draft, DraftAsk, Drafter, forced_draft
+from headlong.drafters.drafter import (
+    NGRAM,
+    NO_BAR,
+    NO_DRAFT,
+    Draft,
+    DraftAsk,
+    Drafter,
+    forced_draft,
+)
 from headlong.errors import HeadError, HeadlongError
 from headlong.models.transformer import Backbone
 
@@ -88,12 +96,20 @@ def _draft(
     drafts = [NO_DRAFT] * len(batch)
     if any(one.sampler.constraint is not None for one in batch):
         drafts = _draft_forced(batch, num_draft_tokens, backbone.config.context_length, max_rows)
-    asking = [
+    wanting = [
         i
         for i, k in enumerate(num_draft_tokens)
         if k > len(drafts[i].token_ids) and batch[i].draft_state is not None
     ]
-    if drafter is None or not asking:
+    if drafter is None or not wanting:
+        return drafts
+    asking: list[int] = []
+    for i in wanting:
+        if not batch[i].only_copies:
+            asking.append(i)
+        elif not drafts[i].token_ids:
+            drafts[i] = _copy(batch[i], drafter)
+    if not asking:
         return drafts
     catch_up(drafter, [batch[i] for i in asking])
     asks = [
@@ -113,6 +129,13 @@ def _draft(
         else:
             drafts[i] = _go_on(drafts[i], draft, batch[i])
     return drafts
+
+
+def _copy(sequence: DecodingSequence, drafter: Drafter) -> Draft:
+    """Draft what needs no model, for a sequence that otherwise rests."""
+    bar = sequence.bars.get(NGRAM, NO_BAR)
+    draft = drafter.copy(sequence.draft_state, sequence.token_ids, bar)
+    return _go_on(NO_DRAFT, draft, sequence) if draft.token_ids else NO_DRAFT
 
 
 def _ask(drafter: Drafter, asks: Sequence[DraftAsk]) -> list[Draft | HeadError]:

@@ -118,6 +118,8 @@ class DecodingSequence:
     """How sure each drafter must be for one more token to pay."""
     is_resting: bool = False
     """Whether no draft is wanted now, so that the drafter may observe rows later."""
+    only_copies: bool = False
+    """Whether drafts may only be copies of what stood before, which take no model."""
     unobserved: Backlog = field(default_factory=Backlog)
     """Rows of the cache that the drafter has not looked at yet."""
 

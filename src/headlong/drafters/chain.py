@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headlong.arrays import FloatArray
-from headlong.drafters.drafter import Draft, DraftAsk, Drafter, DraftState, Settled
-from headlong.drafters.ngram import NgramDrafter, NgramIndex, propose
+from headlong.drafters.drafter import Bar, Draft, DraftAsk, Drafter, DraftState, Settled
+from headlong.drafters.ngram import NgramDrafter, propose
 from headlong.models.hidden import HiddenRows
+from headlong.ops.token_index import TokenIndex
 
 LONG_MATCH = 6
 """From this many equal tokens on, copying beats the head."""
@@ -21,7 +22,7 @@ LONG_MATCH = 6
 class ChainMemory:
     """The memories of both links."""
 
-    index: NgramIndex
+    index: TokenIndex
     head: DraftState
 
 
@@ -47,6 +48,10 @@ class ChainDrafter:
         """Let the head take in what was settled."""
         self.head.observe([one.of(one.state.head) for one in settled])
 
+    def copy(self, state: ChainMemory, history: list[int], bar: Bar) -> Draft:
+        """Leave it to n-grams, which need no more than tokens."""
+        return self._ngram.copy(state.index, history, bar)
+
     def share(self, state: ChainMemory, num_rows: int) -> ChainMemory:
         """Return a memory of the first rows of both links."""
         index = self._ngram.share(state.index, num_rows)
@@ -67,10 +72,6 @@ class ChainDrafter:
 
     def _extend(self, draft: Draft, ask: DraftAsk) -> Draft:
         """Carry a short draft on with what followed the same tokens before."""
-        num_tokens = len(draft.token_ids)
-        if num_tokens >= ask.num_tokens or draft.in_doubt:
+        if len(draft.token_ids) >= ask.num_tokens or draft.in_doubt:
             return draft
-        assumed = [*ask.history, *draft.token_ids]
-        index: NgramIndex = ask.state.index
-        match = index.find(assumed)
-        return draft if match is None else draft + propose(assumed, match, ask, num_tokens)
+        return draft + propose(ask.state.index, ask, draft.token_ids)

@@ -12,7 +12,16 @@ import numpy as np
 
 from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
-from headlong.drafters.drafter import Draft, DraftAsk, Guess, Settled, as_draft, goes_on
+from headlong.drafters.drafter import (
+    NO_DRAFT,
+    Bar,
+    Draft,
+    DraftAsk,
+    Guess,
+    Settled,
+    as_draft,
+    goes_on,
+)
 from headlong.errors import HeadError
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
@@ -61,6 +70,10 @@ class DraftModelDrafter:
             memory.settled_ids += one.token_ids.tolist()
             if len(memory.settled_ids) - len(memory.fed_ids) > READ_AT:
                 self._read(memory, memory.settled_ids)
+
+    def copy(self, state: ModelMemory, history: list[int], bar: Bar) -> Draft:
+        """Draft nothing: every token takes a model."""
+        return NO_DRAFT
 
     def share(self, state: ModelMemory, num_rows: int) -> ModelMemory:
         """Return a memory of the first rows, as far as the model has read them."""

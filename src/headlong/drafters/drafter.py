@@ -19,6 +19,9 @@ from headlong.ops.worth import Worth
 GRAMMAR = "grammar"
 """Source of a draft token that a grammar left no choice about."""
 
+NGRAM = "ngram"
+"""Source of a draft token that was copied from behind an earlier match."""
+
 DraftState: TypeAlias = Any
 """What a drafter remembers of one sequence; opaque to everyone else."""
 
@@ -83,7 +86,7 @@ class DraftAsk(NamedTuple):
     """A wish for at most `num_tokens` draft tokens of one sequence."""
 
     state: DraftState
-    history: Sequence[int]
+    history: list[int]
     """Every token so far, prompt and answer; the last one is not yet in the backbone's cache."""
     num_tokens: int
     guesser: Guesser
@@ -189,6 +192,12 @@ class Drafter(Protocol):
 
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Draft for every ask, in order; never longer than asked."""
+
+    def copy(self, state: DraftState, history: list[int], bar: Bar) -> Draft:
+        """Draft one token, or none, for a sequence whose rows wait: by no more than its tokens.
+
+        Asked in every round, of every sequence that does not draft, so it must cost nearly nothing.
+        """
 
     def share(self, state: DraftState, num_rows: int) -> DraftState:
         """Return a memory of its own that has observed the first `num_rows` rows of `state` only.

@@ -12,7 +12,16 @@ import numpy as np
 
 from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
-from headlong.drafters.drafter import NO_DRAFT, Draft, DraftAsk, Guess, Settled, as_draft, goes_on
+from headlong.drafters.drafter import (
+    NO_DRAFT,
+    Bar,
+    Draft,
+    DraftAsk,
+    Guess,
+    Settled,
+    as_draft,
+    goes_on,
+)
 from headlong.heads.head import ParallelHeads, RecursiveHead
 from headlong.models.hidden import HiddenRows, join_rows
 from headlong.ops.op_set import DraftingOps, DraftRow
@@ -55,6 +64,10 @@ class RecursiveDrafter:
         ):
             one.state.cache.commit(len(one.next_ids))
             one.state.state = state
+
+    def copy(self, state: HeadMemory, history: list[int], bar: Bar) -> Draft:
+        """Draft nothing: every token takes a model."""
+        return NO_DRAFT
 
     def share(self, state: HeadMemory, num_rows: int) -> HeadMemory:
         """Return a memory of the first rows; the next row observed says where a draft starts."""
@@ -159,6 +172,10 @@ class ParallelDrafter:
         for one, last in zip(settled, _last_rows(settled), strict=True):
             one.state.cache.commit(one.state.cache.num_pending)
             one.state.state = states[:, last]
+
+    def copy(self, state: HeadMemory, history: list[int], bar: Bar) -> Draft:
+        """Draft nothing: every token takes a model."""
+        return NO_DRAFT
 
     def share(self, state: HeadMemory, num_rows: int) -> HeadMemory:
         """Return a memory of the first rows; the next row observed says where a draft starts."""

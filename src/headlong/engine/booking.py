@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from headlong.decode.round import RoundResult
+from headlong.drafters.drafter import NGRAM
+from headlong.engine.copying import learn_copy
 from headlong.engine.costs import DraftWork
 from headlong.engine.planner import Planner
 from headlong.engine.policy import Wish
@@ -38,13 +40,13 @@ class Round(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Whether it neither drafted nor tried to."""
-        is_asked = any(self.wishes[id(one)].num_tokens for one, _ in self.done)
+        is_asked = any(self.wishes[id(one)].wakes_drafter for one, _ in self.done)
         return not is_asked and self.num_rows == len(self.done)
 
 
 def learn(planner: Planner, made: Round) -> None:
     """Tell the planner what the round cost and how far drafts carried."""
-    asked = [(one, result) for one, result in made.done if made.wishes[id(one)].num_tokens]
+    asked = [(one, result) for one, result in made.done if made.wishes[id(one)].wakes_drafter]
     first = made.done[0][1]
     planner.costs.observe_pass(made.num_rows, first.verify_s)
     # An end is dear, and has nothing to do with how its last tokens came about.
@@ -56,10 +58,14 @@ def learn(planner: Planner, made: Round) -> None:
         planner.costs.observe_look(made.num_looked, look_s)
     elif not has_end:
         planner.costs.observe_beside(work, made.seconds - first.verify_s)
-    for running, result in asked:
-        if result.verdict is not None:
-            wish, num_accepted = made.wishes[id(running)], result.verdict.num_accepted
+    for running, result in made.done:
+        if result.verdict is None:
+            continue
+        wish, num_accepted = made.wishes[id(running)], result.verdict.num_accepted
+        if wish.wakes_drafter:
             planner.learn(running.policy, wish, result.draft, num_accepted, result.draft_s)
+        elif result.draft.sources[:1] == (NGRAM,):
+            learn_copy(running.policy, result.draft, num_accepted)
 
 
 def book(planner: Planner, made: Round) -> None:

@@ -223,7 +223,7 @@ class Engine:
             most = self.limits.rows_per_step
             return run_round(sequences, lengths, self.backbone, self.drafter, most)
 
-        asking = [one.sequence for one in batch if wishes[id(one)].num_tokens]
+        asking = [one.sequence for one in batch if wishes[id(one)].wakes_drafter]
         num_looked = sum(sequence.unobserved.num_rows for sequence in asking)
         done = self._run_together(batch, run)
         num_emitted = [self._settle(running, result) for running, result in done]
@@ -249,6 +249,7 @@ class Engine:
             found[id(running)] = wish.at_most(most)
             running.sequence.bars = wish.bars
             running.sequence.is_resting = wish.is_resting
+            running.sequence.only_copies = wish.only_copies
         return found
 
     def _make_room(self, batch: list[Running], wishes: dict[int, Wish]) -> list[Running]:

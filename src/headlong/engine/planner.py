@@ -14,9 +14,18 @@ from functools import partial
 from headlong.config import MtpMode
 from headlong.drafters.drafter import GRAMMAR, Bar, Draft
 from headlong.engine.chances import MAX_AUTO_TOKENS, Expected, Look
+from headlong.engine.copying import copy_bars
 from headlong.engine.costs import CostModel, DraftWork
 from headlong.engine.load import Load, fixed_load
-from headlong.engine.policy import PROBE_TOKENS, Decision, Experience, Policy, Prospect, Wish
+from headlong.engine.policy import (
+    PROBE_TOKENS,
+    Decision,
+    Experience,
+    Policy,
+    Prospect,
+    Wish,
+    within,
+)
 from headlong.engine.rest import Rest
 
 MAX_PLAN_ROUNDS = 8
@@ -67,7 +76,9 @@ BAR_SPEED = 0.25
 MAX_BAR = 0.9
 """Where drafting pays at all, a token as sure as this is always worth its row."""
 
-PERFECT = Expected(*([(1.0,) * MAX_AUTO_TOKENS] * 3))
+_ALWAYS = (1.0,) * MAX_AUTO_TOKENS
+
+PERFECT = Expected(_ALWAYS, _ALWAYS, _ALWAYS)
 """What a sequence promises whose drafts always stand."""
 
 
@@ -109,7 +120,7 @@ class Planner:
         is_new = autos != self._planned_for
         if autos and self._measures_plain(policies):
             wishes = [policy.plain_wish() for policy in policies]
-            return _within(wishes, max_rows)
+            return within(wishes, max_rows)
         self._plan_rounds_left -= 1
         has_news = is_new or self._plan_rounds_left <= 0 or self._rounds >= self._next_probe
         if self.rests and not has_news and len(autos) == len(policies):
@@ -124,7 +135,7 @@ class Planner:
             if not self.rests:
                 self._probe_spacing = PROBE_SPACING
         self._planned_for = autos
-        return _within(self._wishes(policies), max_rows)
+        return within(self._wishes(policies), max_rows)
 
     def learn(
         self, policy: Policy, wish: Wish, draft: Draft, num_accepted: int, seconds: float = 0.0
@@ -184,7 +195,8 @@ class Planner:
         for policy in policies:
             if not policy.is_decided:
                 prospect = partial(self._prospect_of, policy, rest.load)
-                policy.decide(Decision(0, {}, rest.is_hopeless, prospect))
+                bars = rest.bars[id(policy.experience)]
+                policy.decide(Decision(0, bars, rest.is_hopeless, prospect))
 
     def _decide(self, policies: Sequence[Policy], autos: Sequence[Policy], is_new: bool) -> None:
         """Choose draft lengths and bars for all sequences that leave it to us."""
@@ -207,11 +219,13 @@ class Planner:
         self._move_bars(load, rate)
         drafting = [one.experience for one, length in zip(autos, lengths, strict=True) if length]
         bars = {id(one): self._bars(one) for one in drafting}
-        kinds = frozenset(id(one.experience) for one in autos)
-        self._rest = None if any(lengths) else Rest(load, is_hopeless, len(autos), kinds)
+        row_s = self._row_s(base.rows, 1.25 * base.rows + 1)
+        resting_bars = copy_bars(autos, PAYS * rate * row_s)
+        is_rest = not any(lengths)
+        self._rest = Rest(load, is_hopeless, len(autos), resting_bars) if is_rest else None
         for policy, promise, length in zip(autos, expected, lengths, strict=True):
             prospect = partial(self._prospect, load, promise, length)
-            own_bars = bars.get(id(policy.experience), {})
+            own_bars = (bars if length else resting_bars)[id(policy.experience)]
             policy.decide(Decision(length, own_bars, is_hopeless, prospect))
 
     def _begin_s(self, policies: Sequence[Policy], lengths: Sequence[int]) -> float:
@@ -333,13 +347,3 @@ class Planner:
                 own_tokens = 1 + drafting.tokens - plain_tokens
                 found.append(Prospect(num_tokens, own_tokens, round_s, plain_s, gain))
         return max(found, key=lambda prospect: prospect.gain)
-
-
-def _within(wishes: list[Wish], max_rows: int) -> list[Wish]:
-    """Shorten the longest drafts until the round's rows are within the budget."""
-    lengths = [wish.num_tokens for wish in wishes]
-    num_over = len(wishes) + sum(lengths) - max_rows
-    while num_over > 0 and max(lengths) > 0:
-        lengths[lengths.index(max(lengths))] -= 1
-        num_over -= 1
-    return [wish.at_most(length) for wish, length in zip(wishes, lengths, strict=True)]

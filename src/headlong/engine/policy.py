@@ -5,7 +5,7 @@ itself is made for all running sequences together in `planner.py`, since they sh
 pass. No choice can change text.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from headlong.engine.chances import (
     OWN_MEMORY,
     SHARED_MEMORY,
     Confidence,
+    CopyCounts,
     Expected,
     Ladders,
     Look,
@@ -53,6 +54,7 @@ class Experience:
 
     ladders: Ladders = field(default_factory=lambda: make_ladders(SHARED_MEMORY))
     confidences: dict[str, Confidence] = field(default_factory=dict)
+    copies: CopyCounts = field(default_factory=CopyCounts)
     num_looks: int = 0
     """Rounds it was learned from: while this stands still, so does every expectation."""
     _priors: tuple[int, Priors] | None = None
@@ -80,6 +82,13 @@ class Wish(NamedTuple):
     bars: Mapping[str, Bar] = NO_BARS
     is_resting: bool = False
     """Whether rows of this sequence may wait for the drafter, as it is not asked again soon."""
+    only_copies: bool = False
+    """Whether no model is to run for it: what stood before may be copied, and nothing else."""
+
+    @property
+    def wakes_drafter(self) -> bool:
+        """Whether the drafter must know all rows, and its model is to run."""
+        return self.num_tokens > 0 and not self.only_copies
 
     def at_most(self, num_tokens: int) -> "Wish":
         """Return the same wish for no more than so many tokens."""
@@ -88,6 +97,16 @@ class Wish(NamedTuple):
 
 REST = Wish(0, is_resting=True)
 TRY = Wish(PROBE_TOKENS, is_resting=True)  # and rest again, unless it shows that drafts pay
+
+
+def within(wishes: Sequence[Wish], max_rows: int) -> list[Wish]:
+    """Shorten the longest drafts until the round's rows are within the budget."""
+    lengths = [wish.num_tokens for wish in wishes]
+    num_over = len(wishes) + sum(lengths) - max_rows
+    while num_over > 0 and max(lengths) > 0:
+        lengths[lengths.index(max(lengths))] -= 1
+        num_over -= 1
+    return [wish.at_most(length) for wish, length in zip(wishes, lengths, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +128,8 @@ class Decision:
     """What the planner decided for one sequence."""
 
     num_tokens: int
-    bars: dict[str, Bar]
+    bars: Mapping[str, Bar]
+    """What drafts must be worth; where there are none, what copies must be."""
     is_hopeless: bool
     """Whether not even a draft that stands as a whole would pay."""
     prospect: Callable[[], Prospect]
@@ -125,7 +145,7 @@ class Policy:
     ladders: Ladders = field(default_factory=lambda: make_ladders(OWN_MEMORY))
     current: int = 0
     """The draft length decided for "auto" now; 0 while drafting does not pay."""
-    bars: dict[str, Bar] = field(default_factory=dict)
+    bars: Mapping[str, Bar] = field(default_factory=dict)
     num_waiting: int = 0
     """Rows that the drafter must look at before it can draft."""
     _ask: Callable[[], Prospect] | None = None
@@ -144,7 +164,8 @@ class Policy:
         """Return what drafting this sequence is expected to take and to give."""
         num_looks = self.experience.num_looks  # its own looks are among them
         if self._expected is None or self._expected[0] != num_looks:
-            self._expected = (num_looks, expect(self.ladders, self.experience.priors()))
+            shown = self.experience
+            self._expected = (num_looks, expect(self.ladders, shown.priors(), shown.copies.read()))
         return self._expected[1]
 
     @property
@@ -184,13 +205,17 @@ class Policy:
         bars: Mapping[str, Bar] = self.bars
         if self._rounds_on % LOOK_INTERVAL == 0:
             reach = max(reach, 1)
-            bars = {name: Bar(bar.keep / 2, bar.go_on / 2, bar.worth) for name, bar in bars.items()}
+            bars = _halved(bars)
         return Wish(min(self.current + reach, MAX_AUTO_TOKENS), bars)
 
     def rest(self) -> Wish:
-        """Return a wish for nothing, now and soon."""
+        """Return a wish for nothing, now and soon, but copies where they pay."""
         self._rounds_off += 1
-        return REST
+        if not self.bars:
+            return REST
+        self.experience.copies.num_rounds += 1
+        bars = self.bars if self._rounds_off % LOOK_INTERVAL else _halved(self.bars)
+        return Wish(1, bars, is_resting=True, only_copies=True)
 
     def plain_wish(self) -> Wish:
         """Return a wish for no draft, where that is ours to say; whoever rests goes on resting."""
@@ -235,7 +260,10 @@ class Policy:
         )
         if self.current:
             return f"Drafts up to {self.current} tokens: {numbers}."
-        return f"Does not draft: {numbers}. Tries again every {self._probe_interval} rounds."
+        return (
+            f"Does not draft, but for copies of what stood before: {numbers}. "
+            f"Tries again every {self._probe_interval} rounds."
+        )
 
     @property
     def is_try_due(self) -> bool:
@@ -251,3 +279,8 @@ class Policy:
         self._rounds_off = 0
         self._probe_interval = min(2 * self._probe_interval, MAX_PROBE_INTERVAL)
         return TRY
+
+
+def _halved(bars: Mapping[str, Bar]) -> dict[str, Bar]:
+    """Return bars half as high: what does not pay must be looked at as well, now and then."""
+    return {name: Bar(bar.keep / 2, bar.go_on / 2, bar.worth) for name, bar in bars.items()}

@@ -4,9 +4,10 @@ In:  the policies of the next round. Out: whether they can take the plan over as
 streams somebody comes or goes every few rounds; where drafts do not pay, that is seldom news.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headlong.drafters.drafter import Bar
 from headlong.engine.load import Load
 from headlong.engine.policy import Policy
 
@@ -21,12 +22,12 @@ class Rest:
     load: Load
     is_hopeless: bool
     num_policies: int
-    experiences: frozenset[int]
-    """Ids of what was known of the kinds of requests it was made for."""
+    bars: Mapping[int, Mapping[str, Bar]]
+    """What copies must be worth, by id of what is known of the kind of request it was made for."""
 
     def covers(self, policies: Sequence[Policy]) -> bool:
         """Tell whether these need no plan of their own: nearly the same, and of the same kinds."""
         num_left = sum(one.is_decided for one in policies)
         has_changed = num_left < STILL_THERE * self.num_policies
         kinds = (id(one.experience) for one in policies)
-        return not has_changed and self.experiences.issuperset(kinds)
+        return not has_changed and all(kind in self.bars for kind in kinds)

@@ -1,0 +1,28 @@
+"""What sequences at rest copy: what that must be worth, and what it gives.
+
+In:  the chance a row is worth; copies of rounds that are over. Out: bars for copies, and how often
+they were made and stood. Where the drafter's model does not pay, a token that stood behind
+the same tokens before may still be worth its row: finding it takes next to nothing.
+"""
+
+from collections.abc import Sequence
+
+from headlong.drafters.drafter import NGRAM, Bar, Draft
+from headlong.engine.policy import Policy
+
+
+def copy_bars(policies: Sequence[Policy], keep: float) -> dict[int, dict[str, Bar]]:
+    """Return the bars for copies with a chance of `keep`, by id of what is known of a sequence."""
+    kinds = {id(one.experience): one.experience for one in policies}
+    return {
+        key: {NGRAM: Bar(keep, keep, shown.confidence(NGRAM).read())}
+        for key, shown in kinds.items()
+    }
+
+
+def learn_copy(policy: Policy, draft: Draft, num_accepted: int) -> None:
+    """Learn from what a sequence at rest copied in one round."""
+    counts = policy.experience.copies
+    counts.num_rows += len(draft.token_ids)
+    counts.num_stood += num_accepted
+    policy.experience.confidence(NGRAM).observe(draft.probs, num_accepted)

@@ -96,19 +96,16 @@ def _draft(
     drafts = [NO_DRAFT] * len(batch)
     if any(one.sampler.constraint is not None for one in batch):
         drafts = _draft_forced(batch, num_draft_tokens, backbone.config.context_length, max_rows)
-    wanting = [
-        i
-        for i, k in enumerate(num_draft_tokens)
-        if k > len(drafts[i].token_ids) and batch[i].draft_state is not None
-    ]
-    if drafter is None or not wanting:
+    if drafter is None:
         return drafts
     asking: list[int] = []
-    for i in wanting:
-        if not batch[i].only_copies:
+    for i, (sequence, k) in enumerate(zip(batch, num_draft_tokens, strict=True)):
+        if k <= len(drafts[i].token_ids) or sequence.draft_state is None:
+            continue
+        if not sequence.only_copies:
             asking.append(i)
         elif not drafts[i].token_ids:
-            drafts[i] = _copy(batch[i], drafter)
+            drafts[i] = _copy(sequence, drafter)
     if not asking:
         return drafts
     catch_up(drafter, [batch[i] for i in asking])

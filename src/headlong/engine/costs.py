@@ -11,6 +11,7 @@ no part of a price: eight long contexts are not eight short ones.
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median_low
@@ -234,6 +235,11 @@ class CostModel:
         """Predict how long the drafter takes to look at so many rows that waited for it."""
         price = GUESSED_LOOK * self._fair_pass(1) if self._look is None else self._look
         return self.weather * price * num_rows
+
+    def frozen(self) -> "CostModel":
+        """Return the prices as they are now, for others to read later; learns nothing."""
+        self._fair_pass(1)  # the curve must have been read, for what it is read from goes on
+        return copy(self)
 
     def is_known(self, num_rows: int) -> bool:
         """Tell whether a pass over this many rows was measured, or lies between two that were."""

@@ -324,7 +324,6 @@ class Engine:
         if running.finish_reason is not None:
             return
         running.finish_reason = reason
-        running.policy.settle()
         self._num_finished += 1
         self._num_failed += reason is FinishReason.ERROR
         self._memory.release(running, keeps=keeps)

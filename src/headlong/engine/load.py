@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from headlong.engine.chances import MAX_AUTO_TOKENS, Expected
 from headlong.engine.costs import CostModel, DraftWork
-from headlong.engine.policy import Policy
+from headlong.engine.policy import Policy, Prospect
 
 
 @dataclass(slots=True)
@@ -82,3 +82,22 @@ def fixed_load(policies: Sequence[Policy]) -> Load:
         if not policy.is_auto:
             load.add(expected, 0, min(int(policy.mtp), MAX_AUTO_TOKENS))
     return load
+
+
+def prospect_of(expected: Expected, length: int, load: Load, costs: CostModel) -> Prospect:
+    """Return what one sequence's own draft of some length adds to a round that holds `load`.
+
+    A length of 0, which is none, gives the draft that would come nearest to paying.
+    """
+    drafting = load.copy()
+    drafting.remove(expected, length)
+    plain_tokens, plain_s = drafting.tokens, drafting.seconds(costs)
+    found: list[Prospect] = []
+    for num_tokens in range(1, (length or MAX_AUTO_TOKENS) + 1):
+        drafting.add(expected, num_tokens - 1, num_tokens)
+        if num_tokens >= length:
+            round_s = drafting.seconds(costs)
+            gain = (drafting.tokens / round_s) / (plain_tokens / plain_s)
+            own_tokens = 1 + drafting.tokens - plain_tokens
+            found.append(Prospect(num_tokens, own_tokens, round_s, plain_s, gain))
+    return max(found, key=lambda prospect: prospect.gain)

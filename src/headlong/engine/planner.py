@@ -16,17 +16,16 @@ from headlong.drafters.drafter import GRAMMAR, Bar, Draft
 from headlong.engine.chances import MAX_AUTO_TOKENS, Expected, Look
 from headlong.engine.copying import copy_bars
 from headlong.engine.costs import CostModel, DraftWork
-from headlong.engine.load import Load, fixed_load
+from headlong.engine.load import Load, fixed_load, prospect_of
 from headlong.engine.policy import (
     PROBE_TOKENS,
     Decision,
     Experience,
     Policy,
-    Prospect,
     Wish,
     within,
 )
-from headlong.engine.rest import Rest
+from headlong.engine.rest import Rest, prospect_at_rest
 
 MAX_PLAN_ROUNDS = 8
 """Rounds a plan is kept for while the same sequences run; doubles up to this from one."""
@@ -130,7 +129,10 @@ class Planner:
         elif autos and (is_new or self._plan_rounds_left <= 0):
             self._decide(policies, autos, is_new)
             most = MAX_REST_ROUNDS if self.rests else MAX_PLAN_ROUNDS
-            self._plan_rounds = 1 if is_new else min(2 * self._plan_rounds, most)
+            if is_new:
+                self._plan_rounds = MAX_PLAN_ROUNDS if self.rests else 1
+            else:
+                self._plan_rounds = min(2 * self._plan_rounds, most)
             self._plan_rounds_left = self._plan_rounds
             if not self.rests:
                 self._probe_spacing = PROBE_SPACING
@@ -194,7 +196,7 @@ class Planner:
         """Let those who have joined since rest like the others."""
         for policy in policies:
             if not policy.is_decided:
-                prospect = partial(self._prospect_of, policy, rest.load)
+                prospect = partial(prospect_at_rest, policy, rest)
                 bars = rest.bars[id(policy.experience)]
                 policy.decide(Decision(0, bars, rest.is_hopeless, prospect))
 
@@ -221,10 +223,11 @@ class Planner:
         bars = {id(one): self._bars(one) for one in drafting}
         row_s = self._row_s(base.rows, 1.25 * base.rows + 1)
         resting_bars = copy_bars(autos, PAYS * rate * row_s)
-        is_rest = not any(lengths)
-        self._rest = Rest(load, is_hopeless, len(autos), resting_bars) if is_rest else None
+        prices = self.costs.frozen()
+        rest = Rest(load, prices, is_hopeless, len(autos), resting_bars)
+        self._rest = None if any(lengths) else rest
         for policy, promise, length in zip(autos, expected, lengths, strict=True):
-            prospect = partial(self._prospect, load, promise, length)
+            prospect = partial(prospect_of, promise, length, load, prices)
             own_bars = (bars if length else resting_bars)[id(policy.experience)]
             policy.decide(Decision(length, own_bars, is_hopeless, prospect))
 
@@ -328,22 +331,3 @@ class Planner:
         stop = load.rows + PROBE_TOKENS
         is_measured = any(load.rows < num_rows <= stop for num_rows in self.costs.passes)
         return is_measured and self._rate(load, [PERFECT], [PROBE_TOKENS]) < rate
-
-    def _prospect_of(self, policy: Policy, load: Load) -> Prospect:
-        """Return what a sequence could add to a round in which it does not draft."""
-        return self._prospect(load, policy.expected(), 0)
-
-    def _prospect(self, load: Load, expected: Expected, length: int) -> Prospect:
-        """Return what one sequence's own draft adds to a round that holds `load`."""
-        drafting = load.copy()
-        drafting.remove(expected, length)
-        plain_tokens, plain_s = drafting.tokens, drafting.seconds(self.costs)
-        found: list[Prospect] = []
-        for num_tokens in range(1, (length or MAX_AUTO_TOKENS) + 1):
-            drafting.add(expected, num_tokens - 1, num_tokens)
-            if num_tokens >= length:
-                round_s = drafting.seconds(self.costs)
-                gain = (drafting.tokens / round_s) / (plain_tokens / plain_s)
-                own_tokens = 1 + drafting.tokens - plain_tokens
-                found.append(Prospect(num_tokens, own_tokens, round_s, plain_s, gain))
-        return max(found, key=lambda prospect: prospect.gain)

@@ -133,7 +133,7 @@ class Decision:
     is_hopeless: bool
     """Whether not even a draft that stands as a whole would pay."""
     prospect: Callable[[], Prospect]
-    """Tells on demand what the decision promises."""
+    """Tells on demand, maybe another thread, what the decision promises."""
 
 
 @dataclass(slots=True, eq=False)
@@ -149,6 +149,8 @@ class Policy:
     num_waiting: int = 0
     """Rows that the drafter must look at before it can draft."""
     _ask: Callable[[], Prospect] | None = None
+    _promised: Prospect | None = None
+    """What `_ask` has answered."""
     _is_hopeless: bool = False
     _probe_interval: int = FIRST_PROBE
     _rounds_off: int = 0
@@ -176,20 +178,17 @@ class Policy:
     @property
     def prospect(self) -> Prospect | None:
         """What the last decision promises; None before the first one."""
-        return None if self._ask is None else self._ask()
+        if self._promised is None and self._ask is not None:
+            self._promised = self._ask()
+        return self._promised
 
     def decide(self, decision: Decision) -> None:
         """Take a decision over."""
         if decision.num_tokens and not self.current:
             self._probe_interval, self._rounds_off = FIRST_PROBE, 0
         self.current, self.bars = decision.num_tokens, decision.bars
-        self._ask, self._is_hopeless = decision.prospect, decision.is_hopeless
-
-    def settle(self) -> None:
-        """Keep what the last decision promises now; other threads may ask after the end."""
-        seen = self.prospect
-        if seen is not None:
-            self._ask = lambda: seen
+        self._ask, self._promised = decision.prospect, None
+        self._is_hopeless = decision.is_hopeless
 
     def wish(self, *, can_probe: bool = True, is_alone: bool = False) -> Wish:
         """Return what to draft in the next round; a try that is due can be put off."""
@@ -236,9 +235,11 @@ class Policy:
     @property
     def off_reason(self) -> str | None:
         """Why "auto" does not draft now; None when it does, or when it was not asked."""
-        if not self.is_auto or self.current or self._ask is None:
+        if not self.is_auto or self.current:
             return None
-        seen = self._ask()
+        seen = self.prospect
+        if seen is None:
+            return None
         return (
             f"Drafting does not pay here: the best draft, K={seen.num_tokens}, would run "
             f"at {seen.gain:.2f} ×."
@@ -250,9 +251,9 @@ class Policy:
             return "No drafts: the request asked for none."
         if not self.is_auto:
             return f"Always {self.mtp} draft tokens: the request asked for that."
-        if self._ask is None:
+        seen = self.prospect
+        if seen is None:
             return "Not decided yet: a plain pass is measured first."
-        seen = self._ask()
         numbers = (
             f"a round with up to {seen.num_tokens} draft tokens is expected to give "
             f"{seen.expected_tokens:.2f} tokens in {1000 * seen.round_s:.1f} ms, without them one "

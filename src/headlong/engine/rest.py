@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headlong.drafters.drafter import Bar
-from headlong.engine.load import Load
-from headlong.engine.policy import Policy
+from headlong.engine.costs import CostModel
+from headlong.engine.load import Load, prospect_of
+from headlong.engine.policy import Policy, Prospect
 
 STILL_THERE = 0.75
 """As long as this share of those a plan was made for is still there, it holds for all."""
@@ -20,6 +21,8 @@ class Rest:
     """What was found when drafts did not pay."""
 
     load: Load
+    prices: CostModel
+    """As they were then."""
     is_hopeless: bool
     num_policies: int
     bars: Mapping[int, Mapping[str, Bar]]
@@ -31,3 +34,8 @@ class Rest:
         has_changed = num_left < STILL_THERE * self.num_policies
         kinds = (id(one.experience) for one in policies)
         return not has_changed and all(kind in self.bars for kind in kinds)
+
+
+def prospect_at_rest(policy: Policy, rest: Rest) -> Prospect:
+    """Return what a sequence that rests with others could have added to their round."""
+    return prospect_of(policy.expected(), 0, rest.load, rest.prices)

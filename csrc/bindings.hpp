@@ -58,5 +58,6 @@ void bind_draft(nb::module_& module, nb::class_<Engine>& engine);
 void bind_bandwidth(nb::class_<Engine>& engine);
 void bind_picking(nb::module_& module);
 void bind_index(nb::module_& module);
+void bind_packed_rows(nb::module_& module);
 
 }  // namespace headlong

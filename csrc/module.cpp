@@ -180,6 +180,7 @@ NB_MODULE(_native, module) {
     bind_bandwidth(engine);
     bind_picking(module);
     bind_index(module);
+    bind_packed_rows(module);
     bind_draft(module, engine);
 }
 

@@ -142,6 +142,6 @@ def test_every_state_is_explained_in_words() -> None:
         "in 20.0 ms, without them one in 10.0 ms; all streams together run at 1.25 ×."
     )
     policy.decide(decision(0))
-    assert policy.explain().startswith("Does not draft, but for copies of what stood before: ")
+    assert policy.explain().startswith("Drafts nothing but copies of what stood before: a round ")
     assert "asked for none" in Policy("off").explain()
     assert "Always 4 draft tokens" in Policy(4).explain()

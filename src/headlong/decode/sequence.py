@@ -16,15 +16,18 @@ from headlong.cache.kv_cache import KVCache
 from headlong.decode.sampling import Sampler
 from headlong.decode.stats import DecodeStats, Timings
 from headlong.drafters.drafter import Bar, DraftState
+from headlong.ops.packed_rows import PackedRows, pack_rows
 
 MAX_FOREIGN = 1024
 """Rows of others that waiting rows may keep alive before they are copied out of their passes."""
 
+FLOAT_BYTES = 4
+
 
 class Span(NamedTuple):
-    """Rows of a pass that belong to one sequence."""
+    """Rows that belong to one sequence, of a pass or of packed ones."""
 
-    features: FloatArray  # (N, F) what the drafter reads of the whole pass
+    features: FloatArray | PackedRows  # (N, F) what the drafter reads of the whole pass
     first: int
     stop: int
 
@@ -35,7 +38,19 @@ class Span(NamedTuple):
 
     def read(self) -> FloatArray:
         """Return the features of the rows alone: (n, F)."""
-        return self.features[self.first : self.stop]
+        if isinstance(self.features, np.ndarray):
+            return self.features[self.first : self.stop]
+        return self.features.read(self.first, self.stop)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the rows are no longer those of a pass."""
+        return not isinstance(self.features, np.ndarray)
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of the rows alone."""
+        return (self.stop - self.first) * (self.features.nbytes // len(self.features))
 
 
 @dataclass(slots=True)
@@ -46,45 +61,63 @@ class Backlog:
     num_rows: int = 0
     num_foreign: int = 0
     """Rows of others that are kept alive with these, as they lie in the same passes."""
-    _bytes_per_row: int = 0
     _num_own: int = 0
-    """Leading spans that keep no row of others alive: copied, or the whole of a pass."""
+    """Leading spans that keep no row of others alive: packed, or the whole of a pass."""
+    _num_bytes: int = 0
+    _bytes_per_row: int = 0
+    """Of one more row, which is not packed."""
 
     def add(self, span: Span) -> None:
-        """Let rows wait; now and then all new ones are copied, which is cheaper than each alone."""
+        """Let rows wait; now and then all new ones are packed, which is cheaper than each alone."""
         num_rows = span.stop - span.first
-        if not self.num_rows:
-            self._bytes_per_row = span.features.nbytes // len(span.features)
-        if num_rows == len(span.features) and self._num_own == len(self.spans):
+        if not self.spans:
+            self._bytes_per_row = FLOAT_BYTES * span.features.shape[1]
+        if span.is_packed:
+            num_others = 0
+            self._num_bytes += span.num_bytes
+        else:
+            num_others = len(span.features) - num_rows
+            self._num_bytes += num_rows * self._bytes_per_row
+        if num_others == 0 and self._num_own == len(self.spans):
             self._num_own += 1
         self.spans.append(span)
         self.num_rows += num_rows
-        self.num_foreign += len(span.features) - num_rows
+        self.num_foreign += num_others
         if self.num_foreign > MAX_FOREIGN:
-            self.compact()
+            self.leave_passes()
 
-    def compact(self) -> None:
-        """Copy rows out of passes that hold others' rows as well."""
-        loose = self.spans[self._num_own :]
+    def leave_passes(self) -> None:
+        """Pack the rows of passes that hold others' rows as well."""
         if self.num_foreign:
-            rows = np.concatenate([span.read() for span in loose])
-            self.spans[self._num_own :] = [Span(rows, 0, len(rows))]
-            self._num_own += 1
-            self.num_foreign = 0
+            self._pack(self._num_own)
+
+    def pack(self) -> None:
+        """Pack all rows, as nobody knows for how long they will wait."""
+        is_packed = [span.is_packed for span in self.spans]
+        self._pack([*is_packed, False].index(False))
+
+    def _pack(self, first: int) -> None:
+        """Pack the rows of all spans from `first` on."""
+        loose = self.spans[first:]
+        if loose:
+            packed = pack_rows([span.read() for span in loose])
+            self.spans[first:] = [Span(packed, 0, len(packed))]
+        self._num_own, self.num_foreign = len(self.spans), 0
+        self._num_bytes = sum(span.num_bytes for span in self.spans)
 
     def clear(self) -> None:
         """Let no row wait any more, for whoever holds this backlog."""
         self.spans, self.num_rows, self.num_foreign = [], 0, 0
-        self._bytes_per_row, self._num_own = 0, 0
+        self._num_own, self._num_bytes, self._bytes_per_row = 0, 0, 0
 
     def bytes_for(self, num_more_rows: int) -> int:
         """Return the bytes it will take with so many more rows, if any wait."""
-        return (self.num_rows + num_more_rows) * self._bytes_per_row
+        return self._num_bytes + num_more_rows * self._bytes_per_row
 
     def copy(self) -> "Backlog":
         """Return a backlog of its own with the same rows."""
-        counts = self.num_rows, self.num_foreign, self._bytes_per_row, self._num_own
-        return Backlog(list(self.spans), *counts)
+        own = self._num_own, self._num_bytes, self._bytes_per_row
+        return Backlog(list(self.spans), self.num_rows, self.num_foreign, *own)
 
     def first_rows(self, num_rows: int) -> "Backlog":
         """Return a backlog of its own with the leading ones of the rows."""
@@ -94,7 +127,7 @@ class Backlog:
             if num_left <= 0:
                 break
             found.add(span.first_rows(min(num_left, span.stop - span.first)))
-        found.compact()
+        found.leave_passes()
         return found
 
 

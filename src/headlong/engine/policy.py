@@ -262,7 +262,7 @@ class Policy:
         if self.current:
             return f"Drafts up to {self.current} tokens: {numbers}."
         return (
-            f"Does not draft, but for copies of what stood before: {numbers}. "
+            f"Drafts nothing but copies of what stood before: {numbers}. "
             f"Tries again every {self._probe_interval} rounds."
         )
 

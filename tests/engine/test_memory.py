@@ -249,6 +249,20 @@ def test_resting_request_takes_waiting_rows_along(backbone: Backbone) -> None:
     assert sequence.num_observed + sequence.unobserved.num_rows == sequence.cache.length
 
 
+def test_rows_that_wait_are_packed_when_a_request_ends(backbone: Backbone) -> None:
+    """Guards keeping a few long prompts where many could be kept."""
+    engine = Engine(backbone, ScriptedDrafter([], backbone.config.vocab_size))
+    engine.submit(ask(1, mtp="off", max_tokens=60))
+    engine.step()
+    finish(engine, ask(1, 2, mtp="auto", max_tokens=20))
+    (kept,) = engine._memory.prefixes
+    (span,) = kept.unobserved.spans
+    assert span.is_packed
+    assert span.stop == kept.unobserved.num_rows >= len(SYSTEM)
+    cache_bytes = kept.cache.bytes_for(kept.cache.length)
+    assert kept.num_bytes == cache_bytes + kept.unobserved.bytes_for(0)
+
+
 def test_drafts_are_the_same_however_rows_came(backbone: Backbone, drafter: Drafter) -> None:
     """A head that sees shared rows late drafts what it would have drafted anyway."""
     alone = Engine(backbone, drafter)

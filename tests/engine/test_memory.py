@@ -258,7 +258,7 @@ def test_rows_that_wait_are_packed_when_a_request_ends(backbone: Backbone) -> No
     (kept,) = engine._memory.prefixes
     (span,) = kept.unobserved.spans
     assert span.is_packed
-    assert span.stop == kept.unobserved.num_rows >= len(SYSTEM)
+    assert span.stop == kept.unobserved.num_rows > 0
     cache_bytes = kept.cache.bytes_for(kept.cache.length)
     assert kept.num_bytes == cache_bytes + kept.unobserved.bytes_for(0)
 

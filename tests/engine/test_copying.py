@@ -3,8 +3,10 @@
 import pytest
 
 from headlong.drafters.drafter import NGRAM, Draft
-from headlong.engine.chances import COPY_MEMORY, Copies, CopyCounts
+from headlong.engine.chances import COPY_MEMORY, Copies, CopyCounts, Expected
 from headlong.engine.copying import copy_bars, learn_copy
+from headlong.engine.costs import CostModel
+from headlong.engine.load import Load, prospect_of
 from headlong.engine.planner import Planner
 from policy_world import World, play
 
@@ -78,3 +80,14 @@ def test_what_was_copied_long_ago_is_forgotten() -> None:
         counts.num_rounds += COPY_MEMORY
         seen = counts.read()
     assert seen.rows < 0.1
+
+
+def test_promise_counts_all_tokens_of_a_round() -> None:
+    """Guards telling less of drafts where copies were made before."""
+    expected = Expected((0.0,) * 8, (1.0,) * 8, (0.5,) + (0.0,) * 7, Copies(0.2, 0.1))
+    costs = CostModel()
+    for num_rows in (1, 2, 3):
+        costs.observe_pass(num_rows, 0.001 * (9 + num_rows))
+    load = Load(1, rows=1.2, tokens=1.1)
+    seen = prospect_of(expected, 1, load.drafting([expected], [1]), costs)
+    assert seen.expected_tokens == pytest.approx(1.5)

@@ -1,7 +1,7 @@
 """What sequences at rest copy: what that must be worth, and what it gives.
 
-In:  the chance a row is worth; copies of rounds that are over. Out: bars for copies, and how often
-they were made and stood. Where the drafter's model does not pay, a token that stood behind
+In:  the chance that pays for a row; copies of rounds that are over. Out: bars for copies, and how
+often they were made and stood. Where the drafter's model does not pay, a token that stood behind
 the same tokens before may still be worth its row: finding it takes next to nothing.
 """
 
@@ -12,7 +12,7 @@ from headlong.engine.policy import Policy
 
 
 def copy_bars(policies: Sequence[Policy], keep: float) -> dict[int, dict[str, Bar]]:
-    """Return the bars for copies with a chance of `keep`, by id of what is known of a sequence."""
+    """Return bars for copies, whose chance must be `keep`, by id of what is known of a request."""
     kinds = {id(one.experience): one.experience for one in policies}
     return {
         key: {NGRAM: Bar(keep, keep, shown.confidence(NGRAM).read())}

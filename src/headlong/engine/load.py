@@ -98,6 +98,6 @@ def prospect_of(expected: Expected, length: int, load: Load, costs: CostModel) -
         if num_tokens >= length:
             round_s = drafting.seconds(costs)
             gain = (drafting.tokens / round_s) / (plain_tokens / plain_s)
-            own_tokens = 1 + drafting.tokens - plain_tokens
+            own_tokens = 1 + expected.copies.tokens + drafting.tokens - plain_tokens
             found.append(Prospect(num_tokens, own_tokens, round_s, plain_s, gain))
     return max(found, key=lambda prospect: prospect.gain)

@@ -28,9 +28,6 @@ OWN_MEMORY = 0.98
 SHARED_MEMORY = 0.998
 """The same for what all requests have shown."""
 
-COPY_MEMORY = 800
-"""Rounds of sequences at rest after which what they copied counts for half."""
-
 
 @dataclass(slots=True)
 class Ladder:
@@ -67,36 +64,6 @@ class Look(NamedTuple):
     num_accepted: int
 
 
-class Copies(NamedTuple):
-    """What copying adds to a round of a sequence at rest."""
-
-    rows: float = 0.0
-    tokens: float = 0.0
-    """Those of the rows that stand."""
-
-
-NO_COPIES = Copies()
-
-
-@dataclass(slots=True)
-class CopyCounts:
-    """How often sequences at rest have copied, and how often that stood."""
-
-    num_rounds: float = 0.0
-    num_rows: float = 0.0
-    num_stood: float = 0.0
-
-    def read(self) -> Copies:
-        """Return what a round of one sequence held in the mean; older ones count for less."""
-        if not self.num_rounds:
-            return NO_COPIES
-        found = Copies(self.num_rows / self.num_rounds, self.num_stood / self.num_rounds)
-        if self.num_rounds > COPY_MEMORY:
-            self.num_rounds, self.num_rows = self.num_rounds / 2, self.num_rows / 2
-            self.num_stood /= 2
-        return found
-
-
 @dataclass(slots=True)
 class Ladders:
     """What one can ask of a depth: does the model run, is there a token, does it stand."""
@@ -130,8 +97,6 @@ class Expected:
     steps: tuple[float, ...]
     rows: tuple[float, ...]
     tokens: tuple[float, ...]
-    copies: Copies = NO_COPIES
-    """What it takes and gives where it does not draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +117,7 @@ def priors_from(shared: Ladders) -> Priors:
     return Priors(read(shared.stepped, 0.9), read(shared.drafted, 0.9), read(shared.stood, 0.7))
 
 
-def expect(own: Ladders, priors: Priors, copies: Copies = NO_COPIES) -> Expected:
+def expect(own: Ladders, priors: Priors) -> Expected:
     """Return what drafting to any depth is expected to take and to give."""
 
     def read(ladder: Ladder, prior: list[float]) -> tuple[float, ...]:
@@ -162,7 +127,6 @@ def expect(own: Ladders, priors: Priors, copies: Copies = NO_COPIES) -> Expected
         read(own.stepped, priors.stepped),
         read(own.drafted, priors.drafted),
         read(own.stood, priors.stood),
-        copies,
     )
 
 

@@ -1,8 +1,8 @@
-"""What sequences at rest copy: what that must be worth, and what it gives.
+"""What sequences at rest copy, and what that must be worth.
 
-In:  the chance that pays for a row; copies of rounds that are over. Out: bars for copies, and how
-often they were made and stood. Where the drafter's model does not pay, a token that stood behind
-the same tokens before may still be worth its row: finding it takes next to nothing.
+In:  the chance that pays for a row; copies of rounds that are over. Out: bars for copies, from what
+was learned of them. Where the drafter's model does not pay, a token that stood behind the same
+tokens before may still be worth its row: finding it takes next to nothing.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,4 @@ def copy_bars(policies: Sequence[Policy], keep: float) -> dict[int, dict[str, Ba
 
 def learn_copy(policy: Policy, draft: Draft, num_accepted: int) -> None:
     """Learn from what a sequence at rest copied in one round."""
-    counts = policy.experience.copies
-    counts.num_rows += len(draft.token_ids)
-    counts.num_stood += num_accepted
     policy.experience.confidence(NGRAM).observe(draft.probs, num_accepted)

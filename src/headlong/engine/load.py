@@ -45,10 +45,8 @@ class Load:
         return load
 
     def remove(self, expected: Expected, num_tokens: int) -> None:
-        """Take a sequence's draft out again, so that it copies."""
-        if num_tokens:
-            self.num_asks -= 1
-            self.let_copy(expected)
+        """Take a sequence's draft out again."""
+        self.num_asks -= num_tokens > 0
         for depth in range(num_tokens):
             self.rows -= expected.rows[depth]
             self.tokens -= expected.tokens[depth]
@@ -56,31 +54,19 @@ class Load:
 
     def add(self, expected: Expected, first: int, stop: int) -> None:
         """Let one sequence draft depths `first` (from 0) up to, not including, `stop`."""
-        if first == 0 and stop > 0:
-            self.num_asks += 1
-            self.rows -= expected.copies.rows
-            self.tokens -= expected.copies.tokens
+        self.num_asks += first == 0 and stop > 0
         for depth in range(first, stop):
             self.rows += expected.rows[depth]
             self.tokens += expected.tokens[depth]
             self.active[depth] += expected.steps[depth]
 
-    def let_copy(self, expected: Expected) -> None:
-        """Let one sequence that does not draft copy."""
-        self.rows += expected.copies.rows
-        self.tokens += expected.copies.tokens
-
 
 def fixed_load(policies: Sequence[Policy]) -> Load:
-    """Return what a round holds before anything is decided: newest tokens, copies, fixed drafts."""
+    """Return what a round holds before anything is decided: newest tokens and fixed drafts."""
     load = Load(len(policies), rows=len(policies), tokens=len(policies))
     for policy in policies:
-        if policy.mtp == "off":
-            continue
-        expected = policy.expected()
-        load.let_copy(expected)
-        if not policy.is_auto:
-            load.add(expected, 0, min(int(policy.mtp), MAX_AUTO_TOKENS))
+        if not policy.is_auto and policy.mtp != "off":
+            load.add(policy.expected(), 0, min(int(policy.mtp), MAX_AUTO_TOKENS))
     return load
 
 
@@ -98,6 +84,6 @@ def prospect_of(expected: Expected, length: int, load: Load, costs: CostModel) -
         if num_tokens >= length:
             round_s = drafting.seconds(costs)
             gain = (drafting.tokens / round_s) / (plain_tokens / plain_s)
-            own_tokens = 1 + expected.copies.tokens + drafting.tokens - plain_tokens
+            own_tokens = 1 + drafting.tokens - plain_tokens
             found.append(Prospect(num_tokens, own_tokens, round_s, plain_s, gain))
     return max(found, key=lambda prospect: prospect.gain)

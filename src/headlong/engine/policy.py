@@ -16,7 +16,6 @@ from headlong.engine.chances import (
     OWN_MEMORY,
     SHARED_MEMORY,
     Confidence,
-    CopyCounts,
     Expected,
     Ladders,
     Look,
@@ -54,7 +53,6 @@ class Experience:
 
     ladders: Ladders = field(default_factory=lambda: make_ladders(SHARED_MEMORY))
     confidences: dict[str, Confidence] = field(default_factory=dict)
-    copies: CopyCounts = field(default_factory=CopyCounts)
     num_looks: int = 0
     """Rounds it was learned from: while this stands still, so does every expectation."""
     _priors: tuple[int, Priors] | None = None
@@ -166,8 +164,7 @@ class Policy:
         """Return what drafting this sequence is expected to take and to give."""
         num_looks = self.experience.num_looks  # its own looks are among them
         if self._expected is None or self._expected[0] != num_looks:
-            shown = self.experience
-            self._expected = (num_looks, expect(self.ladders, shown.priors(), shown.copies.read()))
+            self._expected = (num_looks, expect(self.ladders, self.experience.priors()))
         return self._expected[1]
 
     @property
@@ -212,7 +209,6 @@ class Policy:
         self._rounds_off += 1
         if not self.bars:
             return REST
-        self.experience.copies.num_rounds += 1
         bars = self.bars if self._rounds_off % LOOK_INTERVAL else _halved(self.bars)
         return Wish(1, bars, is_resting=True, only_copies=True)
 

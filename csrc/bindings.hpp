@@ -29,6 +29,12 @@ inline void require(bool is_fine, const char* problem) {
     if (!is_fine) throw std::invalid_argument(problem);  // a ValueError in Python
 }
 
+// For what is exact on every instruction set, and needs no engine to belong to.
+inline const Kernels& best_kernels() {
+    static const Kernels& kernels = pick_kernels("auto");
+    return kernels;
+}
+
 inline std::vector<float> to_vector(const Vector& numbers) {
     return {numbers.data(), numbers.data() + numbers.shape(0)};
 }

@@ -10,12 +10,6 @@
 namespace headlong {
 
 namespace {
-// Picking is exact on every instruction set, so it needs no engine to belong to.
-const Kernels& best_kernels() {
-    static const Kernels& kernels = pick_kernels("auto");
-    return kernels;
-}
-
 bool has_nan(const Row& logits) {
     unsigned found = 0;  // without a way out, so that the compiler makes vectors of it
     for (size_t i = 0; i < logits.shape(0); ++i) found |= logits.data()[i] != logits.data()[i];

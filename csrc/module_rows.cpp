@@ -16,13 +16,12 @@ void bind_packed_rows(nb::module_& module) {
                 require(part.shape(1) == num_columns, "rows differ in length");
                 num_rows += part.shape(0);
             }
-            static const Kernels& kernels = pick_kernels("auto");
-            new (self) PackedRows(num_rows, num_columns, kernels);
+            new (self) PackedRows(num_rows, num_columns);
             const nb::gil_scoped_release release;
             int64_t row = 0;
             for (const Input& part : parts) {
                 const float* numbers = part.data();
-                for (size_t i = 0; i < part.shape(0); ++i, numbers += num_columns) self->write(row++, numbers);
+                for (size_t i = 0; i < part.shape(0); ++i, numbers += num_columns) self->write(row++, numbers, best_kernels());
             }
         }, nb::arg("parts"))
         .def("__len__", &PackedRows::num_rows)

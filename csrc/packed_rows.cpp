@@ -5,16 +5,16 @@
 
 namespace headlong {
 
-PackedRows::PackedRows(int64_t num_rows, int64_t num_columns, const Kernels& kernels)
-    : num_rows_(num_rows), num_columns_(num_columns), kernels_(kernels),
+PackedRows::PackedRows(int64_t num_rows, int64_t num_columns)
+    : num_rows_(num_rows), num_columns_(num_columns),
       groups_(std::make_unique_for_overwrite<Group[]>(num_rows * groups_per_row())) {}
 
-void PackedRows::write(int64_t row, const float* numbers) {
+void PackedRows::write(int64_t row, const float* numbers, const Kernels& kernels) {
     const int64_t num_whole = num_columns_ / kGroup;
     Group* to = groups_.get() + row * groups_per_row();
     const auto pack = [&](const float* from, int64_t num_groups) {
         ActGroup rounded[16];
-        kernels_.quantise(from, num_groups, rounded);
+        kernels.quantise(from, num_groups, rounded);
         for (int64_t g = 0; g < num_groups; ++g, ++to) {
             std::memcpy(to->q, rounded[g].q, kGroup);
             to->scale = rounded[g].scale;

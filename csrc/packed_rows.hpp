@@ -13,13 +13,13 @@ namespace headlong {
 // numbers afterwards, up to the last bit of a scale.
 class PackedRows {
 public:
-    PackedRows(int64_t num_rows, int64_t num_columns, const Kernels& kernels);
+    PackedRows(int64_t num_rows, int64_t num_columns);
 
     int64_t num_rows() const { return num_rows_; }
     int64_t num_columns() const { return num_columns_; }
     size_t num_bytes() const { return num_rows_ * bytes_per_row(); }
 
-    void write(int64_t row, const float* numbers);
+    void write(int64_t row, const float* numbers, const Kernels& kernels);
     void read(int64_t row, float* numbers) const;
 
 private:
@@ -31,7 +31,6 @@ private:
 
     int64_t num_rows_;
     int64_t num_columns_;
-    const Kernels& kernels_;
     std::unique_ptr<Group[]> groups_;  // (rows, groups of a row); the last group of a row is filled up with zeros
 };
 

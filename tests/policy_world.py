@@ -14,7 +14,6 @@ from operator import mul
 
 from headlong.config import MtpMode
 from headlong.drafters.drafter import NGRAM, NO_BAR, Draft, Guess, as_draft, goes_on
-from headlong.engine.copying import learn_copy
 from headlong.engine.costs import DraftWork
 from headlong.engine.planner import Planner
 from headlong.engine.policy import Policy, Wish
@@ -147,10 +146,7 @@ def play(
         planner.costs.observe_pass(num_rows, verify_s * blur)
         planner.costs.observe_beside(work, draft_s * blur)
         for one, wish, (draft, num_accepted) in made:
-            if wish.wakes_drafter:
-                planner.learn(one.policy, wish, draft, num_accepted)
-            elif draft.token_ids:
-                learn_copy(one.policy, draft, num_accepted)
+            planner.learn(one.policy, wish, draft, num_accepted)
     return Outcome(sum(one.num_tokens for one in players) / seconds, lengths, players)
 
 

@@ -3,9 +3,11 @@
 import pytest
 
 from headlong.drafters.drafter import NGRAM, Draft
-from headlong.engine.copying import copy_bars, learn_copy
-from headlong.engine.planner import Planner
+from headlong.engine.planner import Planner, _copy_bars
+from headlong.engine.policy import Wish
 from policy_world import World, play
+
+COPY = Wish(1, is_resting=True, only_copies=True)
 
 
 def crowded_pass(num_rows: int) -> float:
@@ -45,9 +47,9 @@ def test_bars_are_those_of_like_requests() -> None:
     planner = Planner()
     cold, warm = planner.make_policy("auto", 0.0), planner.make_policy("auto", 0.7)
     for _ in range(200):
-        learn_copy(cold, Draft((1,), (0.75,), (NGRAM,)), 1)
-        learn_copy(warm, Draft((1,), (0.75,), (NGRAM,)), 0)
-    bars = copy_bars([cold, warm, cold], 0.7)
+        planner.learn(cold, COPY, Draft((1,), (0.75,), (NGRAM,)), 1)
+        planner.learn(warm, COPY, Draft((1,), (0.75,), (NGRAM,)), 0)
+    bars = _copy_bars([cold, warm, cold], 0.7)
     assert len(bars) == 2
     assert bars[id(cold.experience)][NGRAM].chance(0.75) > 0.9
     assert bars[id(warm.experience)][NGRAM].chance(0.75) < 0.1

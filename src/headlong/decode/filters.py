@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.config import SamplingParams
-from headlong.ops import picking
+from headlong.ops import compiled, picking
 from headlong.ops.picking import PickRule
 
 _TOP_P_RANGES = (4.0, 8.0, 12.0, 16.0, math.inf)
@@ -75,7 +75,7 @@ def surviving_columns(logits: FloatArray, best: float, params: SamplingParams) -
     """
     if not (0 < params.top_k < len(logits) or params.top_p < 1 or params.min_p > 0):
         return None
-    if picking.HAS_KERNELS:
+    if compiled.HAS_KERNELS:
         return picking.surviving_columns(logits, best, pick_rule(params))
     return surviving_columns_in_numpy(logits, best, params)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from headlong.arrays import FloatArray, IntArray
 from headlong.decode.filters import at_least, scale
 from headlong.decode.noise import MAX_GUMBEL, bits_reaching, gumbel_of, noise_bits
-from headlong.ops import picking
+from headlong.ops import compiled, picking
 
 _NEAR = 8.0
 """Tokens whose scaled logit is within this of the best one are looked at first."""
@@ -49,7 +49,7 @@ class Field:
 
 def race(field: Field, key: int) -> int:
     """Return the column with the largest score, the lowest one among equals."""
-    if picking.HAS_KERNELS:
+    if compiled.HAS_KERNELS:
         ids = field.token_ids
         return picking.race(field.logits, ids, field.best, field.temperature, key)
     return race_in_numpy(field, key)

@@ -26,7 +26,7 @@ from headlong.decode.penalties import Penalties
 from headlong.decode.race import Field, race
 from headlong.drafters.drafter import Guess
 from headlong.errors import CheckpointError, HeadError
-from headlong.ops import picking
+from headlong.ops import compiled, picking
 from headlong.ops.picking import PickRule
 
 __all__ = ["Pick", "Sampler", "TokenLogprob", "TopLogprob"]
@@ -83,7 +83,7 @@ class Sampler:
         return Pick(token_id, logprob)
 
     def _pick_id(self, logits: FloatArray) -> int:
-        rule = self.rule() if picking.HAS_KERNELS else None
+        rule = self.rule() if compiled.HAS_KERNELS else None
         if rule is not None:
             token_id = picking.pick(logits, rule, self._num_tokens)
             if token_id >= 0:
@@ -196,7 +196,7 @@ def _total_prob(logits: FloatArray, best: float, temperature: float) -> float:
 
     Only a drafter's confidence rests on it, so six digits are enough and a kernel may do it.
     """
-    if picking.HAS_KERNELS:
+    if compiled.HAS_KERNELS:
         return picking.sum_relative(logits, best, temperature)
     return float(relative_probs(logits, best, temperature).sum())
 

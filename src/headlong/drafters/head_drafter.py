@@ -22,7 +22,7 @@ from headlong.drafters.drafter import (
     as_draft,
     goes_on,
 )
-from headlong.heads.head import ParallelHeads, RecursiveHead
+from headlong.heads.head import Head, ParallelHeads, RecursiveHead
 from headlong.models.hidden import HiddenRows, join_rows
 from headlong.ops.op_set import DraftingOps, DraftRow
 
@@ -36,16 +36,14 @@ class HeadMemory:
     """Where the next draft starts: (H,) for a recursive head, (depths, H) for parallel ones."""
 
 
-class RecursiveDrafter:
-    """Drafts with a head that runs again for every depth."""
+class _HeadDrafter:
+    """What drafters with either kind of head have in common."""
 
     name = "head"
 
-    def __init__(self, head: RecursiveHead) -> None:
+    def __init__(self, head: Head) -> None:
         self.head = head
         self.tap_layers = head.tap_layers
-        self._ops = head.ops if isinstance(head.ops, DraftingOps) else None
-        self._blocks = head.draft_blocks()
 
     def begin(self) -> HeadMemory:
         """Return the memory for a new sequence."""
@@ -54,16 +52,6 @@ class RecursiveDrafter:
     def features(self, hidden: HiddenRows) -> FloatArray:
         """Return what the head reads of the rows of a pass."""
         return self.head.features(hidden)
-
-    def observe(self, settled: Sequence[Settled]) -> None:
-        """Run the head over the committed rows of all sequences in one go."""
-        caches = [one.state.cache for one in settled]
-        next_ids = [one.next_ids for one in settled]
-        for one, state in zip(
-            settled, self.head.follow(_join(settled), next_ids, caches), strict=True
-        ):
-            one.state.cache.commit(len(one.next_ids))
-            one.state.state = state
 
     def copy(self, state: HeadMemory, history: list[int], bar: Bar) -> Draft:
         """Draft nothing: every token takes a model."""
@@ -76,6 +64,27 @@ class RecursiveDrafter:
     def num_bytes(self, state: HeadMemory, num_rows: int = 0) -> int:
         """Return the bytes of the head's cache of this sequence."""
         return state.cache.bytes_for(num_rows)
+
+
+class RecursiveDrafter(_HeadDrafter):
+    """Drafts with a head that runs again for every depth."""
+
+    head: RecursiveHead
+
+    def __init__(self, head: RecursiveHead) -> None:
+        super().__init__(head)
+        self._ops = head.ops if isinstance(head.ops, DraftingOps) else None
+        self._blocks = head.draft_blocks()
+
+    def observe(self, settled: Sequence[Settled]) -> None:
+        """Run the head over the committed rows of all sequences in one go."""
+        caches = [one.state.cache for one in settled]
+        next_ids = [one.next_ids for one in settled]
+        for one, state in zip(
+            settled, self.head.follow(_join(settled), next_ids, caches), strict=True
+        ):
+            one.state.cache.commit(len(one.next_ids))
+            one.state.state = state
 
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Draft for every ask; all depths in one call where the backend and the asks allow it."""
@@ -147,22 +156,13 @@ class RecursiveDrafter:
         ]
 
 
-class ParallelDrafter:
+class ParallelDrafter(_HeadDrafter):
     """Drafts with one head per depth, all reading the same backbone state."""
 
-    name = "head"
+    head: ParallelHeads
 
     def __init__(self, heads: ParallelHeads) -> None:
-        self.head = heads
-        self.tap_layers = heads.tap_layers
-
-    def begin(self) -> HeadMemory:
-        """Return the memory for a new sequence."""
-        return HeadMemory(self.head.make_cache())
-
-    def features(self, hidden: HiddenRows) -> FloatArray:
-        """Return what the heads read of the rows of a pass."""
-        return self.head.features(hidden)
+        super().__init__(heads)
 
     def observe(self, settled: Sequence[Settled]) -> None:
         """Run every depth's block over the committed rows of all sequences."""
@@ -172,18 +172,6 @@ class ParallelDrafter:
         for one, last in zip(settled, _last_rows(settled), strict=True):
             one.state.cache.commit(one.state.cache.num_pending)
             one.state.state = states[:, last]
-
-    def copy(self, state: HeadMemory, history: list[int], bar: Bar) -> Draft:
-        """Draft nothing: every token takes a model."""
-        return NO_DRAFT
-
-    def share(self, state: HeadMemory, num_rows: int) -> HeadMemory:
-        """Return a memory of the first rows; the next row observed says where a draft starts."""
-        return HeadMemory(state.cache.copy(num_rows, self.head.make_cache))
-
-    def num_bytes(self, state: HeadMemory, num_rows: int = 0) -> int:
-        """Return the bytes of the head's cache of this sequence."""
-        return state.cache.bytes_for(num_rows)
 
     def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
         """Read one guess per depth off the state left by `observe`."""

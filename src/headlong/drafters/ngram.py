@@ -76,7 +76,7 @@ class NgramDrafter:
         if found is None:
             return NO_DRAFT
         match = Match(*found)
-        if bar.chance(match.prob) < bar.keep:
+        if not num_worth((match.prob,), bar):
             return NO_DRAFT
         return Draft((history[match.end],), (match.prob,), (NGRAM,))
 

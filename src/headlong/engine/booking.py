@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from headlong.decode.round import RoundResult
-from headlong.drafters.drafter import NGRAM
-from headlong.engine.copying import learn_copy
 from headlong.engine.costs import DraftWork
 from headlong.engine.planner import Planner
 from headlong.engine.policy import Wish
@@ -59,13 +57,9 @@ def learn(planner: Planner, made: Round) -> None:
     elif not has_end:
         planner.costs.observe_beside(work, made.seconds - first.verify_s)
     for running, result in made.done:
-        if result.verdict is None:
-            continue
-        wish, num_accepted = made.wishes[id(running)], result.verdict.num_accepted
-        if wish.wakes_drafter:
+        if result.verdict is not None:
+            wish, num_accepted = made.wishes[id(running)], result.verdict.num_accepted
             planner.learn(running.policy, wish, result.draft, num_accepted, result.draft_s)
-        elif result.draft.sources[:1] == (NGRAM,):
-            learn_copy(running.policy, result.draft, num_accepted)
 
 
 def book(planner: Planner, made: Round) -> None:

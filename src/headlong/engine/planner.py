@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from headlong.config import MtpMode
-from headlong.drafters.drafter import GRAMMAR, Bar, Draft
+from headlong.drafters.drafter import GRAMMAR, NGRAM, Bar, Draft
 from headlong.engine.chances import MAX_AUTO_TOKENS, Expected, Look
-from headlong.engine.copying import copy_bars
 from headlong.engine.costs import CostModel, DraftWork
 from headlong.engine.load import Load, fixed_load, prospect_of
 from headlong.engine.policy import (
@@ -142,12 +141,15 @@ class Planner:
     def learn(
         self, policy: Policy, wish: Wish, draft: Draft, num_accepted: int, seconds: float = 0.0
     ) -> None:
-        """Learn how far a draft has carried one sequence; its round drafted for `seconds`."""
-        if not wish.num_tokens:
-            return
-        if policy.is_auto and not policy.current:
-            self._judge_try(seconds, len(draft.token_ids), num_accepted)
-        policy.observe(Look(wish.num_tokens, draft.num_steps, len(draft.token_ids), num_accepted))
+        """Learn how far a draft has carried one sequence; its round drafted for `seconds`.
+
+        Of a copy that took no model only its chance is learned.
+        """
+        if wish.wakes_drafter:
+            num_drafted = len(draft.token_ids)
+            if policy.is_auto and not policy.current:
+                self._judge_try(seconds, num_drafted, num_accepted)
+            policy.observe(Look(wish.num_tokens, draft.num_steps, num_drafted, num_accepted))
         if draft.sources and draft.sources[0] != GRAMMAR:
             policy.experience.confidence(draft.sources[0]).observe(draft.probs, num_accepted)
 
@@ -222,10 +224,11 @@ class Planner:
         drafting = [one.experience for one, length in zip(autos, lengths, strict=True) if length]
         bars = {id(one): self._bars(one) for one in drafting}
         row_s = self._row_s(base.rows, 1.25 * base.rows + 1)
-        resting_bars = copy_bars(autos, PAYS * rate * row_s)
+        resting_bars = _copy_bars(autos, PAYS * rate * row_s)
         prices = self.costs.frozen()
-        rest = Rest(load, prices, is_hopeless, len(autos), resting_bars)
-        self._rest = None if any(lengths) else rest
+        self._rest = None
+        if not any(lengths):
+            self._rest = Rest(load, prices, is_hopeless, len(autos), resting_bars)
         for policy, promise, length in zip(autos, expected, lengths, strict=True):
             prospect = partial(prospect_of, promise, length, load, prices)
             own_bars = (bars if length else resting_bars)[id(policy.experience)]
@@ -331,3 +334,16 @@ class Planner:
         stop = load.rows + PROBE_TOKENS
         is_measured = any(load.rows < num_rows <= stop for num_rows in self.costs.passes)
         return is_measured and self._rate(load, [PERFECT], [PROBE_TOKENS]) < rate
+
+
+def _copy_bars(policies: Sequence[Policy], keep: float) -> dict[int, dict[str, Bar]]:
+    """Return bars for copies, whose chance must be `keep`, by id of what is known of a request.
+
+    Where the drafter's model does not pay, a token that stood behind the same tokens before may
+    still be worth its row: finding it takes next to nothing.
+    """
+    kinds = {id(one.experience): one.experience for one in policies}
+    return {
+        key: {NGRAM: Bar(keep, keep, shown.confidence(NGRAM).read())}
+        for key, shown in kinds.items()
+    }

@@ -12,13 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from headlong.arrays import FloatArray
-
-try:
-    from headlong.ops import _native
-except ImportError:
-    HAS_KERNELS = False
-else:
-    HAS_KERNELS = True
+from headlong.ops import compiled
 
 
 class PackedRows(Protocol):
@@ -41,7 +35,11 @@ class PackedRows(Protocol):
 
 def pack_rows(parts: Sequence[FloatArray]) -> PackedRows:
     """Pack rows, (n, F) each, in order."""
-    return _native.PackedRows(parts) if HAS_KERNELS else PlainRows(np.concatenate(parts))
+    return (
+        compiled.native.PackedRows(parts)
+        if compiled.HAS_KERNELS
+        else PlainRows(np.concatenate(parts))
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-try:
-    from headlong.ops import _native
-except ImportError:
-    HAS_KERNELS = False
-else:
-    HAS_KERNELS = True
+from headlong.ops import compiled
 
 MAX_MATCH = 32
 """A match this long is as sure as it gets; looking further back is wasted."""
@@ -38,7 +33,7 @@ class TokenIndex(Protocol):
 
 def make_index() -> TokenIndex:
     """Return an empty index for a new sequence."""
-    return _native.TokenIndex() if HAS_KERNELS else PythonIndex()
+    return compiled.native.TokenIndex() if compiled.HAS_KERNELS else PythonIndex()
 
 
 @dataclass(slots=True)

@@ -5,13 +5,45 @@
 
 namespace headlong {
 
-PackedRows::PackedRows(int64_t num_rows, int64_t num_columns)
-    : num_rows_(num_rows), num_columns_(num_columns),
-      groups_(std::make_unique_for_overwrite<Group[]>(num_rows * groups_per_row())) {}
+void PackedRows::append(const float* numbers, int64_t num_rows, int64_t num_columns, const Kernels& kernels) {
+    num_columns_ = num_columns;
+    make_room(num_rows_ + num_rows);
+    for (int64_t i = 0; i < num_rows; ++i, numbers += num_columns) write(num_rows_++, numbers, kernels);
+}
+
+void PackedRows::truncate(int64_t num_rows) {
+    num_rows_ = num_rows;
+    blocks_.resize(num_blocks(num_rows));
+}
+
+PackedRows PackedRows::first_rows(int64_t num_rows) const {
+    PackedRows found;
+    found.num_columns_ = num_columns_;
+    found.make_room(num_rows);
+    found.num_rows_ = num_rows;
+    for (int64_t row = 0; row < num_rows; row += kBlockRows) {
+        std::copy_n(at(row), std::min(kBlockRows, num_rows - row) * groups_per_row(), found.at(row));
+    }
+    return found;
+}
+
+void PackedRows::read(int64_t row, float* numbers) const {
+    const Group* from = at(row);
+    for (int64_t first = 0; first < num_columns_; first += kGroup, ++from) {
+        const int64_t count = std::min<int64_t>(kGroup, num_columns_ - first);
+        for (int64_t i = 0; i < count; ++i) numbers[first + i] = from->scale * static_cast<float>(from->q[i]);
+    }
+}
+
+void PackedRows::make_room(int64_t num_rows) {
+    while (int64_t(blocks_.size()) < num_blocks(num_rows)) {
+        blocks_.push_back(std::make_unique_for_overwrite<Group[]>(groups_per_block()));
+    }
+}
 
 void PackedRows::write(int64_t row, const float* numbers, const Kernels& kernels) {
     const int64_t num_whole = num_columns_ / kGroup;
-    Group* to = groups_.get() + row * groups_per_row();
+    Group* to = at(row);
     const auto pack = [&](const float* from, int64_t num_groups) {
         ActGroup rounded[16];
         kernels.quantise(from, num_groups, rounded);
@@ -25,14 +57,6 @@ void PackedRows::write(int64_t row, const float* numbers, const Kernels& kernels
         float last[kGroup] = {};
         std::memcpy(last, numbers + num_whole * kGroup, num_left * sizeof(float));
         pack(last, 1);
-    }
-}
-
-void PackedRows::read(int64_t row, float* numbers) const {
-    const Group* from = groups_.get() + row * groups_per_row();
-    for (int64_t first = 0; first < num_columns_; first += kGroup, ++from) {
-        const int64_t count = std::min<int64_t>(kGroup, num_columns_ - first);
-        for (int64_t i = 0; i < count; ++i) numbers[first + i] = from->scale * static_cast<float>(from->q[i]);
     }
 }
 

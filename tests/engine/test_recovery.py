@@ -9,10 +9,13 @@ from fakes import ScriptedDrafter
 from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
 from headlong.config import SamplingParams, StopParams
-from headlong.decode.sampling import Pick
+from headlong.decode.observing import catch_up, settle
+from headlong.decode.sampling import Pick, Sampler
+from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.choose import make_drafter
 from headlong.drafters.drafter import Draft, DraftAsk, Drafter, Guess, Settled
 from headlong.engine.engine import Engine
+from headlong.engine.recovery import go_back, mark
 from headlong.engine.request import FinishReason, Request, Running
 from headlong.errors import CheckpointError, EngineError, HeadError
 from headlong.heads.head_files import build_head
@@ -60,6 +63,29 @@ def alone(backbone: Backbone, request: Request) -> list[int]:
     running = engine.submit(request)
     run(engine, [running])
     return ids(running)
+
+
+@pytest.mark.parametrize("was_observed", [False, True])
+def test_rows_that_waited_wait_again(was_observed: bool) -> None:
+    """Guards a drafter that sees rows of a failed pass twice, or never sees those before it."""
+    drafter = ScriptedDrafter([], 96)
+    sampler = Sampler(SamplingParams(), [1], 96)
+    sequence = DecodingSequence(list(range(9)), KVCache(()), sampler, "memory", is_resting=True)
+
+    def commit(num_rows: int) -> None:
+        first = sequence.cache.append(num_rows)
+        sequence.cache.commit(num_rows)
+        places: FloatArray = np.arange(first, first + num_rows, dtype=np.float32)
+        settle(drafter, places[:, None], [(sequence, 0, num_rows)])
+
+    commit(5)
+    before = mark(sequence)
+    if was_observed:
+        catch_up(drafter, [sequence])
+    commit(2)
+    go_back(sequence, before, drafter, sampler)
+    assert sequence.cache.length == sequence.unobserved.num_rows == 5
+    np.testing.assert_allclose(sequence.unobserved.rows.read()[:, 0], np.arange(5), rtol=1e-6)
 
 
 def test_only_the_culprit_of_a_failed_pass_is_lost(

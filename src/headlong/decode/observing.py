@@ -6,14 +6,15 @@ one, and nothing where drafts are never wanted again. Drafting starts again from
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
-from headlong.decode.sequence import Backlog, DecodingSequence, Span
+from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter, DraftState, Settled
-from headlong.models.hidden import join_rows
+from headlong.ops.packed_rows import PackedRows, pack_rows
 
 MAX_UNOBSERVED = 1024
 """Rows that may wait; looking at all of them at once holds others up for tens of milliseconds."""
@@ -28,15 +29,25 @@ class Listener(Protocol):
     unobserved: Backlog
 
 
-def settle(drafter: Drafter, committed: Sequence[tuple[DecodingSequence, Span]]) -> None:
-    """Tell the drafter what was just committed; rows of resting sequences wait."""
+Kept: TypeAlias = tuple[DecodingSequence, int, int]
+"""The rows of one sequence in a pass that stand: first to stop."""
+
+
+def settle(drafter: Drafter, features: FloatArray, kept: Sequence[Kept]) -> None:
+    """Tell the drafter what was just committed; rows of resting sequences wait.
+
+    `features` is what it reads of the whole pass: (N, F).
+    """
     due: list[tuple[Listener, Settled]] = []
-    for sequence, span in committed:
-        num_waiting = sequence.unobserved.num_rows + span.stop - span.first
-        if sequence.is_resting and num_waiting <= MAX_UNOBSERVED:
-            sequence.unobserved.add(span)
+    waiting: list[tuple[PackedRows, int, int]] = []
+    for sequence, first, stop in kept:
+        rows = sequence.unobserved.rows
+        if sequence.is_resting and len(rows) + stop - first <= MAX_UNOBSERVED:
+            waiting.append((rows, first, stop))
         else:
-            due.append((sequence, _all_rows(sequence, span)))
+            due.append((sequence, _all_rows(sequence, features[first:stop])))
+    if waiting:
+        pack_rows(features, waiting)
     _observe(drafter, due)
 
 
@@ -53,10 +64,13 @@ def _observe(drafter: Drafter, due: Sequence[tuple[Listener, Settled]]) -> None:
         listener.unobserved.clear()
 
 
-def _all_rows(listener: Listener, newest: Span | None = None) -> Settled:
-    """Put the waiting rows of a sequence and its newest ones under one another."""
-    spans = [*listener.unobserved.spans, *([] if newest is None else [newest])]
-    features = join_rows([span.read() for span in spans])
+def _all_rows(listener: Listener, newest: FloatArray | None = None) -> Settled:
+    """Put the waiting rows of a sequence and its newest ones, (n, F), under one another."""
+    waiting = listener.unobserved.rows
+    if newest is None:
+        features = waiting.read()
+    else:
+        features = np.concatenate([waiting.read(), newest]) if len(waiting) else newest
     stop = listener.cache.length
     ids = np.array(listener.token_ids[stop - len(features) : stop + 1])
     return Settled(listener.draft_state, ids[:-1], features, ids[1:])

@@ -15,10 +15,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from headlong.arrays import FloatArray, IntArray
-from headlong.decode.observing import settle
+from headlong.arrays import IntArray
+from headlong.decode.observing import Kept, settle
 from headlong.decode.sampling import Pick
-from headlong.decode.sequence import DecodingSequence, Span
+from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Drafter
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
@@ -46,7 +46,7 @@ def prefill(
     picks = _pick_first_tokens(chunks, hidden, backbone)
     passed_s = time.perf_counter()
     if drafter is not None and listening:
-        settle(drafter, _spans(chunks, drafter.features(hidden)))
+        settle(drafter, drafter.features(hidden), _kept(chunks))
     observed_s = time.perf_counter()
     num_rows = sum(chunk.num_rows for chunk in chunks)
     for chunk in chunks:
@@ -86,13 +86,11 @@ def _pick_first_tokens(
     return picks
 
 
-def _spans(
-    chunks: Sequence[PromptChunk], features: FloatArray
-) -> list[tuple[DecodingSequence, Span]]:
+def _kept(chunks: Sequence[PromptChunk]) -> list[Kept]:
     """Return the rows of the sequences that draft."""
     stops = accumulate(chunk.num_rows for chunk in chunks)
     return [
-        (chunk.sequence, Span(features, stop - chunk.num_rows, stop))
+        (chunk.sequence, stop - chunk.num_rows, stop)
         for chunk, stop in zip(chunks, stops, strict=True)
         if chunk.sequence.draft_state is not None
     ]

@@ -16,9 +16,9 @@ import numpy as np
 
 from headlong.arrays import FloatArray
 from headlong.decode.accept import accept
-from headlong.decode.observing import catch_up, settle
+from headlong.decode.observing import Kept, catch_up, settle
 from headlong.decode.outcome import Verdict
-from headlong.decode.sequence import DecodingSequence, Span
+from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import (
     NGRAM,
     NO_BAR,
@@ -38,7 +38,8 @@ MAX_FORCED = 16
 class Verified(NamedTuple):
     """What the backbone says of one sequence's last token and draft."""
 
-    rows: Span  # K+1 of them
+    first: int
+    """Where its rows begin in the pass."""
     logits: FloatArray  # (K+1, V)
 
 
@@ -68,13 +69,15 @@ def run_round(
     began_s = time.perf_counter()
     drafts = _draft(batch, num_draft_tokens, backbone, drafter, max_rows)
     drafted_s = time.perf_counter()
-    verified = _verify(batch, drafts, backbone, drafter)
+    features, verified = _verify(batch, drafts, backbone, drafter)
     verdicts = [
         _judge(sequence, draft, seen)
         for sequence, draft, seen in zip(batch, drafts, verified, strict=True)
     ]
     verified_s = time.perf_counter()
-    _commit(batch, verified, verdicts, drafter)
+    kept = _commit(batch, verified, verdicts)
+    if drafter is not None and kept:
+        settle(drafter, features, kept)
     draft_s = drafted_s - began_s + time.perf_counter() - verified_s
     verify_s = verified_s - drafted_s
     return [
@@ -208,8 +211,11 @@ def _verify(
     drafts: Sequence[Draft],
     backbone: Backbone,
     drafter: Drafter | None,
-) -> list[Verified]:
-    """Run the backbone once over each sequence's newest token and its draft."""
+) -> tuple[FloatArray, list[Verified]]:
+    """Run the backbone once over each sequence's newest token and its draft.
+
+    Also returns what the drafter reads of the rows: (N, F).
+    """
     token_ids = [
         np.array([sequence.token_ids[-1], *draft.token_ids])
         for sequence, draft in zip(batch, drafts, strict=True)
@@ -221,8 +227,8 @@ def _verify(
     features = hidden.nothing if listener is None else listener.features(hidden)
     logits = backbone.logits(hidden.normed)  # (N, V)
     stops = accumulate(len(ids) for ids in token_ids)
-    return [
-        Verified(Span(features, stop - len(ids), stop), logits[stop - len(ids) : stop])
+    return features, [
+        Verified(stop - len(ids), logits[stop - len(ids) : stop])
         for ids, stop in zip(token_ids, stops, strict=True)
     ]
 
@@ -231,10 +237,9 @@ def _commit(
     batch: Sequence[DecodingSequence],
     verified: Sequence[Verified],
     verdicts: Sequence[Verdict | HeadlongError],
-    drafter: Drafter | None,
-) -> None:
-    """Keep the rows that stand, drop the others, and tell the drafter what was settled."""
-    committed: list[tuple[DecodingSequence, Span]] = []
+) -> list[Kept]:
+    """Keep the rows that stand and drop the others; return those a drafter is to hear of."""
+    kept: list[Kept] = []
     for sequence, seen, verdict in zip(batch, verified, verdicts, strict=True):
         if isinstance(verdict, HeadlongError):
             sequence.cache.commit(0)
@@ -243,6 +248,5 @@ def _commit(
         sequence.cache.commit(num_rows)
         sequence.token_ids += [pick.token_id for pick in verdict.picks]
         if sequence.draft_state is not None:
-            committed.append((sequence, seen.rows.first_rows(num_rows)))
-    if drafter is not None and committed:
-        settle(drafter, committed)
+            kept.append((sequence, seen.first, seen.first + num_rows))
+    return kept

@@ -139,7 +139,6 @@ class CacheMemory:
         """Take a sequence's caches back, and keep them for others if they are worth it."""
         sequence = running.sequence
         if keeps and sequence.cache.length:
-            sequence.unobserved.pack()
             prefix = _lent(running)
             prefix.num_bytes = self.bytes_of(sequence)
             self.prefixes.keep(prefix)

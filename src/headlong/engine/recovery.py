@@ -13,6 +13,7 @@ from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter
 from headlong.engine.request import Request, Running
 from headlong.errors import EngineError, HeadlongError
+from headlong.ops.packed_rows import PackedRows
 
 _T = TypeVar("_T")
 
@@ -52,20 +53,16 @@ class Mark(NamedTuple):
 
     num_tokens: int
     num_rows: int
-    num_observed: int
-    unobserved: Backlog
-    """A copy: the sequence's own one goes on."""
+    waiting: PackedRows
+    num_waiting: int
     has_begun: bool
 
 
 def mark(sequence: DecodingSequence) -> Mark:
     """Note where a sequence stands."""
+    waiting = sequence.unobserved.rows
     return Mark(
-        len(sequence.token_ids),
-        sequence.cache.length,
-        sequence.num_observed,
-        sequence.unobserved.copy(),
-        sequence.has_begun,
+        len(sequence.token_ids), sequence.cache.length, waiting, len(waiting), sequence.has_begun
     )
 
 
@@ -85,9 +82,10 @@ def go_back(
     sequence.sampler = sampler
     if drafter is None or sequence.draft_state is None:
         return
-    sequence.unobserved = mark.unobserved
+    mark.waiting.truncate(mark.num_waiting)  # since then rows only came behind them
+    sequence.unobserved.rows = mark.waiting
     try:
-        sequence.draft_state = drafter.share(sequence.draft_state, mark.num_observed)
+        sequence.draft_state = drafter.share(sequence.draft_state, sequence.num_observed)
     except Exception as error:
         give_up_drafter(sequence, error)
 

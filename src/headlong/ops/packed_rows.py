@@ -1,66 +1,82 @@
-"""Rows that may have to wait for long, in less memory where the kernels are built.
+"""Rows that wait, and may have to for long, in less memory where the kernels are built.
 
-In:  rows of numbers, of several passes. Out: the same rows together, in 8 bits with a scale for
+In:  rows of a pass, and who keeps which of them. Out: the same rows, in 8 bits with a scale for
 every 32 numbers: less than a third of the bytes. Who reads them rounds them in the same way, so
 next to nothing is lost. Without kernels they stay as they are.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from headlong.arrays import FloatArray
 from headlong.ops import compiled
 
+FLOAT_BYTES = 4
+
 
 class PackedRows(Protocol):
-    """Rows that were packed together."""
+    """Rows of several passes, in order; all equally long."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and numbers of a row: (N, F)."""
+    def bytes_for(self, num_rows: int) -> int:
+        """Return the bytes so many rows take; 0 before the first have told how long they are."""
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes they take."""
+    def truncate(self, num_rows: int) -> None:
+        """Keep the leading rows only."""
 
-    def read(self, first: int, stop: int) -> FloatArray:
-        """Return rows `first` up to, not including, `stop`: (n, F)."""
+    def first_rows(self, num_rows: int) -> "PackedRows":
+        """Return the leading rows, to be kept by somebody else."""
 
-
-def pack_rows(parts: Sequence[FloatArray]) -> PackedRows:
-    """Pack rows, (n, F) each, in order."""
-    return (
-        compiled.native.PackedRows(parts)
-        if compiled.HAS_KERNELS
-        else PlainRows(np.concatenate(parts))
-    )
+    def read(self) -> FloatArray:
+        """Return all rows: (N, F)."""
 
 
-@dataclass(frozen=True, slots=True)
+def make_rows() -> PackedRows:
+    """Return room for rows, with none in it."""
+    return compiled.native.PackedRows() if compiled.HAS_KERNELS else PlainRows()
+
+
+def pack_rows(rows: FloatArray, parts: Sequence[tuple[Any, int, int]]) -> None:
+    """Append to every `PackedRows` of the parts its rows, first to stop, of `rows`: (N, F)."""
+    if compiled.HAS_KERNELS:
+        compiled.native.pack_rows(rows, parts)
+        return
+    for plain, first, stop in parts:
+        plain.append(rows[first:stop])
+
+
+@dataclass(slots=True)
 class PlainRows:
     """Rows as they are."""
 
-    rows: FloatArray  # (N, F)
+    parts: list[FloatArray] = field(default_factory=list)  # (n, F) each
+    num_rows: int = 0
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.num_rows
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and numbers of a row."""
-        return self.rows.shape
+    def append(self, rows: FloatArray) -> None:
+        """Take a copy of some more rows, since their pass holds those of others as well."""
+        self.parts.append(rows.copy())
+        self.num_rows += len(rows)
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes they take."""
-        return self.rows.nbytes
+    def bytes_for(self, num_rows: int) -> int:
+        """Return the bytes of so many rows."""
+        return num_rows * FLOAT_BYTES * self.parts[0].shape[1] if self.parts else 0
 
-    def read(self, first: int, stop: int) -> FloatArray:
-        """Return some of them."""
-        return self.rows[first:stop]
+    def truncate(self, num_rows: int) -> None:
+        """Keep the leading rows only."""
+        self.parts, self.num_rows = self.first_rows(num_rows).parts, num_rows
+
+    def first_rows(self, num_rows: int) -> "PlainRows":
+        """Return the leading rows."""
+        return PlainRows([self.read()[:num_rows]], num_rows) if self.parts else PlainRows()
+
+    def read(self) -> FloatArray:
+        """Return all rows."""
+        return np.concatenate(self.parts) if self.parts else np.empty((0, 0), np.float32)

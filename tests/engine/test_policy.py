@@ -138,10 +138,10 @@ def test_every_state_is_explained_in_words() -> None:
     assert "Not decided yet" in policy.explain()
     policy.decide(decision(3))
     assert policy.explain() == (
-        "Drafts up to 3 tokens: a round with up to 3 draft tokens is expected to give 2.50 tokens "
-        "in 20.0 ms, without them one in 10.0 ms; all streams together run at 1.25 ×."
+        "Drafts: with K=3 a round is expected to give 2.50 tokens in 20.0 ms, "
+        "without drafts one in 10.0 ms; all streams together run at 1.25 ×."
     )
     policy.decide(decision(0))
-    assert policy.explain().startswith("Drafts nothing but copies of what stood before: a round ")
+    assert policy.explain().startswith("Drafts nothing but copies of what stood before: with ")
     assert "asked for none" in Policy("off").explain()
-    assert "Always 4 draft tokens" in Policy(4).explain()
+    assert "Always drafts K=4" in Policy(4).explain()

@@ -246,17 +246,17 @@ class Policy:
         if self.mtp == "off":
             return "No drafts: the request asked for none."
         if not self.is_auto:
-            return f"Always {self.mtp} draft tokens: the request asked for that."
+            return f"Always drafts K={self.mtp}: the request asked for that."
         seen = self.prospect
         if seen is None:
             return "Not decided yet: a plain pass is measured first."
         numbers = (
-            f"a round with up to {seen.num_tokens} draft tokens is expected to give "
-            f"{seen.expected_tokens:.2f} tokens in {1000 * seen.round_s:.1f} ms, without them one "
-            f"in {1000 * seen.plain_s:.1f} ms; all streams together run at {seen.gain:.2f} ×"
+            f"with K={seen.num_tokens} a round is expected to give {seen.expected_tokens:.2f} "
+            f"tokens in {1000 * seen.round_s:.1f} ms, without drafts one in "
+            f"{1000 * seen.plain_s:.1f} ms; all streams together run at {seen.gain:.2f} ×"
         )
         if self.current:
-            return f"Drafts up to {self.current} tokens: {numbers}."
+            return f"Drafts: {numbers}."
         return (
             f"Drafts nothing but copies of what stood before: {numbers}. "
             f"Tries again every {self._probe_interval} rounds."

@@ -17,7 +17,6 @@
 
 namespace headlong {
 
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Up to so many rows, memory and other cores are waited for more than products.
 constexpr int64_t kFewRows = 16;

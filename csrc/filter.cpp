@@ -19,7 +19,7 @@ constexpr double kReaches[] = {2.0, 4.0, 8.0, 16.0, kInfinity};  // how far down
 class Ranking {
 public:
     Ranking(const float* logits, int64_t count, const Kernels& kernels)
-        : logits_(logits), count_(count), maxima_((count + kMaxBlock - 1) / kMaxBlock) {
+        : logits_(logits), count_(count), maxima_(ceil_div(count, kMaxBlock)) {
         kernels.block_maxima(logits, count, maxima_.data());
     }
 

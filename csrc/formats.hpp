@@ -13,6 +13,8 @@
 
 namespace headlong {
 
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 constexpr int kGroup = 32;  // inputs that share a scale, in weights and in activations
 
 enum class Format { q4, q8, f16, bf16, f32 };

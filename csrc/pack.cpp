@@ -210,7 +210,7 @@ Matrix make_matrix(Arena& arena, const Kernels& kernels, Format format, int64_t 
         throw std::invalid_argument("a matrix needs from 1 to 2**31 rows and columns");
     }
     const int width = kernels.tile_width;
-    Matrix m{format, outputs, inputs, width, (outputs + width - 1) / width, 0, {}};
+    Matrix m{format, outputs, inputs, width, ceil_div(outputs, width), 0, {}};
     if (m.is_quantised()) {
         if (inputs % kGroup != 0) throw std::invalid_argument("quantised rows need groups of 32 numbers");
         m.tile_bytes = (m.num_groups() + 1) / 2 * pair_bytes(m);

@@ -33,8 +33,8 @@ private:
     static_assert(sizeof(Group) == 36);
     static constexpr int64_t kBlockRows = 32;  // so that growing copies nothing
 
-    static int64_t num_blocks(int64_t num_rows) { return (num_rows + kBlockRows - 1) / kBlockRows; }
-    int64_t groups_per_row() const { return (num_columns_ + kGroup - 1) / kGroup; }
+    static int64_t num_blocks(int64_t num_rows) { return ceil_div(num_rows, kBlockRows); }
+    int64_t groups_per_row() const { return ceil_div(num_columns_, kGroup); }
     int64_t groups_per_block() const { return kBlockRows * groups_per_row(); }
     Group* at(int64_t row) const { return blocks_[row / kBlockRows].get() + row % kBlockRows * groups_per_row(); }
     void make_room(int64_t num_rows);

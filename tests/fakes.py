@@ -6,8 +6,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headlong.arrays import BoolArray, FloatArray, IntArray
-from headlong.drafters.drafter import Bar, Draft, DraftAsk, Guess, Settled
+from headlong.decode.observing import settle
+from headlong.decode.sequence import DecodingSequence
+from headlong.drafters.drafter import Bar, Draft, DraftAsk, Drafter, Guess, Settled
 from headlong.models.hidden import HiddenRows
+
+
+def run_rows(
+    drafter: Drafter, sequence: DecodingSequence, num_rows: int, num_others: int = 0
+) -> None:
+    """Run the next rows of a sequence in a pass with others; their numbers tell their places."""
+    first = sequence.cache.append(num_rows)
+    sequence.cache.commit(num_rows)
+    places: FloatArray = np.arange(first - num_others, first + num_rows, dtype=np.float32)
+    settle(drafter, places[:, None], [(sequence, num_others, num_others + num_rows)])
 
 
 @dataclass

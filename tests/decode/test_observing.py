@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from fakes import ScriptedDrafter
+from fakes import ScriptedDrafter, run_rows
 from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
 from headlong.config import SamplingParams
 from headlong.decode.observing import MAX_UNOBSERVED, catch_up, settle
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import Drafter, Settled
+from headlong.drafters.drafter import Settled
 
 
 @dataclass
@@ -39,18 +39,9 @@ def make_sequence() -> DecodingSequence:
     return DecodingSequence(list(range(2000)), KVCache(()), sampler, "memory")
 
 
-def run(drafter: Drafter, sequence: DecodingSequence, num_rows: int, num_others: int = 0) -> None:
-    """Run the next rows of a sequence in a pass with others; their numbers tell their places."""
-    first = sequence.cache.length
-    sequence.cache.append(num_rows)
-    sequence.cache.commit(num_rows)
-    places: FloatArray = np.arange(first - num_others, first + num_rows, dtype=np.float32)
-    settle(drafter, places[:, None], [(sequence, num_others, num_others + num_rows)])
-
-
 def test_rows_of_a_drafting_sequence_are_observed_at_once(listener: Listener) -> None:
     sequence = make_sequence()
-    run(listener, sequence, 3)
+    run_rows(listener, sequence, 3)
     assert [one.token_ids.tolist() for one in listener.heard] == [[0, 1, 2]]
     assert sequence.unobserved.num_rows == 0
 
@@ -59,7 +50,7 @@ def test_rows_of_a_resting_sequence_wait_and_come_together(listener: Listener) -
     sequence = make_sequence()
     sequence.is_resting = True
     for num_rows, num_others in ((8, 0), (1, 7), (2, 3)):
-        run(listener, sequence, num_rows, num_others)
+        run_rows(listener, sequence, num_rows, num_others)
     assert listener.heard == []
     catch_up(listener, [sequence])
     (one,) = listener.heard
@@ -74,9 +65,9 @@ def test_rows_of_a_resting_sequence_wait_and_come_together(listener: Listener) -
 def test_rows_that_waited_come_before_the_newest(listener: Listener) -> None:
     sequence = make_sequence()
     sequence.is_resting = True
-    run(listener, sequence, 4, num_others=2)
+    run_rows(listener, sequence, 4, num_others=2)
     sequence.is_resting = False
-    run(listener, sequence, 2, num_others=1)
+    run_rows(listener, sequence, 2, num_others=1)
     (one,) = listener.heard
     np.testing.assert_allclose(one.features[:, 0], np.arange(6), rtol=1e-6)
     assert sequence.unobserved.num_rows == 0
@@ -99,7 +90,7 @@ def test_waiting_rows_are_bounded(listener: Listener) -> None:
     sequence = make_sequence()
     sequence.is_resting = True
     for _ in range(0, 3 * MAX_UNOBSERVED, 2):
-        run(listener, sequence, 2)
+        run_rows(listener, sequence, 2)
         assert sequence.unobserved.num_rows <= MAX_UNOBSERVED
     ids = np.concatenate([one.token_ids for one in listener.heard]).tolist()
     assert ids == list(range(len(ids)))
@@ -110,7 +101,7 @@ def test_leading_rows_can_wait_for_somebody_else(listener: Listener) -> None:
     sequence = make_sequence()
     sequence.is_resting = True
     for num_rows in (3, 1, 4):
-        run(listener, sequence, num_rows, num_others=2)
+        run_rows(listener, sequence, num_rows, num_others=2)
     shared = sequence.unobserved.first_rows(5)
     assert (shared.num_rows, sequence.unobserved.num_rows) == (5, 8)
     np.testing.assert_allclose(shared.rows.read()[:, 0], np.arange(5), rtol=1e-6)
@@ -120,10 +111,10 @@ def test_leading_rows_can_wait_for_somebody_else(listener: Listener) -> None:
 
 def test_observed_rows_are_counted(listener: Listener) -> None:
     sequence = make_sequence()
-    run(listener, sequence, 4)
+    run_rows(listener, sequence, 4)
     sequence.is_resting = True
     for num_rows in (2, 1):
-        run(listener, sequence, num_rows)
+        run_rows(listener, sequence, num_rows)
     assert sequence.num_observed == 4
     assert sequence.unobserved.bytes_for(0) > 0
     catch_up(listener, [sequence])

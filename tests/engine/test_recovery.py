@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from fakes import ScriptedDrafter
+from fakes import ScriptedDrafter, run_rows
 from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
 from headlong.config import SamplingParams, StopParams
-from headlong.decode.observing import catch_up, settle
+from headlong.decode.observing import catch_up
 from headlong.decode.sampling import Pick, Sampler
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.choose import make_drafter
@@ -71,18 +71,11 @@ def test_rows_that_waited_wait_again(was_observed: bool) -> None:
     drafter = ScriptedDrafter([], 96)
     sampler = Sampler(SamplingParams(), [1], 96)
     sequence = DecodingSequence(list(range(9)), KVCache(()), sampler, "memory", is_resting=True)
-
-    def commit(num_rows: int) -> None:
-        first = sequence.cache.append(num_rows)
-        sequence.cache.commit(num_rows)
-        places: FloatArray = np.arange(first, first + num_rows, dtype=np.float32)
-        settle(drafter, places[:, None], [(sequence, 0, num_rows)])
-
-    commit(5)
+    run_rows(drafter, sequence, 5)
     before = mark(sequence)
     if was_observed:
         catch_up(drafter, [sequence])
-    commit(2)
+    run_rows(drafter, sequence, 2)
     go_back(sequence, before, drafter, sampler)
     assert sequence.cache.length == sequence.unobserved.num_rows == 5
     np.testing.assert_allclose(sequence.unobserved.rows.read()[:, 0], np.arange(5), rtol=1e-6)

@@ -14,6 +14,7 @@ from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter, DraftState, Settled
+from headlong.models.hidden import join_rows
 from headlong.ops.packed_rows import PackedRows, pack_rows
 
 MAX_UNOBSERVED = 1024
@@ -67,10 +68,8 @@ def _observe(drafter: Drafter, due: Sequence[tuple[Listener, Settled]]) -> None:
 def _all_rows(listener: Listener, newest: FloatArray | None = None) -> Settled:
     """Put the waiting rows of a sequence and its newest ones, (n, F), under one another."""
     waiting = listener.unobserved.rows
-    if newest is None:
-        features = waiting.read()
-    else:
-        features = np.concatenate([waiting.read(), newest]) if len(waiting) else newest
+    parts = [waiting.read()] if len(waiting) else []
+    features = join_rows(parts if newest is None else [*parts, newest])
     stop = listener.cache.length
     ids = np.array(listener.token_ids[stop - len(features) : stop + 1])
     return Settled(listener.draft_state, ids[:-1], features, ids[1:])

@@ -16,14 +16,7 @@ from headlong.drafters.drafter import GRAMMAR, NGRAM, Bar, Draft
 from headlong.engine.chances import MAX_AUTO_TOKENS, Expected, Look
 from headlong.engine.costs import CostModel, DraftWork
 from headlong.engine.load import Load, fixed_load, prospect_of
-from headlong.engine.policy import (
-    PROBE_TOKENS,
-    Decision,
-    Experience,
-    Policy,
-    Wish,
-    within,
-)
+from headlong.engine.policy import PROBE_TOKENS, Decision, Experience, Policy, Wish, within
 from headlong.engine.rest import Rest, prospect_at_rest
 
 MAX_PLAN_ROUNDS = 8
@@ -222,7 +215,8 @@ class Planner:
         is_hopeless = self._is_hopeless(load, rate)
         self._move_bars(load, rate)
         drafting = [one.experience for one, length in zip(autos, lengths, strict=True) if length]
-        bars = {id(one): self._bars(one) for one in drafting}
+        kinds = {id(shown): shown for shown in drafting}
+        bars = {key: self._bars(shown) for key, shown in kinds.items()}
         row_s = self._row_s(base.rows, 1.25 * base.rows + 1)
         resting_bars = _copy_bars(autos, PAYS * rate * row_s)
         prices = self.costs.frozen()

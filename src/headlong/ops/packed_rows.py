@@ -14,8 +14,6 @@ import numpy as np
 from headlong.arrays import FloatArray
 from headlong.ops import compiled
 
-FLOAT_BYTES = 4
-
 
 class PackedRows(Protocol):
     """Rows of several passes, in order; all equally long."""
@@ -55,27 +53,26 @@ class PlainRows:
     """Rows as they are."""
 
     parts: list[FloatArray] = field(default_factory=list)  # (n, F) each
-    num_rows: int = 0
 
     def __len__(self) -> int:
-        return self.num_rows
+        return sum(map(len, self.parts))
 
     def append(self, rows: FloatArray) -> None:
         """Take a copy of some more rows, since their pass holds those of others as well."""
         self.parts.append(rows.copy())
-        self.num_rows += len(rows)
 
     def bytes_for(self, num_rows: int) -> int:
         """Return the bytes of so many rows."""
-        return num_rows * FLOAT_BYTES * self.parts[0].shape[1] if self.parts else 0
+        float_bytes = np.dtype(np.float32).itemsize
+        return num_rows * float_bytes * self.parts[0].shape[1] if self.parts else 0
 
     def truncate(self, num_rows: int) -> None:
         """Keep the leading rows only."""
-        self.parts, self.num_rows = self.first_rows(num_rows).parts, num_rows
+        self.parts = self.first_rows(num_rows).parts
 
     def first_rows(self, num_rows: int) -> "PlainRows":
         """Return the leading rows."""
-        return PlainRows([self.read()[:num_rows]], num_rows) if self.parts else PlainRows()
+        return PlainRows([self.read()[:num_rows]]) if self.parts else PlainRows()
 
     def read(self) -> FloatArray:
         """Return all rows."""

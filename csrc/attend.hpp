@@ -23,12 +23,12 @@ constexpr int kPairLines = 2 * V::W * 4 / 64;
 // `position`. Meanwhile the next keys and the values of these positions are fetched: nothing else hides the way
 // to memory.
 template <class V, int N>
-void score_block(const AttendTask& task, int position, int query, float* scores) {
+HEADLONG_INLINE inline void score_block(const AttendTask& task, int position, int query, float* scores) {
     typename V::I low[N], high[N];
     const int16_t* q[N];
     unroll<N>([&](auto i) HEADLONG_INLINE {
         low[i] = high[i] = V::zero_int();
-        q[i] = task.query(query + i);
+        q[i] = task.query(query + i).values();
     });
     const int16_t* keys = task.keys + int64_t{position} * task.head_dim;
     const int16_t* values = task.values + int64_t{position} * task.padded_dim;
@@ -47,7 +47,7 @@ void score_block(const AttendTask& task, int position, int query, float* scores)
     }
     const auto scale0 = V::load(task.key_scales + position), scale1 = V::load(task.key_scales + position + V::W);
     unroll<N>([&](auto i) HEADLONG_INLINE {
-        const auto scale = V::set1(task.query_scale(query + i));
+        const auto scale = V::set1(task.query(query + i).scale);
         V::store(scores + i * kChunk + position, V::mul(V::to_float(low[i]), V::mul(scale0, scale)));
         V::store(scores + i * kChunk + position + V::W, V::mul(V::to_float(high[i]), V::mul(scale1, scale)));
     });

@@ -47,7 +47,7 @@ void Rope::reach(int64_t num_positions) {
 void Attention::check() const {
     require(num_heads > 0 && num_kv_heads > 0 && num_heads % num_kv_heads == 0,
             "query heads must share key/value heads evenly");
-    require(head_dim >= 2 && head_dim % 2 == 0 && head_dim <= 4096, "the head size must be even, at most 4096");
+    require(head_dim >= 2 && head_dim % 2 == 0 && head_dim <= kMostHeadDim, "the head size must be even, at most 4096");
     require(rope != nullptr && rope->half() == head_dim / 2, "rotary frequencies do not fit the head size");
     require(window >= 0, "the window must be 0 (all) or a number of positions");
     require(output.weight != nullptr, "a projection has no weights");

@@ -39,6 +39,8 @@ private:
     std::vector<float> cosines_, sines_;
 };
 
+constexpr int kMostHeadDim = 4096;
+
 struct Attention {
     Norm norm;
     Linear query, key, value, output;

@@ -32,19 +32,21 @@ void Engine::run_layers(
     for (const Layer& layer : layers) {
         if (layer.attention != nullptr) layer.attention->rope->reach(num_positions);
     }
-    Pass pass(*this, input, layers);
+    Pass pass(*this, input, layers, {}, Sharing::copies_when_far);
     pool.run([&](Member& me) {
+        pass.begin(me);
         for (size_t i = 0; i < layers.size(); ++i) {
             if (taps[i] != nullptr) {
                 const int64_t size = layers[i].hidden_size();
                 const Member::Range own = me.share(input.num_rows);
                 for (int64_t row = own.first; row < own.stop; ++row) {
-                    std::memcpy(taps[i] + row * tap_stride, input.x + row * size, size * sizeof(float));
+                    std::memcpy(taps[i] + row * tap_stride, pass.x(me) + row * size, size * sizeof(float));
                 }
             }
             if (layers[i].attention != nullptr) pass.attention(me, *layers[i].attention, caches[i]);
             if (layers[i].mlp != nullptr) pass.gated_mlp(me, *layers[i].mlp);
         }
+        pass.end(me);
     });
 }
 

@@ -25,7 +25,7 @@ struct PassInput {
 
 // Scratch of the running pass; it grows and is kept for as long as it may be wanted again.
 struct Workspace {
-    Scratch groups, inner_groups, values, inner_values, projected, queries, query_scales, results, tiles, partials;
+    Scratch x, groups, inner_groups, values, inner_values, projected, queries, results, tiles, partials;
     Scratch logits, embedded, fused, sums, found;  // of drafts
 
     // Say that a pass begins, before it asks for room. What a prompt took goes back to the system once no other

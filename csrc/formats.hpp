@@ -19,15 +19,15 @@ constexpr int kGroup = 32;  // inputs that share a scale, in weights and in acti
 
 enum class Format { q4, q8, f16, bf16, f32 };
 
-// One group of a row of activations, quantised on its own so that rows stay independent.
-struct ActGroup {
+// One group of a row of activations, quantised on its own so that rows stay independent. A line, so that members on
+// different dies can send it whole.
+struct alignas(64) ActGroup {
     int8_t q[kGroup];
     float scale;          // value = q * scale
     float sum;            // scale * Σ q, which the minimum of a 4-bit group multiplies
     int32_t minus_offset; // -128 * Σ q, which takes back the +128 of unsigned 8-bit weights
-    int32_t unused;
 };
-static_assert(sizeof(ActGroup) == 48);
+static_assert(sizeof(ActGroup) == 64);
 
 // A weight matrix (outputs, inputs), packed for one instruction set.
 struct Matrix {

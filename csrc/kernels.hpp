@@ -24,6 +24,15 @@ struct Needed {
 // The positions of a chunk that a query sees, relative to the chunk's start.
 struct Sight { int start, stop; };
 
+// One head of one row's queries. Its `values` follow directly in memory, padded to whole lines.
+struct alignas(64) Query {
+    float scale;  // what 1 of the values stands for
+
+    int16_t* values() { return reinterpret_cast<int16_t*>(&scale + 1); }
+    const int16_t* values() const { return reinterpret_cast<const int16_t*>(&scale + 1); }
+    static size_t bytes(int head_dim) { return (sizeof(float) + head_dim * sizeof(int16_t) + 63) / 64 * 64; }
+};
+
 // The softmax of one query over some positions, not yet divided: what chunks leave to be merged.
 // Its `values` follow directly in memory, padded to whole vectors.
 struct alignas(64) Partial {
@@ -42,9 +51,8 @@ struct AttendTask {
     const float* key_scales;     // one per position
     const float* value_scales;
     const int16_t* next_keys;    // of the chunk that follows; fetched meanwhile
-    const int16_t* queries;      // first row's first head
-    const float* query_scales;
-    int heads_apart;             // query heads from row to row
+    const uint8_t* queries;      // in order of rows and heads
+    size_t query_bytes;
     int num_rows;
     int heads_per_row;       // query heads that share this kv head
     int head_dim;
@@ -52,13 +60,11 @@ struct AttendTask {
     int64_t first_position;  // of the first row, relative to the chunk's start
     int64_t window;          // 0 looks at all
     int chunk;               // positions of a chunk
-    uint8_t* partials;       // one per query, in order of rows and heads
+    uint8_t* partials;       // one per query
     size_t partial_bytes;
 
     int num_queries() const { return num_rows * heads_per_row; }
-    int64_t place(int index) const { return int64_t{index / heads_per_row} * heads_apart + index % heads_per_row; }
-    const int16_t* query(int index) const { return queries + place(index) * head_dim; }
-    float query_scale(int index) const { return query_scales[place(index)]; }
+    const Query& query(int index) const { return *reinterpret_cast<const Query*>(queries + index * query_bytes); }
     Partial& partial(int index) const {
         return *reinterpret_cast<Partial*>(partials + index * partial_bytes);
     }

@@ -124,7 +124,7 @@ void bind_weights(nb::class_<Engine>& engine) {
         }
     }, nb::arg("matrix"), nb::arg("ids"), nb::arg("out"));
     engine.def("make_kv_layer", [](Engine& self, int num_kv_heads, int head_dim) {
-        require(num_kv_heads >= 1 && num_kv_heads <= 4096 && head_dim >= 2 && head_dim <= 4096,
+        require(num_kv_heads >= 1 && num_kv_heads <= 4096 && head_dim >= 2 && head_dim <= kMostHeadDim,
                 "a cache layer needs from 1 to 4096 heads of size 2 to 4096");
         return new KVLayer(num_kv_heads, head_dim, self.kernels.width, self.cache_rooms);
     }, nb::arg("num_kv_heads"), nb::arg("head_dim"), nb::rv_policy::take_ownership);
@@ -174,6 +174,8 @@ NB_MODULE(_native, module) {
     engine.def_prop_ro("instruction_set", [](const Engine& self) { return self.kernels.name; });
     engine.def_prop_ro("kernel_s", [](const Engine& self) { return self.kernel_s; });
     engine.def_prop_ro("num_threads", [](const Engine& self) { return self.pool.num_threads(); });
+    engine.def_prop_ro("core_distance_ns", [](const Engine& self) { return self.pool.distance_ns(); });
+    engine.def("say_far_apart", [](Engine& self, bool is_far) { self.pool.say_far_apart(is_far); }, nb::arg("is_far"));
     bind_weights(engine);
     bind_rows(engine);
     bind_pass(module, engine);

@@ -18,15 +18,16 @@ Pass::Needs Pass::needs(std::initializer_list<const Linear*> readers) const {
 }
 
 void Pass::make_room(const Needs& needs, int64_t inner_size) {
-    // Few rows are prepared by every member for itself, hence the factor. Rows may become fewer.
     engine_.workspace.begin(rows());
-    const int64_t num_threads = engine_.pool.num_threads();
-    const int64_t copied = std::max(rows(), num_threads * std::min(rows(), num_threads - 1));
     Workspace& work = engine_.workspace;
-    values_ = work.values.room<float>(copied * needs.inputs);
-    groups_ = work.groups.room<ActGroup>(copied * ceil_div(needs.inputs, kGroup));
+    const int64_t num_threads = engine_.pool.num_threads(), num_copies = has_copies_ ? num_threads : 1;
+    // Few rows are prepared by every member for itself; and rows may become fewer.
+    const int64_t most_own = has_copies_ ? rows() : std::min(rows(), num_threads - 1);
+    const int64_t num_groups = ceil_div(needs.inputs, kGroup), num_inner = ceil_div(inner_size, kGroup);
+    values_ = {work.values, most_own * needs.inputs, num_threads, rows() * needs.inputs};
+    groups_ = {work.groups, most_own * num_groups, num_threads, rows() * num_groups};
     inner_values_ = work.inner_values.room<float>(rows() * inner_size);
-    inner_groups_ = work.inner_groups.room<ActGroup>(rows() * ceil_div(inner_size, kGroup));
+    inner_groups_ = {work.inner_groups, rows() * num_inner, num_copies};
 }
 
 Pass::Pass(Engine& engine, const PassInput& input, const Linear& linear)
@@ -37,41 +38,66 @@ Pass::Pass(Engine& engine, const PassInput& input, const Linear& linear)
 Pass::Pass(Engine& engine, const PassInput& input, const Attention& block)
     : engine_(engine), k_(engine.kernels), input_(input) {
     make_room(needs({&block.key, &block.value}), 0);
-    projected_ = engine_.workspace.projected.room<float>(rows() * 2 * block.key_size());
+    const int num_rooms = is_short() ? engine_.pool.num_threads() : 1;
+    projected_ = {engine_.workspace.projected, rows() * 2 * block.key_size(), num_rooms};
 }
 
 Pass::Pass(
     Engine& engine, const PassInput& input, const std::vector<Layer>& layers,
-    const std::vector<const Linear*>& others)
+    const std::vector<const Linear*>& others, Sharing sharing)
     : engine_(engine), k_(engine.kernels), input_(input) {
     Needs all;
     for (const Linear* other : others) all.inputs = std::max(all.inputs, other->inputs());
-    int64_t inner = 0, projected = 0, queries = 0, heads = 0, hidden = 0;
+    int64_t inner = 0, projected = 0, queries = 0;
     for (const Layer& layer : layers) {
         if (layer.attention != nullptr) {
             const Attention& block = *layer.attention;
             all.inputs = std::max(all.inputs, block.query.inputs());
             inner = std::max(inner, block.query_size());
-            queries = std::max(queries, block.query_size());
-            heads = std::max<int64_t>(heads, block.num_heads);
+            queries = std::max<int64_t>(queries, block.num_heads * Query::bytes(block.head_dim));
             projected = std::max(projected, block.query_size() + 2 * block.key_size());
-            hidden = std::max(hidden, block.hidden_size());
-            bytes_per_cut_ = std::max(bytes_per_cut_, cut_bytes(block));
+            hidden_size_ = std::max(hidden_size_, block.hidden_size());
+            bytes_per_cut_ = std::max<int64_t>(bytes_per_cut_, cut_bytes(block));
         }
         if (layer.mlp != nullptr) {
             all.inputs = std::max(all.inputs, layer.mlp->gate.inputs());
             inner = std::max(inner, layer.mlp->down.inputs());
-            hidden = std::max(hidden, layer.mlp->hidden_size());
+            hidden_size_ = std::max(hidden_size_, layer.mlp->hidden_size());
         }
     }
+    has_copies_ = sharing == Sharing::copies_when_far && can_copy();
     make_room(all, inner);
     Workspace& work = engine_.workspace;
-    projected_ = work.projected.room<float>(rows() * projected);
-    queries_ = work.queries.room<int16_t>(rows() * queries);
-    query_scales_ = work.query_scales.room<float>(rows() * heads);
-    results_ = work.results.room<float>(rows() * hidden);
-    tiles_ = work.tiles.room<float>(engine_.pool.num_threads() * rows() * 2 * kMlpUnit);
-    partials_ = work.partials.room<uint8_t>(engine_.pool.num_threads() * 2 * bytes_per_cut_);
+    const int64_t num_threads = engine_.pool.num_threads(), num_copies = has_copies_ ? num_threads : 1;
+    if (has_copies_) x_ = {work.x, rows() * hidden_size_, num_threads};
+    queries_ = {work.queries, rows() * queries, num_copies};
+    partials_ = {work.partials, cut_place(static_cast<int>(num_threads), {}), num_copies};
+    projected_ = {work.projected, rows() * projected, is_short() ? num_threads : 1};
+    const int64_t own_columns = ceil_div(ceil_div(hidden_size_, k_.tile_width), num_threads) * k_.tile_width;
+    results_ = {work.results, rows() * own_columns, num_threads, rows() * hidden_size_};
+    tiles_ = {work.tiles, rows() * 2 * kMlpUnit, num_threads};
+}
+
+// Copies pay from two rows on, and while it takes no time that every member prepares all rows for itself. Rows must be
+// whole lines.
+bool Pass::can_copy() const {
+    return engine_.pool.is_far_apart() && rows() > 1 && is_short() && hidden_size_ % 16 == 0;
+}
+
+// Nobody sends rows to another before a barrier: they change at the end of a block, and that lies behind one.
+void Pass::begin(Member& me) const {
+    if (has_copies_) std::memcpy(x(me), input_.x, rows() * hidden_size_ * sizeof(float));
+}
+
+void Pass::end(Member& me) const {
+    if (!has_copies_) return;
+    const Member::Range own = me.share(rows() * hidden_size_);
+    std::memcpy(input_.x + own.first, x(me) + own.first, (own.stop - own.first) * sizeof(float));
+}
+
+void Pass::meet(Member& me) const {
+    if (has_copies_) finish_stores();
+    me.barrier();
 }
 
 // The most bytes that a member's part of one item can take.
@@ -106,10 +132,9 @@ void Pass::enter_row(const Entry& entry, int64_t row, const Needs& needs, float*
 Activations Pass::enter(Member& me, const Entry& entry, std::initializer_list<const Linear*> readers) {
     const Needs needs = this->needs(readers);
     const int64_t num_groups = needs.inputs / kGroup;
-    const bool is_private = rows() < me.count;
-    const int64_t skipped = is_private ? me.index * rows() : 0;
-    float* values = values_ + skipped * needs.inputs;
-    ActGroup* groups = groups_ + skipped * num_groups;
+    const bool is_private = rows() < me.count || has_copies_;
+    float* values = is_private ? values_.of(me) : values_.in_common();
+    ActGroup* groups = is_private ? groups_.of(me) : groups_.in_common();
     const Member::Range own = is_private ? Member::Range{0, rows()} : me.share(rows());
     for (int64_t row = own.first; row < own.stop; ++row) {
         enter_row(entry, row, needs, values + row * needs.inputs, groups + row * num_groups);
@@ -147,54 +172,71 @@ void Pass::multiply(
 }
 
 void Pass::add_result(
-    Member& me, const Activations& x, const Linear& linear, const std::optional<Norm>& norm) const {
-    const int64_t size = linear.outputs();
-    multiply(me, x, {&linear}, results_, size);
+    Member& me, const Activations& inner, const Linear& linear, const std::optional<Norm>& norm) const {
     if (norm) {
-        me.barrier();
-        const Member::Range own = me.share(rows());
-        for (int64_t row = own.first; row < own.stop; ++row) {
-            float* result = results_ + row * size;
-            k_.rms_norm(result, norm->weight.data(), norm->eps, size, result);
-            k_.add(input_.x + row * size, result, size, input_.x + row * size);
-        }
+        add_normed(me, inner, linear, *norm);
     } else {
-        const Member::Range own = me.share(linear.weight->num_tiles);
-        const int64_t first = own.first * linear.weight->width;
-        const int64_t stop = std::min(own.stop * linear.weight->width, size);
-        for (int64_t row = 0; row < rows() && first < stop; ++row) {
-            float* x_part = input_.x + row * size + first;
-            k_.add(x_part, results_ + row * size + first, stop - first, x_part);
-        }
+        add_columns(me, inner, linear);
     }
+    meet(me);
+}
+
+void Pass::add_normed(Member& me, const Activations& inner, const Linear& linear, const Norm& norm) const {
+    const int64_t size = linear.outputs();
+    multiply(me, inner, {&linear}, results_.in_common(), size);
     me.barrier();
+    const Member::Range own = me.share(rows());
+    for (int64_t row = own.first; row < own.stop; ++row) {
+        float* result = results_.in_common() + row * size;
+        float* x_row = x(me) + row * size;
+        k_.rms_norm(result, norm.weight.data(), norm.eps, size, result);
+        k_.add(x_row, result, size, x_row);
+        x_.send(me, row * size, size);
+    }
+}
+
+void Pass::add_columns(Member& me, const Activations& inner, const Linear& linear) const {
+    const int64_t size = linear.outputs(), width = linear.weight->width;
+    const Member::Range own = me.share(linear.weight->num_tiles);
+    const int64_t first = own.first * width, count = std::min(own.stop * width, size) - first;
+    if (count <= 0) return;
+    float* results = results_.of(me);  // (rows, count)
+    multiply_tiles(inner, linear, own.first, own.stop, results, count);
+    for (int64_t row = 0; row < rows(); ++row) {
+        float* x_part = x(me) + row * size + first;
+        k_.add(x_part, results + row * count, count, x_part);
+        x_.send(me, row * size + first, count);
+    }
 }
 
 void Pass::gated_mlp(Member& me, const GatedMlp& block) {
-    const Activations x = enter(me, {input_.x, &block.norm}, {&block.gate, &block.up});
+    const Activations entered = enter(me, {x(me), &block.norm}, {&block.gate, &block.up});
     const int64_t inner = block.down.inputs();
     const int64_t num_groups = inner / kGroup;
     const bool is_quantised = block.down.weight->is_quantised();
     const int64_t tiles = kMlpUnit / k_.tile_width;
-    float* gates = tiles_ + me.index * rows() * 2 * kMlpUnit;
+    float* gates = tiles_.of(me);
     float* ups = gates + rows() * kMlpUnit;
     const Member::Range own = me.share(ceil_div(inner, kMlpUnit));
     for (int64_t unit = own.first; unit < own.stop; ++unit) {
         const int64_t first = unit * kMlpUnit, count = std::min(kMlpUnit, inner - first);
         const int64_t stop_tile = std::min((unit + 1) * tiles, block.gate.weight->num_tiles);
-        multiply_tiles(x, block.gate, unit * tiles, stop_tile, gates, kMlpUnit);
-        multiply_tiles(x, block.up, unit * tiles, stop_tile, ups, kMlpUnit);
+        multiply_tiles(entered, block.gate, unit * tiles, stop_tile, gates, kMlpUnit);
+        multiply_tiles(entered, block.up, unit * tiles, stop_tile, ups, kMlpUnit);
         for (int64_t row = 0; row < rows(); ++row) {
             float* gate = gates + row * kMlpUnit;
             float* out = is_quantised ? gate : inner_values_ + row * inner + first;
             k_.activate(gate, ups + row * kMlpUnit, block.is_gelu, count, out);
             if (is_quantised) {
-                k_.quantise(out, count / kGroup, inner_groups_ + row * num_groups + first / kGroup);
+                const int64_t group = row * num_groups + first / kGroup;
+                k_.quantise(out, count / kGroup, inner_groups_.of(me) + group);
+                inner_groups_.send(me, group, count / kGroup);
             }
         }
     }
-    me.barrier();
-    add_result(me, {inner_groups_, size_t(num_groups), inner_values_, size_t(inner)}, block.down, block.output_norm);
+    meet(me);
+    const Activations activated{inner_groups_.of(me), size_t(num_groups), inner_values_, size_t(inner)};
+    add_result(me, activated, block.down, block.output_norm);
 }
 
 void Pass::project(Member& me, const float* x, const Norm* norm, const Linear& linear, float* y) {

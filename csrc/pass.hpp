@@ -5,20 +5,30 @@
 
 #include "attend_shares.hpp"
 #include "engine.hpp"
+#include "rooms.hpp"
 
 namespace headlong {
 
 struct Fusion;
+
+// Whether members share what all read, or have copies of it while they are far apart and rows are few.
+enum class Sharing { always, copies_when_far };
 
 class Pass {
 public:
     // Makes room for everything these blocks and projections need, before the team starts. `input` is
     // looked at anew by every block, and may have fewer rows by then.
     Pass(Engine& engine, const PassInput& input, const std::vector<Layer>& layers,
-         const std::vector<const Linear*>& others = {});
+         const std::vector<const Linear*>& others = {}, Sharing sharing = Sharing::always);
     // The same for a single projection, and for the keys and values of a block alone.
     Pass(Engine& engine, const PassInput& input, const Linear& linear);
     Pass(Engine& engine, const PassInput& input, const Attention& block);
+
+    // The first and the last thing that members do in a pass that may have copies: take the rows, and put them back.
+    void begin(Member& me) const;
+    void end(Member& me) const;
+    // The rows as this member sees them.
+    float* x(const Member& me) const { return has_copies_ ? x_.of(me) : input_.x; }
 
     void attention(Member& me, const Attention& block, const std::vector<KVLayer*>& caches);
     // Write the keys and values that `attention` would write, and leave it at that.
@@ -45,9 +55,12 @@ private:
     bool is_short() const { return rows() <= kFewRows; }
     Needs needs(std::initializer_list<const Linear*> readers) const;
     void make_room(const Needs& needs, int64_t inner_size);
+    bool can_copy() const;
+    // Wait for all members, and for what they send each other.
+    void meet(Member& me) const;
 
-    // Norm and quantise the rows as `readers` want them, and wait until all are there. When there
-    // are fewer rows than members, each member does all rows for itself and nobody waits.
+    // Norm and quantise the rows as `readers` want them, and wait until all are there. When there are fewer rows than
+    // members, or members have copies, each does all rows for itself and nobody waits.
     Activations enter(Member& me, const Entry& entry, std::initializer_list<const Linear*> readers);
     void enter_row(const Entry& entry, int64_t row, const Needs& needs, float* values, ActGroup* groups) const;
 
@@ -56,9 +69,11 @@ private:
                   float* y, int64_t ldy) const;
     void multiply_tiles(const Activations& x, const Linear& linear, int64_t first_tile,
                         int64_t stop_tile, float* y, int64_t ldy) const;
-    // input.x += norm(linear(x)), and wait.
-    void add_result(Member& me, const Activations& x, const Linear& linear,
+    // x += norm(linear(inner)), and wait.
+    void add_result(Member& me, const Activations& inner, const Linear& linear,
                     const std::optional<Norm>& norm) const;
+    void add_normed(Member& me, const Activations& inner, const Linear& linear, const Norm& norm) const;
+    void add_columns(Member& me, const Activations& inner, const Linear& linear) const;
 
     // One head of queries, keys or values; `place` is where it stands among all heads of a projected row.
     struct Head { bool is_query, is_key; int64_t index, place; };
@@ -77,36 +92,48 @@ private:
         }
     };
 
-    Entry entry(const Attention& block) const;
+    Entry entry(const Member& me, const Attention& block) const;
     void project_heads(Member& me, const Activations& x, const Attention& block, Heads heads,
                        const std::vector<KVLayer*>& caches) const;
-    void turn_and_store(const Attention& block, const Head& head, int64_t stride, Member::Range own_rows,
-                        const std::vector<KVLayer*>& caches) const;
+    void turn_and_store(const Member& me, const Attention& block, const Head& head, float* projected, int64_t stride,
+                        Member::Range own_rows, const std::vector<KVLayer*>& caches) const;
+    // The first of a row's queries with one kv head: those of a kv head stand side by side, in order of rows.
+    int64_t first_query(int64_t kv_head, int64_t row, int64_t heads_per_kv) const {
+        return (kv_head * rows() + row) * heads_per_kv;
+    }
     void attend(Member& me, const Attention& block, const std::vector<KVLayer*>& caches,
                 const AttendShares& shares) const;
     void attend_item(Member& me, const Attention& block, const KVLayer& cache, const AttendItem& item,
                      Member::Range own, const int16_t* next_keys) const;
-    AttendTask make_task(const Attention& block, const KVLayer& cache, const AttendItem& item, int64_t chunk) const;
+    AttendTask make_task(const Member& me, const Attention& block, const KVLayer& cache, const AttendItem& item,
+                         int64_t chunk) const;
     void merge_all(const uint8_t* right, const KVLayer& shape, int64_t num_queries, uint8_t* left) const;
     bool merge_cuts(Member& me, const Attention& block, const KVLayer& shape, const AttendShares& shares) const;
-    void finish_query(const Attention& block, const Partial& running, const AttendItem& item, int64_t query) const;
+    void finish_query(const Member& me, const Attention& block, const Partial& running, const AttendItem& item,
+                      int64_t query) const;
     size_t cut_bytes(const Attention& block) const;
-    uint8_t* cut_parts(int member, Member::Range chunks) const;
+    int64_t cut_place(int member, Member::Range chunks) const;
+    void send_cut(const Member& me, const AttendItem& item, int64_t place, size_t num_runs, size_t query_bytes) const;
 
     Engine& engine_;
     const Kernels& k_;
     const PassInput& input_;
-    ActGroup* groups_ = nullptr;        // (rows, inputs / 32)
-    float* values_ = nullptr;           // (rows, inputs)
-    ActGroup* inner_groups_ = nullptr;  // what a block's second projection reads
-    float* inner_values_ = nullptr;
-    float* projected_ = nullptr;        // (rows, q + k + v), or (rows, k + v) to remember
-    int16_t* queries_ = nullptr;        // (rows, heads, head size), turned and rounded
-    float* query_scales_ = nullptr;     // (rows, heads)
-    float* results_ = nullptr;          // (rows, hidden)
-    float* tiles_ = nullptr;            // per member: a few outputs of gate and of up for all rows
-    uint8_t* partials_ = nullptr;       // per member: its parts of two items that it shares with others
-    size_t bytes_per_cut_ = 0;
+    bool has_copies_ = false;
+    int64_t hidden_size_ = 0;
+    // Copies while there are any, else common.
+    Rooms<float> x_;                // (rows, hidden), only as copies
+    Rooms<ActGroup> inner_groups_;  // what a block's second projection reads
+    Rooms<uint8_t> queries_;        // (kv heads, rows, heads of each), turned and rounded
+    Rooms<uint8_t> partials_;       // of every member: its parts of two items that it shares with others
+    int64_t bytes_per_cut_ = 0;
+    // Own or common, as it turns out.
+    Rooms<ActGroup> groups_;        // (rows, inputs / 32)
+    Rooms<float> values_;           // (rows, inputs)
+    Rooms<float> projected_;        // (rows, q + k + v), or (rows, k + v) to remember
+    Rooms<float> results_;          // (rows, hidden), or own columns of them
+    // Always own, and always common.
+    Rooms<float> tiles_;            // a few outputs of gate and of up for all rows
+    float* inner_values_ = nullptr; // (rows, inner)
 };
 
 // Outputs of gate and up that are multiplied, activated and quantised together.

@@ -11,35 +11,37 @@ namespace {
 bool has_whole_groups(const Attention& block) { return block.head_dim % kGroup == 0; }
 }  // namespace
 
-Pass::Entry Pass::entry(const Attention& block) const {
-    if (!block.beside_norm) return {input_.x, &block.norm};
-    return {input_.x, &block.norm, input_.beside, &*block.beside_norm};
+Pass::Entry Pass::entry(const Member& me, const Attention& block) const {
+    if (!block.beside_norm) return {x(me), &block.norm};
+    return {x(me), &block.norm, input_.beside, &*block.beside_norm};
 }
 
 void Pass::remember(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) {
-    const Activations x = enter(me, entry(block), {&block.key, &block.value});
-    project_heads(me, x, block, {0, block.num_kv_heads}, caches);
+    const Activations entered = enter(me, entry(me, block), {&block.key, &block.value});
+    project_heads(me, entered, block, {0, block.num_kv_heads}, caches);
 }
 
 void Pass::attention(Member& me, const Attention& block, const std::vector<KVLayer*>& caches) {
-    const Activations x = enter(me, entry(block), {&block.query, &block.key, &block.value});
-    project_heads(me, x, block, {block.num_heads, block.num_kv_heads}, caches);
-    me.barrier();
+    const Activations entered = enter(me, entry(me, block), {&block.query, &block.key, &block.value});
+    project_heads(me, entered, block, {block.num_heads, block.num_kv_heads}, caches);
+    meet(me);
     thread_local static AttendShares shares;
     shares.share_out(input_.spans, block, me.count);
     attend(me, block, caches, shares);
-    me.barrier();
-    if (merge_cuts(me, block, *caches.front(), shares)) me.barrier();
+    meet(me);
+    if (merge_cuts(me, block, *caches.front(), shares)) meet(me);
 
     const int64_t size = block.query_size();
     if (block.output.weight->is_quantised() && !has_whole_groups(block)) {
         const Member::Range own = me.share(rows() * (size / kGroup));
         for (int64_t g = own.first; g < own.stop; ++g) {
-            k_.quantise(inner_values_ + g * kGroup, 1, inner_groups_ + g);
+            k_.quantise(inner_values_ + g * kGroup, 1, inner_groups_.of(me) + g);
+            inner_groups_.send(me, g, 1);
         }
-        me.barrier();
+        meet(me);
     }
-    add_result(me, {inner_groups_, size_t(size / kGroup), inner_values_, size_t(size)}, block.output, block.output_norm);
+    const Activations attended{inner_groups_.of(me), size_t(size / kGroup), inner_values_, size_t(size)};
+    add_result(me, attended, block.output, block.output_norm);
 }
 
 // Project, turn and store the queries, keys and values of all rows. Few rows: a member does whole heads, so that
@@ -54,44 +56,49 @@ void Pass::project_heads(
         for (int64_t item = own.first; item < own.stop; ++item) {
             const Head head = heads.at(item);
             const Linear& linear = head.is_query ? block.query : head.is_key ? block.key : block.value;
+            float* projected = projected_.of(me);
             multiply_tiles(x, linear, head.index * tiles, (head.index + 1) * tiles,
-                           projected_ + head.place * block.head_dim, stride);
-            turn_and_store(block, head, stride, {0, rows()}, caches);
+                           projected + head.place * block.head_dim, stride);
+            turn_and_store(me, block, head, projected, stride, {0, rows()}, caches);
         }
         return;
     }
+    float* projected = projected_.in_common();
     if (heads.num_queries > 0) {
-        multiply(me, x, {&block.query, &block.key, &block.value}, projected_, stride);
+        multiply(me, x, {&block.query, &block.key, &block.value}, projected, stride);
     } else {
-        multiply(me, x, {&block.key, &block.value}, projected_, stride);
+        multiply(me, x, {&block.key, &block.value}, projected, stride);
     }
     me.barrier();
     const Member::Range own_rows = me.share(rows());
     for (int64_t item = 0; item < heads.count(); ++item) {
-        turn_and_store(block, heads.at(item), stride, own_rows, caches);
+        turn_and_store(me, block, heads.at(item), projected, stride, own_rows, caches);
     }
 }
 
 // Norm and turn a head of queries or keys, round it, and write keys and values to the caches.
 void Pass::turn_and_store(
-    const Attention& block, const Head& head, int64_t stride, Member::Range own_rows,
-    const std::vector<KVLayer*>& caches) const {
-    const int dim = block.head_dim;
-    int16_t shorts[4096];
+    const Member& me, const Attention& block, const Head& head, float* projected, int64_t stride,
+    Member::Range own_rows, const std::vector<KVLayer*>& caches) const {
+    const int dim = block.head_dim, heads_each = block.heads_per_kv();
+    const int64_t kv_head = head.is_query ? head.index / heads_each : head.index, query_bytes = Query::bytes(dim);
+    int16_t shorts[kMostHeadDim];
     size_t s = 0;
     for (int64_t row = own_rows.first; row < own_rows.stop; ++row) {
         while (row >= input_.spans[s].first_row + input_.spans[s].num_rows) ++s;
         const Span& span = input_.spans[s];
         const int64_t position = span.first_position + row - span.first_row;
-        float* numbers = projected_ + row * stride + head.place * dim;
+        float* numbers = projected + row * stride + head.place * dim;
         if (head.is_query || head.is_key) {
             const std::optional<Norm>& norm = head.is_query ? block.query_norm : block.key_norm;
             if (norm) k_.rms_norm(numbers, norm->weight.data(), norm->eps, dim, numbers);
             k_.rotate(numbers, block.rope->cosines(position), block.rope->sines(position), dim / 2);
         }
         if (head.is_query) {
-            const int64_t place = row * block.num_heads + head.index;
-            query_scales_[place] = block.scale * k_.shorten(numbers, dim, queries_ + place * dim);
+            const int64_t place = (first_query(kv_head, row, heads_each) + head.index % heads_each) * query_bytes;
+            Query& query = *reinterpret_cast<Query*>(queries_.of(me) + place);
+            query.scale = block.scale * k_.shorten(numbers, dim, query.values());
+            queries_.send(me, place, query_bytes);
             continue;
         }
         const float scale = k_.shorten(numbers, dim, shorts);
@@ -104,9 +111,10 @@ void Pass::turn_and_store(
 }
 
 // The attention of an item over one chunk.
-AttendTask Pass::make_task(const Attention& block, const KVLayer& cache, const AttendItem& item, int64_t chunk) const {
+AttendTask Pass::make_task(
+    const Member& me, const Attention& block, const KVLayer& cache, const AttendItem& item, int64_t chunk) const {
     const int heads_per_row = block.heads_per_kv();
-    const int64_t start = chunk * kChunk, first_query = item.first_row * block.num_heads + item.kv_head * heads_per_row;
+    const int64_t start = chunk * kChunk, bytes = Query::bytes(block.head_dim);
     const Span& span = input_.spans[item.span];
     return AttendTask{
         .keys = cache.key_block(item.kv_head, start),
@@ -114,9 +122,8 @@ AttendTask Pass::make_task(const Attention& block, const KVLayer& cache, const A
         .key_scales = cache.key_scales(item.kv_head, start),
         .value_scales = cache.value_scales(item.kv_head, start),
         .next_keys = cache.key_block(item.kv_head, start + kChunk),
-        .queries = queries_ + first_query * block.head_dim,
-        .query_scales = query_scales_ + first_query,
-        .heads_apart = block.num_heads,
+        .queries = queries_.of(me) + first_query(item.kv_head, item.first_row, heads_per_row) * bytes,
+        .query_bytes = static_cast<size_t>(bytes),
         .num_rows = static_cast<int>(item.num_rows),
         .heads_per_row = heads_per_row,
         .head_dim = block.head_dim,
@@ -131,8 +138,21 @@ AttendTask Pass::make_task(const Attention& block, const KVLayer& cache, const A
 
 // Where a member leaves its part of an item that is not its alone. It has two such items at most: one that its share
 // begins in the middle of, and one that its share ends in the middle of.
-uint8_t* Pass::cut_parts(int member, Member::Range chunks) const {
-    return partials_ + (2 * member + (chunks.first > 0 ? 0 : 1)) * bytes_per_cut_;
+int64_t Pass::cut_place(int member, Member::Range chunks) const {
+    return member * with_page<uint8_t>(2 * bytes_per_cut_) + (chunks.first > 0 ? 0 : bytes_per_cut_);
+}
+
+// Send every other member the queries that it is going to merge.
+void Pass::send_cut(
+    const Member& me, const AttendItem& item, int64_t place, size_t num_runs, size_t query_bytes) const {
+    for (int other = 0; other < me.count; ++other) {
+        if (other == me.index) continue;
+        const Member::Range theirs = me.share_of(other, item.num_queries);
+        for (size_t run = 0; run < num_runs; ++run) {
+            const int64_t first = place + (run * item.num_queries + theirs.first) * query_bytes;
+            partials_.send_to(other, me, first, (theirs.stop - theirs.first) * query_bytes);
+        }
+    }
 }
 
 void Pass::attend(
@@ -154,19 +174,21 @@ void Pass::attend_item(
     alignas(64) thread_local static Scratch scratch;
     const bool is_whole = own.stop - own.first == item.num_chunks;
     const size_t bytes = Partial::bytes(cache.padded_dim), per_run = item.num_queries * bytes;
-    uint8_t* parts = is_whole ? scratch.room<uint8_t>(most_waiting(item.num_chunks) * per_run) : cut_parts(me.index, own);
+    const int64_t place = cut_place(me.index, own);
+    uint8_t* parts =
+        is_whole ? scratch.room<uint8_t>(most_waiting(item.num_chunks) * per_run) : partials_.of(me) + place;
     MergeTree tree([&](const uint8_t* right, uint8_t* left) { merge_all(right, cache, item.num_queries, left); });
     for (int64_t chunk = own.first; chunk < own.stop; ++chunk) {
-        AttendTask task = make_task(block, cache, item, chunk);
+        AttendTask task = make_task(me, block, cache, item, chunk);
         if (chunk + 1 == own.stop && next_keys != nullptr) task.next_keys = next_keys;
         task.partials = parts + tree.num_waiting() * per_run;
         k_.attend(task);
         tree.add({chunk, 1, task.partials});
     }
-    if (!is_whole) return;
+    if (!is_whole) return send_cut(me, item, place, tree.num_waiting(), bytes);
     const uint8_t* results = tree.finish();
     for (int64_t query = 0; query < item.num_queries; ++query) {
-        finish_query(block, *reinterpret_cast<const Partial*>(results + query * bytes), item, query);
+        finish_query(me, block, *reinterpret_cast<const Partial*>(results + query * bytes), item, query);
     }
 }
 
@@ -190,24 +212,32 @@ bool Pass::merge_cuts(Member& me, const Attention& block, const KVLayer& shape, 
             MergeTree tree([&](const uint8_t* right, uint8_t* left) { merge_all(right, shape, 1, left); });
             for (int member = 0; member < me.count; ++member) {
                 const Member::Range made = shares.chunks_of(item, member);
-                tree.add_merged(made.first, made.stop, cut_parts(member, made) + query * bytes, item.num_queries * bytes);
+                uint8_t* parts = partials_.of(me) + cut_place(member, made);
+                tree.add_merged(made.first, made.stop, parts + query * bytes, item.num_queries * bytes);
             }
-            finish_query(block, *reinterpret_cast<const Partial*>(tree.finish()), item, query);
+            finish_query(me, block, *reinterpret_cast<const Partial*>(tree.finish()), item, query);
         }
     }
     return is_any_cut;
 }
 
 // Leave what a query attended to as the output projection reads it.
-void Pass::finish_query(const Attention& block, const Partial& running, const AttendItem& item, int64_t query) const {
+void Pass::finish_query(
+    const Member& me, const Attention& block, const Partial& running, const AttendItem& item, int64_t query) const {
     const int heads_per_row = block.heads_per_kv();
     const int64_t row = item.first_row + query / heads_per_row;
     const int64_t head = item.kv_head * heads_per_row + query % heads_per_row;
     const int64_t first = (row * block.num_heads + head) * block.head_dim;
-    k_.finish(running, block.head_dim, inner_values_ + first);
-    if (block.output.weight->is_quantised() && has_whole_groups(block)) {
-        k_.quantise(inner_values_ + first, block.head_dim / kGroup, inner_groups_ + first / kGroup);
+    if (!block.output.weight->is_quantised() || !has_whole_groups(block)) {
+        k_.finish(running, block.head_dim, inner_values_ + first);
+        return;
     }
+    alignas(64) thread_local static Scratch scratch;
+    float* attended = scratch.room<float>(block.head_dim);
+    const int64_t group = first / kGroup, count = block.head_dim / kGroup;
+    k_.finish(running, block.head_dim, attended);
+    k_.quantise(attended, count, inner_groups_.of(me) + group);
+    inner_groups_.send(me, group, count);
 }
 
 }  // namespace headlong

@@ -81,7 +81,7 @@ void quantise(const float* x, int64_t num_groups, ActGroup* out) {
             broken = V::fma(part[i], V::zero(), broken);  // NaN if any value is not finite
         }
         if (!(V::reduce_add(broken) == 0.0f)) {  // keep the NaN: whoever reads it must notice
-            *out = ActGroup{{}, __builtin_nanf(""), __builtin_nanf(""), 0, 0};
+            *out = ActGroup{{}, __builtin_nanf(""), __builtin_nanf(""), 0};
             continue;
         }
         const float size = V::reduce_max(largest);
@@ -98,7 +98,6 @@ void quantise(const float* x, int64_t num_groups, ActGroup* out) {
         out->scale = scale;
         out->sum = scale * static_cast<float>(sum);
         out->minus_offset = -128 * sum;
-        out->unused = 0;
     }
 }
 

@@ -1,6 +1,7 @@
 """The measuring of passes, on a tiny model: every number is there and has the right meaning."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,13 +15,16 @@ PLAN = PassPlan(row_counts=(1, 3), context=20, prefill=40, num_rounds=3)
 
 @pytest.mark.parametrize("backend", ["native", "numpy"])
 def test_every_number_is_measured(tiny_model_path: Path, backend: str) -> None:
-    ops = make_ops(backend)
+    ops: Any = make_ops(backend)
     backbone = load_backbone(open_checkpoint(tiny_model_path), ops).backbone
     cost = measure_pass(backbone, None, PLAN)
     document = cost.to_dict()
     assert list(document["rows"]) == ["1", "3"]
+    distance = document.pop("core_distance_ns")
     for name, number in document.items():
         assert name == "rows" or number > 0, name
+    is_pair = backend == "native" and ops.engine.num_threads == 2
+    assert (distance is not None and distance > 0) == is_pair
     assert document["prefill_head_share"] < 1
     assert 0 < document["python_share"] <= 1
 

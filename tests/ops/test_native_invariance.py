@@ -1,8 +1,10 @@
 """Law 1 in bytes: what a row yields does not depend on mates, order, chunks or threads."""
 
+import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -106,6 +108,53 @@ def test_sequences_do_not_know_each_other(instruction_set: str) -> None:
     alone = {s: run((s,))[s] for s in range(5)}
     for threads in (1, 2, 3, 5):
         assert run(tuple(int(s) for s in rng.permutation(5)), threads) == alone, threads
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("has_norms", [False, True])
+@pytest.mark.parametrize(("type_name", "head_dim"), [("Q4_1", 32), ("Q8_0", 80), ("F16", 32)])
+def test_members_that_send_copies_yield_what_sharing_ones_do(
+    instruction_set: str, type_name: str, head_dim: int, has_norms: bool
+) -> None:
+    """Members on two dies each have a copy of what all read; no bit of any row may tell."""
+    held, sizes = (130, 0, 700), (1, 5, 2)
+    starts = (0, 1, 6)
+
+    def run(threads: int, is_far: bool) -> bytes:
+        ops = native_ops(instruction_set, threads)
+        ops.engine.say_far_apart(is_far)
+        parts = Parts(ops, type_name, head_dim=head_dim)
+        norm = parts.norm(13) if has_norms else None
+        attention = replace(parts.attention(), output_norm=norm)
+        layers = tuple(PlainLayer(attention, parts.mlp(is_gelu=has_norms)) for _ in range(2))
+        caches = [[ops.make_kv_layer(2, head_dim) for _ in layers] for _ in held]
+        for s, cache in enumerate(caches):
+            for layer in cache:
+                layer.reserve(held[s] + 2 * sizes[s])
+            if held[s]:
+                ops.run_layers(random(10 + s, held[s], 64), layers, [cache], one_span(held[s]))
+        seen = b""
+        for again in range(2):  # the second pass reads what the first one left in the caches
+            spans = tuple(Span(starts[s], sizes[s], held[s] + again * sizes[s]) for s in range(3))
+            rows = Rows(np.zeros(8, dtype=np.int64), spans)
+            y, taps = ops.run_layers(random(20 + again, 8, 64), layers, caches, rows, (0, 1))
+            assert taps is not None
+            seen += y.tobytes() + taps.tobytes()
+        return seen
+
+    alone = run(1, is_far=False)
+    for threads in (2, 3):
+        for is_far in (False, True):
+            assert run(threads, is_far) == alone, (threads, is_far)
+
+
+def test_a_pair_knows_how_far_apart_it_is() -> None:
+    pair, lone = native_ops("auto", threads=2), native_ops("auto", threads=1)
+    for ops in (pair, lone):
+        ops.project(random(1, 2, 64), Parts(ops, "Q8_0").linear(1, 64, 64))
+    assert lone.engine.core_distance_ns == 0
+    if len(os.sched_getaffinity(0)) > 1:  # members that share one core say nothing about cores
+        assert 1 < pair.engine.core_distance_ns < 1e6
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)

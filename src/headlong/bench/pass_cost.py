@@ -52,6 +52,8 @@ class PassCost:
     prefill_tokens_per_s: float
     prefill_head_share: float
     python_share: float
+    core_distance_ns: float | None = None
+    """From one of two cores to the other; some 60 on one die, 200 and more on two."""
 
     @property
     def bandwidth_share(self) -> float:
@@ -72,6 +74,7 @@ class PassCost:
             "prefill_tokens_per_s": self.prefill_tokens_per_s,
             "prefill_head_share": self.prefill_head_share,
             "python_share": self.python_share,
+            "core_distance_ns": self.core_distance_ns,
         }
 
 
@@ -135,10 +138,11 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
     stage = _Stage(backbone, head or make_stand_in_head(backbone), plan)
     bytes_per_pass = pass_bytes(backbone)
     passes: dict[int, list[float]] = {count: [] for count in plan.row_counts}
-    bandwidths, python_shares = [], []
+    bandwidths, python_shares, distances = [], [], []
     stage.pass_s(max(plan.row_counts))  # grows scratch memory, once
     for _ in range(plan.num_rounds):
         bandwidths.append(read_gb_per_s(backbone, bytes_per_pass))
+        distances.append(_core_distance_ns(backbone))
         stage.pass_s(1)  # what was just read pushed everything else out of the caches
         for count, times in passes.items():
             kernels_before = _kernel_s(backbone)
@@ -161,6 +165,7 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
         prefill_tokens_per_s=plan.prefill / backbone_s,
         prefill_head_share=head_s / (backbone_s + head_s),
         python_share=statistics.median(python_shares),
+        core_distance_ns=statistics.median(distances) or None,
     )
 
 
@@ -180,6 +185,12 @@ def _kernel_s(backbone: Backbone) -> float:
     """Return the time spent in kernels so far; numpy is one big kernel that cannot be seen into."""
     engine = _engine(backbone)
     return 0.0 if engine is None else float(engine.kernel_s)
+
+
+def _core_distance_ns(backbone: Backbone) -> float:
+    """Return how far apart the backend last found its two members; 0 where it has not two."""
+    engine = _engine(backbone)
+    return 0.0 if engine is None else float(engine.core_distance_ns)
 
 
 def _engine(backbone: Backbone) -> Any:

@@ -164,6 +164,7 @@ def _print(
         ("weights read per pass", format_bytes(cost.bytes_per_pass)),
         ("memory bandwidth", f"{cost.bandwidth_gb_s:.1f} GB/s"),
         ("share of it, one row", f"{cost.bandwidth_share:.0%}"),
+        *_tell_distance(cost.core_distance_ns),
         ("draft step", f"{cost.draft_step_ms:.3f} ms ({cost.draft_step_ms / base:.3f} of a pass)"),
         ("pick", f"{cost.pick_ms:.3f} ms sampled, {cost.pick_greedy_ms:.3f} ms greedy"),
         ("prefill", f"{cost.prefill_tokens_per_s:.0f} tokens/s"),
@@ -174,6 +175,13 @@ def _print(
     ):
         facts.add_row(label, value)
     console.print(facts)
+
+
+def _tell_distance(core_distance_ns: float | None) -> list[tuple[str, str]]:
+    """Say how far apart two cores are: rows are dearer between dies."""
+    if core_distance_ns is None:
+        return []
+    return [("from core to core", f"{core_distance_ns:.0f} ns (one die: 30–100, two: 200–350)")]
 
 
 def _describe(footprint: "Footprint") -> str:

@@ -78,10 +78,9 @@ Pass::Pass(
     tiles_ = {work.tiles, rows() * 2 * kMlpUnit, num_threads};
 }
 
-// Copies pay from two rows on, and while it takes no time that every member prepares all rows for itself. Rows must be
-// whole lines.
+// Copies pay from two rows on, though every member then prepares all rows for itself. Rows must be whole lines.
 bool Pass::can_copy() const {
-    return engine_.pool.is_far_apart() && rows() > 1 && is_short() && hidden_size_ % 16 == 0;
+    return engine_.pool.is_far_apart() && rows() > 1 && hidden_size_ % 16 == 0;
 }
 
 // Nobody sends rows to another before a barrier: they change at the end of a block, and that lies behind one.

@@ -11,7 +11,7 @@ namespace headlong {
 
 struct Fusion;
 
-// Whether members share what all read, or have copies of it while they are far apart and rows are few.
+// Whether members share what all read, or have copies of it while they are far apart.
 enum class Sharing { always, copies_when_far };
 
 class Pass {

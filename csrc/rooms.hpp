@@ -1,8 +1,8 @@
 // Scratch of a pass, as members of the team see it: one room for all, or one for each.
 //
-// Only cores of one die share what they write for a few nanoseconds. Between two dies, where the cores of a virtual
-// machine often are, a store to a line that the other core has read must ask that core first, and stores wait for each
-// other. Two things follow:
+// Cores of one die hand lines on in no time worth mentioning. Between two dies, where the cores of a virtual machine
+// often are, a store to a line that the other core has read must ask that core first, and stores wait for each other:
+// 35 ns a line. Two things follow:
 //
 // - A member's own room is a page away from the next one's. Prefetchers read on behind the end of what is used, never
 //   into another page, and what they take from its owner it must ask for again: with rooms side by side, on two dies,
@@ -10,7 +10,7 @@
 // - What all members read and each writes a part of is best one room while they are near. While they are far apart
 //   each has a copy: whoever writes a part writes it to its own as ever and sends it to the others past all caches,
 //   which waits for nobody. Two members that write 90 lines each, meet and read them all: in one room 0.9 µs on one
-//   die and 3.4 on two, in copies 1.2 on either.
+//   die and 3.4 on two, in copies 1.2 on either (docs/log.md).
 #pragma once
 
 #include <algorithm>

@@ -17,7 +17,6 @@
 
 namespace headlong {
 
-
 // Up to so many rows, memory and other cores are waited for more than products.
 constexpr int64_t kFewRows = 16;
 

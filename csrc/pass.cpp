@@ -20,14 +20,14 @@ Pass::Needs Pass::needs(std::initializer_list<const Linear*> readers) const {
 void Pass::make_room(const Needs& needs, int64_t inner_size) {
     engine_.workspace.begin(rows());
     Workspace& work = engine_.workspace;
-    const int64_t num_threads = engine_.pool.num_threads(), num_copies = has_copies_ ? num_threads : 1;
+    const int64_t num_threads = engine_.pool.num_threads();
     // Few rows are prepared by every member for itself; and rows may become fewer.
     const int64_t most_own = has_copies_ ? rows() : std::min(rows(), num_threads - 1);
     const int64_t num_groups = ceil_div(needs.inputs, kGroup), num_inner = ceil_div(inner_size, kGroup);
     values_ = {work.values, most_own * needs.inputs, num_threads, rows() * needs.inputs};
     groups_ = {work.groups, most_own * num_groups, num_threads, rows() * num_groups};
     inner_values_ = work.inner_values.room<float>(rows() * inner_size);
-    inner_groups_ = {work.inner_groups, rows() * num_inner, num_copies};
+    inner_groups_ = {work.inner_groups, rows() * num_inner, num_copies()};
 }
 
 Pass::Pass(Engine& engine, const PassInput& input, const Linear& linear)
@@ -68,10 +68,10 @@ Pass::Pass(
     has_copies_ = sharing == Sharing::copies_when_far && can_copy();
     make_room(all, inner);
     Workspace& work = engine_.workspace;
-    const int64_t num_threads = engine_.pool.num_threads(), num_copies = has_copies_ ? num_threads : 1;
+    const int64_t num_threads = engine_.pool.num_threads();
     if (has_copies_) x_ = {work.x, rows() * hidden_size_, num_threads};
-    queries_ = {work.queries, rows() * queries, num_copies};
-    partials_ = {work.partials, cut_place(static_cast<int>(num_threads), {}), num_copies};
+    queries_ = {work.queries, rows() * queries, num_copies()};
+    partials_ = {work.partials, cut_place(static_cast<int>(num_threads), {}), num_copies()};
     projected_ = {work.projected, rows() * projected, is_short() ? num_threads : 1};
     const int64_t own_columns = ceil_div(ceil_div(hidden_size_, k_.tile_width), num_threads) * k_.tile_width;
     results_ = {work.results, rows() * own_columns, num_threads, rows() * hidden_size_};

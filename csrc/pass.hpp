@@ -56,6 +56,7 @@ private:
     Needs needs(std::initializer_list<const Linear*> readers) const;
     void make_room(const Needs& needs, int64_t inner_size);
     bool can_copy() const;
+    int64_t num_copies() const { return has_copies_ ? engine_.pool.num_threads() : 1; }
     // Wait for all members, and for what they send each other.
     void meet(Member& me) const;
 

@@ -12,7 +12,7 @@ from headlong.arrays import FloatArray
 from headlong.errors import BackendError
 from headlong.models.rope import make_rope
 from headlong.ops.native_ops import NativeOps
-from headlong.ops.op_set import Attention, GatedMlp, Linear, Norm, Ops, Rows, Span
+from headlong.ops.op_set import Attention, GatedMlp, KVLayer, Linear, Norm, Ops, Rows, Span
 from headlong.weights.tensors import StoredTensor
 
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
@@ -106,6 +106,20 @@ class PlainLayer:
 def one_span(num_rows: int, first_position: int = 0) -> Rows:
     """Return rows of one sequence."""
     return Rows(np.zeros(num_rows, dtype=np.int64), (Span(0, num_rows, first_position),))
+
+
+def filled_cache(
+    ops: Ops, layers: Sequence[PlainLayer], seed: int, num_held: int, capacity: int
+) -> list[KVLayer]:
+    """Return one sequence's cache that holds some random rows, and has room for more."""
+    block = layers[0].attention
+    cache = [ops.make_kv_layer(block.num_kv_heads, block.head_dim) for _ in layers]
+    for layer in cache:
+        layer.reserve(capacity)
+    if num_held:
+        rows = random(seed, num_held, len(block.norm.weight))
+        ops.run_layers(rows, layers, [cache], one_span(num_held))
+    return cache
 
 
 def attend_in_cuts(

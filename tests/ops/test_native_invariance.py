@@ -16,8 +16,8 @@ from native_parts import (
     Parts,
     PlainLayer,
     attend_in_cuts,
+    filled_cache,
     native_ops,
-    one_span,
     random,
     random_cuts,
 )
@@ -89,12 +89,7 @@ def test_sequences_do_not_know_each_other(instruction_set: str) -> None:
         layers = tuple(PlainLayer(parts.attention(), parts.mlp()) for _ in range(2))
         caches, spans, chunks, row = [], [], [], 0
         for s in order:
-            cache = [ops.make_kv_layer(2, 32) for _ in layers]
-            for layer in cache:
-                layer.reserve(held[s] + sizes[s])
-            if held[s]:
-                ops.run_layers(random(10 + s, held[s], 64), layers, [cache], one_span(held[s]))
-            caches.append(cache)
+            caches.append(filled_cache(ops, layers, 10 + s, held[s], held[s] + sizes[s]))
             spans.append(Span(row, sizes[s], held[s]))
             chunks.append(random(20 + s, sizes[s], 64))
             row += sizes[s]
@@ -127,12 +122,8 @@ def test_members_that_send_copies_yield_what_sharing_ones_do(
         norm = parts.norm(13) if has_norms else None
         attention = replace(parts.attention(), output_norm=norm)
         layers = tuple(PlainLayer(attention, parts.mlp(is_gelu=has_norms)) for _ in range(2))
-        caches = [[ops.make_kv_layer(2, head_dim) for _ in layers] for _ in held]
-        for s, cache in enumerate(caches):
-            for layer in cache:
-                layer.reserve(held[s] + 2 * sizes[s])
-            if held[s]:
-                ops.run_layers(random(10 + s, held[s], 64), layers, [cache], one_span(held[s]))
+        rooms = [num + 2 * more for num, more in zip(held, sizes, strict=True)]
+        caches = [filled_cache(ops, layers, 10 + s, held[s], rooms[s]) for s in range(3)]
         seen = b""
         for again in range(2):  # the second pass reads what the first one left in the caches
             spans = tuple(Span(starts[s], sizes[s], held[s] + again * sizes[s]) for s in range(3))

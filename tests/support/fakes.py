@@ -10,6 +10,7 @@ from headlong.decode.observing import settle
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Bar, Draft, DraftAsk, Drafter, Guess, Settled
 from headlong.models.hidden import HiddenRows
+from headlong.ops.op_set import Array
 
 
 def run_rows(
@@ -41,7 +42,7 @@ class ScriptedDrafter:
         """Remember nothing."""
         return "nothing"
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Take any feature that has as many rows."""
         return hidden.raw if hidden.taps is None else hidden.taps
 

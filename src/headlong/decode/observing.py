@@ -10,11 +10,10 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter, DraftState, Settled
-from headlong.models.hidden import join_rows
+from headlong.ops.op_set import Array
 from headlong.ops.packed_rows import PackedRows, pack_rows
 
 MAX_UNOBSERVED = 1024
@@ -34,7 +33,7 @@ Kept: TypeAlias = tuple[DecodingSequence, int, int]
 """The rows of one sequence in a pass that stand: first to stop."""
 
 
-def settle(drafter: Drafter, features: FloatArray, kept: Sequence[Kept]) -> None:
+def settle(drafter: Drafter, features: Array, kept: Sequence[Kept]) -> None:
     """Tell the drafter what was just committed; rows of resting sequences wait.
 
     `features` is what it reads of the whole pass: (N, F).
@@ -65,11 +64,13 @@ def _observe(drafter: Drafter, due: Sequence[tuple[Listener, Settled]]) -> None:
         listener.unobserved.clear()
 
 
-def _all_rows(listener: Listener, newest: FloatArray | None = None) -> Settled:
+def _all_rows(listener: Listener, newest: Array | None = None) -> Settled:
     """Put the waiting rows of a sequence and its newest ones, (n, F), under one another."""
     waiting = listener.unobserved.rows
-    parts = [waiting.read()] if len(waiting) else []
-    features = join_rows(parts if newest is None else [*parts, newest])
+    features = (waiting.read(),) if len(waiting) else ()
+    if newest is not None:
+        features = (*features, newest)
     stop = listener.cache.length
-    ids = np.array(listener.token_ids[stop - len(features) : stop + 1])
+    first = stop - sum(len(part) for part in features)
+    ids = np.array(listener.token_ids[first : stop + 1])
     return Settled(listener.draft_state, ids[:-1], features, ids[1:])

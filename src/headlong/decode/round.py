@@ -30,6 +30,7 @@ from headlong.drafters.drafter import (
 )
 from headlong.errors import HeadError, HeadlongError
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Array
 
 MAX_FORCED = 16
 """Draft tokens of one forced span: nearly certain to stand, but every row still costs a little."""
@@ -211,7 +212,7 @@ def _verify(
     drafts: Sequence[Draft],
     backbone: Backbone,
     drafter: Drafter | None,
-) -> tuple[FloatArray, list[Verified]]:
+) -> tuple[Array, list[Verified]]:
     """Run the backbone once over each sequence's newest token and its draft.
 
     Also returns what the drafter reads of the rows: (N, F).

@@ -8,10 +8,10 @@ a match behind it may carry on.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headlong.arrays import FloatArray
 from headlong.drafters.drafter import Bar, Draft, DraftAsk, Drafter, DraftState, Settled
 from headlong.drafters.ngram import NgramDrafter, propose
 from headlong.models.hidden import HiddenRows
+from headlong.ops.op_set import Array
 from headlong.ops.token_index import TokenIndex
 
 LONG_MATCH = 6
@@ -40,7 +40,7 @@ class ChainDrafter:
         """Return the memory for a new sequence."""
         return ChainMemory(self._ngram.begin(), self.head.begin())
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return what the head reads; n-grams read tokens only."""
         return self.head.features(hidden)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
 from headlong.drafters.drafter import (
     NO_DRAFT,
@@ -25,6 +24,7 @@ from headlong.drafters.drafter import (
 from headlong.errors import HeadError
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Array
 
 READ_AT = 32
 """Settled tokens that wait unread until the next draft; more than that are read at once."""
@@ -59,7 +59,7 @@ class DraftModelDrafter:
         """Return the memory for a new sequence."""
         return ModelMemory(self.model.make_cache())
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return nothing: tokens are all it reads."""
         return hidden.nothing
 
@@ -108,7 +108,7 @@ class DraftModelDrafter:
                 break
         return as_draft(guesses, self.name, ask.bar(self.name))
 
-    def _read(self, memory: ModelMemory, token_ids: Sequence[int]) -> FloatArray:
+    def _read(self, memory: ModelMemory, token_ids: Sequence[int]) -> Array:
         """Bring the cache to hold exactly `token_ids`; return the hidden rows of the new ones."""
         limit = min(len(memory.fed_ids), len(token_ids) - 1)  # the last row is always wanted anew
         kept = 0
@@ -118,7 +118,7 @@ class DraftModelDrafter:
         del memory.fed_ids[kept:]
         return self._feed(memory, token_ids[kept:])
 
-    def _feed(self, memory: ModelMemory, token_ids: Sequence[int]) -> FloatArray:
+    def _feed(self, memory: ModelMemory, token_ids: Sequence[int]) -> Array:
         """Run the model over tokens that follow what is in the cache; return their hidden rows."""
         hidden = self.model.forward([np.array(token_ids)], [memory.cache])
         memory.cache.commit(len(token_ids))

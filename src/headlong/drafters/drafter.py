@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.models.hidden import HiddenRows
+from headlong.ops.op_set import Array
 from headlong.ops.picking import PickRule
 from headlong.ops.worth import Worth
 
@@ -53,7 +54,8 @@ class Settled(NamedTuple):
 
     state: DraftState
     token_ids: IntArray  # (n,) the rows' own tokens
-    features: FloatArray  # (n, F) what the drafter reads of the rows
+    features: tuple[Array, ...]
+    """What the drafter reads of the rows, in one or more parts one after the other: (n, F)."""
     next_ids: IntArray
     """(n,) the token that follows each row."""
 
@@ -181,7 +183,7 @@ class Drafter(Protocol):
     def begin(self) -> DraftState:
         """Return the memory for a new sequence."""
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return what `observe` reads of the rows of a pass, and is kept while they wait: (N, F).
 
         A view of `hidden`, as it is asked for after every pass.

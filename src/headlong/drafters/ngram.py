@@ -8,7 +8,6 @@ that end the history now, and proposes what followed it then.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headlong.arrays import FloatArray
 from headlong.drafters.drafter import (
     NGRAM,
     NO_DRAFT,
@@ -20,6 +19,7 @@ from headlong.drafters.drafter import (
     num_worth,
 )
 from headlong.models.hidden import HiddenRows
+from headlong.ops.op_set import Array
 from headlong.ops.token_index import TokenIndex, make_index
 
 MIN_MATCH = 2
@@ -55,7 +55,7 @@ class NgramDrafter:
         """Return an empty index for a new sequence."""
         return make_index()
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return nothing: the history comes with every ask."""
         return hidden.nothing
 

@@ -14,7 +14,7 @@ from headlong.cache.kv_cache import KVCache
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
-from headlong.ops.op_set import Attention, GatedMlp, Linear, Matrix, Norm, Ops
+from headlong.ops.op_set import Array, Attention, GatedMlp, Linear, Matrix, Norm, Ops
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -46,7 +46,7 @@ class Backbone:
             ]
         )
 
-    def embed(self, token_ids: IntArray) -> FloatArray:
+    def embed(self, token_ids: IntArray) -> Array:
         """Look up token embeddings, with the architecture's scale: (N,) → (N, H)."""
         return self.ops.embed(self.embedding, token_ids, self.embedding_scale)
 
@@ -64,6 +64,6 @@ class Backbone:
         normed = self.ops.norm(x, self.final_norm)
         return HiddenRows(x, normed, taps)
 
-    def logits(self, normed: FloatArray) -> FloatArray:
-        """Score the vocabulary for final hidden rows: (N, H) → (N, V)."""
-        return self.ops.project(normed, self.lm_head)
+    def logits(self, normed: Array) -> FloatArray:
+        """Score the vocabulary for final hidden rows, on the host: (N, H) → (N, V)."""
+        return self.ops.to_host(self.ops.project(normed, self.lm_head))

@@ -18,6 +18,7 @@ import numpy as np
 from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
 from headlong.ops import _native
+from headlong.ops.host_arrays import HostArrays
 from headlong.ops.native_weights import pack, packed_bytes, packed_format
 from headlong.ops.op_set import (
     Attention,
@@ -49,7 +50,7 @@ _MANY_NUMBERS = 2**14
 _T = TypeVar("_T")
 
 
-class NativeOps:
+class NativeOps(HostArrays):
     """The op set on compiled kernels."""
 
     name = "native"

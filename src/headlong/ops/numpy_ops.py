@@ -16,6 +16,7 @@ from gguf.quants import dequantize, quantize
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
+from headlong.ops.host_arrays import HostArrays
 from headlong.ops.op_set import Attention, GatedMlp, KVLayer, LayerBlocks, Linear, Norm, Rope, Rows
 from headlong.weights.tensors import StoredTensor
 
@@ -99,7 +100,7 @@ class NumpyKVLayer:
         self.values[:, position:stop] = values.swapaxes(0, 1)
 
 
-class NumpyOps:
+class NumpyOps(HostArrays):
     """The op set in numpy."""
 
     name = "numpy"
@@ -110,7 +111,7 @@ class NumpyOps:
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> NumpyMatrix:
         """Unpack a stored tensor to float32, rounded to the precision of `quant` if given."""
         values = tensor.to_float32()
-        return NumpyMatrix(values if quant is None else _round_to(values, quant))
+        return NumpyMatrix(values if quant is None else round_to(values, quant))
 
     def matrix_bytes(self, tensor: StoredTensor, quant: str | None = None) -> int:
         """Return the bytes of a tensor unpacked to float32, whatever it is rounded to."""
@@ -239,7 +240,7 @@ def _attend(query: FloatArray, layer: NumpyKVLayer, position: int, block: Attent
     return attended.reshape(-1)
 
 
-def _round_to(values: FloatArray, quant: str) -> FloatArray:
+def round_to(values: FloatArray, quant: str) -> FloatArray:
     """Round to what a format can hold; rows that are not whole groups stay as they are."""
     kind = _ROUNDINGS.get(quant)
     if kind is None:

@@ -3,7 +3,8 @@
 A backend implements `Ops`. Each block is one call and does its own norms, rotary, cache write and
 residual, so that sixty calls make a pass and Python stays out of the profile. Variants of an
 architecture are fields of the small frozen specs below, not subclasses. A backend may watch
-them (weak references), to know how long what it made of them is needed.
+them (weak references), to know how long what it made of them is needed; each is equal to itself
+alone.
 
 Law 1 rests here: what a row yields must not depend, in any bit, on how many rows stand beside it,
 on their order, or on how a prompt was cut into chunks.
@@ -18,11 +19,14 @@ from headlong.ops.picking import PickRule
 from headlong.ops.worth import Worth
 from headlong.weights.tensors import StoredTensor
 
+Array: TypeAlias = Any
+"""Rows of activations of a backend: opaque above it, but for len, slices and single rows."""
+
 Matrix: TypeAlias = Any
 """A weight matrix (outputs, inputs) in whatever form its backend packs it; opaque to others."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Norm:
     """Root-mean-square norm with a learned scale."""
 
@@ -30,7 +34,7 @@ class Norm:
     eps: float
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Linear:
     """A projection, with a bias where the architecture has one."""
 
@@ -38,14 +42,14 @@ class Linear:
     bias: FloatArray | None = None  # (outputs,)
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Rope:
     """Rotary positions: dimension pairs (i, i + D/2) turn by position × frequency i."""
 
     frequencies: FloatArray  # (head_dim // 2,)
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Attention:
     """x + output(attend(query, key, value of norm(x))), with grouped heads."""
 
@@ -72,7 +76,7 @@ class Attention:
     """Look back at most this many positions, the own one included; None looks at all."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class GatedMlp:
     """x + down(activation(gate(norm(x))) * up(norm(x)))."""
 
@@ -182,39 +186,51 @@ class Ops(Protocol):
     def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
         """Return an empty cache layer."""
 
-    def embed(self, table: Matrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
+    def join(self, parts: Sequence[Array], axis: int = 0) -> Array:
+        """Put arrays one after the other along an axis: rows (0) or columns (-1)."""
+
+    def stack(self, parts: Sequence[Array]) -> Array:
+        """Put arrays of one shape beside each other along a new first axis."""
+
+    def rows(self, x: Array, indices: Sequence[int]) -> Array:
+        """Return the rows at these indices, in their order."""
+
+    def to_host(self, x: Array) -> FloatArray:
+        """Return an array's numbers as float32 in numpy."""
+
+    def embed(self, table: Matrix, token_ids: IntArray, scale: float = 1.0) -> Array:
         """Look up embedding rows: (N,) ids → (N, H)."""
 
-    def norm(self, x: FloatArray, norm: Norm) -> FloatArray:
+    def norm(self, x: Array, norm: Norm) -> Array:
         """Apply a norm to every row: (N, H) → (N, H)."""
 
-    def project(self, x: FloatArray, linear: Linear) -> FloatArray:
+    def project(self, x: Array, linear: Linear) -> Array:
         """Apply a projection to every row: (N, inputs) → (N, outputs)."""
 
     def attention(
         self,
-        x: FloatArray,
+        x: Array,
         block: Attention,
         layers: Sequence[KVLayer],
         rows: Rows,
-        beside: FloatArray | None = None,
-    ) -> FloatArray:
+        beside: Array | None = None,
+    ) -> Array:
         """Write the rows' keys and values into `layers` (one per span), attend, add to x: (N, H).
 
         A row at position p sees the cached positions before its span and the span's rows up to p.
         """
 
-    def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
+    def gated_mlp(self, x: Array, block: GatedMlp) -> Array:
         """Apply a gated MLP block to every row: (N, H) → (N, H)."""
 
     def run_layers(
         self,
-        x: FloatArray,
+        x: Array,
         layers: Sequence[LayerBlocks],
         caches: Sequence[Sequence[KVLayer]],
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
-    ) -> tuple[FloatArray, FloatArray | None]:
+    ) -> tuple[Array, Array | None]:
         """Run attention and MLP of every layer: (N, H) → (N, H).
 
         `caches` holds, for every span, its cache layers in the order of `layers`. The inputs of
@@ -223,26 +239,26 @@ class Ops(Protocol):
 
     def run_last(
         self,
-        x: FloatArray,
+        x: Array,
         layer: LayerBlocks,
         caches: Sequence[KVLayer],
         rows: Rows,
-        beside: FloatArray | None = None,
-    ) -> FloatArray:
+        beside: Array | None = None,
+    ) -> Array:
         """Run one layer as far as it is read: (N, H) → (spans, H), the result of each last row.
 
         The cache gets keys and values of all rows. A head that follows its backbone needs no more
         of them: its next draft starts at the last one.
         """
 
-    def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
+    def residual_silu(self, x: Array, linear: Linear) -> Array:
         """x + silu(linear(x)), the block of Medusa-style heads: (N, H) → (N, H)."""
 
 
 class DraftRow(NamedTuple):
     """What one sequence wants of a draft."""
 
-    state: FloatArray  # (H,)
+    state: Array  # (H,)
     layer: KVLayer
     first_position: int
     """Where the row of the first guess goes in `layer`, which has room for `num_tokens` - 1."""

@@ -39,13 +39,17 @@ def make_rows() -> PackedRows:
     return compiled.native.PackedRows() if compiled.HAS_KERNELS else PlainRows()
 
 
-def pack_rows(rows: FloatArray, parts: Sequence[tuple[Any, int, int]]) -> None:
-    """Append to every `PackedRows` of the parts its rows, first to stop, of `rows`: (N, F)."""
+def pack_rows(rows: Any, parts: Sequence[tuple[Any, int, int]]) -> None:
+    """Append to every `PackedRows` of the parts its rows, first to stop, of `rows`: (N, F).
+
+    They wait on the host, also where the backend computes elsewhere.
+    """
+    on_host = rows if isinstance(rows, np.ndarray) else rows.float().cpu().numpy()
     if compiled.HAS_KERNELS:
-        compiled.native.pack_rows(rows, parts)
+        compiled.native.pack_rows(on_host, parts)
         return
     for plain, first, stop in parts:
-        plain.append(rows[first:stop])
+        plain.append(on_host[first:stop])
 
 
 @dataclass(slots=True)

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 import model_files
-from headlong.train.pointwise import make_pointwise
 from headlong.train.recipe import Recipe, make_recipe
-from headlong.train.torch_backbone import TorchBackbone, load_torch_backbone
+from headlong.train.teacher import Teacher, load_teacher
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from tiny_text import byte_level_metadata
 
@@ -61,9 +60,9 @@ def tiny_checkpoint(tiny_gguf: Path) -> Checkpoint:
 
 
 @pytest.fixture(scope="session")
-def tiny_torch(tiny_checkpoint: Checkpoint) -> TorchBackbone:
+def tiny_torch(tiny_checkpoint: Checkpoint) -> Teacher:
     """The same in torch, on the CPU."""
-    return load_torch_backbone(tiny_checkpoint, torch.device("cpu"), make_pointwise(compile=False))
+    return load_teacher(tiny_checkpoint, torch.device("cpu"), compile=False)
 
 
 @pytest.fixture(scope="session")

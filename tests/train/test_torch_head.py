@@ -12,7 +12,7 @@ from headlong.models.transformer import Backbone
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.train.export import head_weights
 from headlong.train.recipe import HeadRecipe, HeadShape
-from headlong.train.torch_backbone import TorchBackbone
+from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead, make_head
 from headlong.weights.checkpoint import Checkpoint
 
@@ -26,7 +26,7 @@ def backbone(tiny_checkpoint: Checkpoint) -> Backbone:
     return load_backbone(tiny_checkpoint, NumpyOps()).backbone
 
 
-def disturbed_head(kind: HeadShape, backbone: TorchBackbone) -> TorchHead:
+def disturbed_head(kind: HeadShape, backbone: Teacher) -> TorchHead:
     """A head whose weights are no longer what the backbone gave it, so that none is special."""
     torch.manual_seed(3)
     head = make_head(HeadRecipe(kind=kind), backbone, VOCABULARY, NUM_DEPTHS)
@@ -41,7 +41,7 @@ def random_ids(batch: int, length: int) -> IntArray:
     return np.random.default_rng(5).integers(0, 266, (batch, length))
 
 
-def test_hidden_states_equal_the_engines(tiny_torch: TorchBackbone, backbone: Backbone) -> None:
+def test_hidden_states_equal_the_engines(tiny_torch: Teacher, backbone: Backbone) -> None:
     ids = random_ids(2, 23)
     hidden = tiny_torch.forward(torch.from_numpy(ids), (2, 3, 4))
     expected = backbone.forward(list(ids), [backbone.make_cache() for _ in ids], (2, 3, 4))
@@ -69,7 +69,7 @@ def draft_logits(
 
 @pytest.mark.parametrize("kind", ["eagle3", "nextn"])
 def test_chains_equal_drafting_step_by_step(
-    tiny_torch: TorchBackbone, backbone: Backbone, kind: HeadShape
+    tiny_torch: Teacher, backbone: Backbone, kind: HeadShape
 ) -> None:
     """Guards acceptance at depth 2 and beyond: a wrong mask or position shows only there."""
     head = disturbed_head(kind, tiny_torch)
@@ -93,7 +93,7 @@ def test_chains_equal_drafting_step_by_step(
             np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_parallel_heads_equal_the_engines(tiny_torch: TorchBackbone, backbone: Backbone) -> None:
+def test_parallel_heads_equal_the_engines(tiny_torch: Teacher, backbone: Backbone) -> None:
     head = disturbed_head("medusa", tiny_torch)
     drafting = build_head(
         head_weights(head, HeadRecipe(kind="medusa"), VOCABULARY, "float32"), backbone

@@ -12,7 +12,7 @@ from headlong.train.progress import Report
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answer, Answers, read_shards, write_shard
 from headlong.train.targets import Targets
-from headlong.train.torch_backbone import TorchBackbone
+from headlong.train.teacher import Teacher
 from headlong.train.torch_head import make_head
 from headlong.train.trainer import Trainer, begin_shares
 
@@ -28,7 +28,7 @@ def answers(tmp_path: Path) -> Answers:
     return read_shards(tmp_path)
 
 
-def make_trainer(backbone: TorchBackbone, recipe: Recipe, steps: int = 24) -> Trainer:
+def make_trainer(backbone: Teacher, recipe: Recipe, steps: int = 24) -> Trainer:
     """A trainer at its very beginning."""
     recipe = replace(recipe, training=replace(recipe.training, steps=steps))
     torch.manual_seed(0)
@@ -46,7 +46,7 @@ def stop_after(trainer: Trainer, answers: Answers, path: Path, report: Report) -
 
 
 def test_a_resumed_run_has_the_same_weights_bit_for_bit(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
+    tiny_torch: Teacher, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
 ) -> None:
     whole = make_trainer(tiny_torch, tiny_recipe)
     whole.train(answers, tmp_path / "whole.pt", 600, quiet)
@@ -66,7 +66,7 @@ def test_a_resumed_run_has_the_same_weights_bit_for_bit(
 
 
 def test_other_answers_begin_a_new_epoch(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
+    tiny_torch: Teacher, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
 ) -> None:
     trainer = make_trainer(tiny_torch, tiny_recipe)
     stop_after(trainer, answers, tmp_path / "state.pt", quiet)
@@ -76,7 +76,7 @@ def test_other_answers_begin_a_new_epoch(
 
 
 def test_the_rate_warms_up_and_falls_with_the_budget(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe
+    tiny_torch: Teacher, tiny_recipe: Recipe
 ) -> None:
     trainer = make_trainer(tiny_torch, tiny_recipe, steps=100)
     rates = []
@@ -90,7 +90,7 @@ def test_the_rate_warms_up_and_falls_with_the_budget(
 
 
 def test_the_time_limit_of_a_call_ends_it(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
+    tiny_torch: Teacher, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
 ) -> None:
     trainer = make_trainer(tiny_torch, tiny_recipe, steps=10_000)
     trainer.train(answers, tmp_path / "state.pt", 0.0, quiet)
@@ -108,7 +108,7 @@ def test_an_epoch_holds_every_answer_once(answers: Answers) -> None:
 
 
 def test_chains_that_would_have_ended_lose_their_weight(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+    tiny_torch: Teacher, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the end of training, a depth learns from the rows where the one before overlaps."""
     settings = replace(tiny_recipe.training, on_path_share=1.0, num_depths=2, depth_decay=1.0)
@@ -147,7 +147,7 @@ def test_drafts_behind_refused_tokens_count_most() -> None:
 
 
 def test_answers_teach_at_the_temperature_they_were_written_at(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+    tiny_torch: Teacher, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer(tiny_torch, tiny_recipe)
     seen: list[torch.Tensor] = []

@@ -23,7 +23,7 @@ from headlong.models.transformer import Backbone
 from headlong.ops import backends
 from headlong.ops.backends import make_ops
 from headlong.ops.numpy_ops import NumpyOps
-from headlong.ops.op_set import Array, Ops, Rows, Span
+from headlong.ops.op_set import Array, Linear, Norm, Ops, Rows, Span
 from headlong.weights.checkpoint import open_checkpoint
 from model_files import ARCHITECTURES, write_gguf, write_hf_folder
 from native_parts import stored
@@ -187,6 +187,18 @@ def test_a_model_generates_on_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for one in (llm, reference)
     )
     assert found.token_ids == expected.token_ids
+
+
+def test_a_row_never_feels_its_mates() -> None:
+    """Kernels compute the last numbers of an array otherwise, so 50 is no multiple of theirs."""
+    ops = TorchOps(CPU)
+    linear = Linear(ops.matrix(stored("F32", random_rows(14, 50, 50) / np.float32(3))))
+    norm = Norm(random_rows(15, 50), 1e-5)
+    x = torch.tensor(random_rows(16, 200, 50))
+    whole = ops.norm(ops.residual_silu(x, linear), norm)
+    for size in (1, 7, 31):
+        parts = [ops.norm(ops.residual_silu(part, linear), norm) for part in x.split(size)]
+        assert torch.equal(torch.cat(parts), whole)
 
 
 def test_a_library_that_mixes_rows_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

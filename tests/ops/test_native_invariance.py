@@ -9,12 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headlong.ops.op_set import Rows, Span
+from headlong.ops.op_set import Layer, Rows, Span
 from native_parts import (
     EXACT_TYPES,
     INSTRUCTION_SETS,
     Parts,
-    PlainLayer,
     attend_in_cuts,
     filled_cache,
     native_ops,
@@ -86,7 +85,7 @@ def test_sequences_do_not_know_each_other(instruction_set: str) -> None:
     def run(order: tuple[int, ...], threads: int = 2) -> dict[int, bytes]:
         ops = native_ops(instruction_set, threads)
         parts = Parts(ops, "Q4_1")
-        layers = tuple(PlainLayer(parts.attention(), parts.mlp()) for _ in range(2))
+        layers = tuple(Layer(parts.attention(), parts.mlp()) for _ in range(2))
         caches, spans, chunks, row = [], [], [], 0
         for s in order:
             caches.append(filled_cache(ops, layers, 10 + s, held[s], held[s] + sizes[s]))
@@ -121,7 +120,7 @@ def test_members_that_send_copies_yield_what_sharing_ones_do(
         parts = Parts(ops, type_name, head_dim=head_dim)
         norm = parts.norm(13) if has_norms else None
         attention = replace(parts.attention(), output_norm=norm)
-        layers = tuple(PlainLayer(attention, parts.mlp(is_gelu=has_norms)) for _ in range(2))
+        layers = tuple(Layer(attention, parts.mlp(is_gelu=has_norms)) for _ in range(2))
         rooms = [num + 2 * more for num, more in zip(held, sizes, strict=True)]
         caches = [filled_cache(ops, layers, 10 + s, held[s], rooms[s]) for s in range(3)]
         seen = b""
@@ -162,16 +161,16 @@ def test_last_rows_are_those_of_the_whole_layer(instruction_set: str, is_beside:
     for threads in (1, 2, 3):
         ops = native_ops(instruction_set, threads)
         parts = Parts(ops, "Q8_0")
-        layer = PlainLayer(parts.attention(is_beside=is_beside), parts.mlp())
+        layer = Layer(parts.attention(is_beside=is_beside), parts.mlp())
         results = []
         for is_whole in (True, False):
-            caches = [ops.make_kv_layer(2, 32) for _ in sizes]
+            caches = [ops.engine.make_kv_layer(2, 32) for _ in sizes]
             for cache, span in zip(caches, after, strict=True):
                 cache.reserve(span.first_position + 1)
             beside = x_beside if is_beside else None
             if is_whole:
                 attended = ops.attention(x, layer.attention, caches, rows, beside)
-                got = ops.gated_mlp(attended, layer.mlp)[np.cumsum(sizes) - 1]
+                got = ops.gated_mlp(attended, layer.channel)[np.cumsum(sizes) - 1]
             else:
                 got = ops.run_last(x, layer, caches, rows, beside)
             next_rows = Rows(np.zeros(len(y), dtype=np.int64), after)

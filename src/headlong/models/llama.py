@@ -5,8 +5,8 @@ SmolLM2, Llama 2/3 and many others. Qwen2 and Qwen3 differ by two fields and bui
 
 from headlong.models.model_config import ModelConfig
 from headlong.models.rope import divide_rope, make_rope
-from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import Attention, GatedMlp, Linear, Norm, Ops, Rope
+from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Attention, GatedMlp, Layer, Linear, Norm, Ops, Rope
 from headlong.weights.ledger import WeightReader
 
 
@@ -18,8 +18,8 @@ def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
         rope = divide_rope(rope, divisors)
     layers = tuple(
         Layer(
-            attention=build_attention(config, weights, index, rope),
-            mlp=build_mlp(config, weights, index),
+            mixer=build_attention(config, weights, index, rope),
+            channel=build_mlp(config, weights, index),
         )
         for index in range(config.num_layers)
     )

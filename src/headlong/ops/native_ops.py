@@ -18,16 +18,18 @@ import numpy as np
 from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
 from headlong.ops import _native
+from headlong.ops.layer_state import LayerState
 from headlong.ops.native_weights import pack, packed_bytes, packed_format
 from headlong.ops.op_set import (
     Attention,
     DraftBlocks,
     DraftRow,
     Fusion,
+    GatedDeltaNet,
     GatedMlp,
-    KVLayer,
-    LayerBlocks,
+    Layer,
     Linear,
+    Mixer,
     Norm,
     Rope,
     Rows,
@@ -84,9 +86,11 @@ class NativeOps:
         """Put weights in huge pages that were short before, and spare memory back to the system."""
         self.engine.settle()
 
-    def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
-        """Return an empty cache layer in 16-bit integers with scales."""
-        return self.engine.make_kv_layer(num_kv_heads, head_dim)
+    def make_state(self, mixer: Mixer) -> LayerState:
+        """Return an empty state: keys and values are 16-bit integers with scales."""
+        if isinstance(mixer, Attention):
+            return self.engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
+        raise NotImplementedError
 
     def embed(self, table: _native.Matrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
         """Look up embedding rows: (N,) → (N, H)."""
@@ -110,7 +114,7 @@ class NativeOps:
         self,
         x: FloatArray,
         block: Attention,
-        layers: Sequence[KVLayer],
+        layers: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
@@ -120,6 +124,12 @@ class NativeOps:
         caches: Any = [[layer] for layer in layers]
         self.engine.run(stack, y, rows.spans, caches, (), None, beside)
         return y
+
+    def gated_delta_net(
+        self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
+    ) -> FloatArray:
+        """Norm, projections, convolution, delta rule, gated norm, project, add."""
+        raise NotImplementedError
 
     def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
         """Norm, gate and up, activation, down, add."""
@@ -131,8 +141,8 @@ class NativeOps:
     def run_layers(
         self,
         x: FloatArray,
-        layers: Sequence[LayerBlocks],
-        caches: Sequence[Sequence[KVLayer]],
+        layers: Sequence[Layer],
+        states: Sequence[Sequence[LayerState]],
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
     ) -> tuple[FloatArray, FloatArray | None]:
@@ -142,23 +152,23 @@ class NativeOps:
         taps: FloatArray | None = None
         if tap_layers:
             taps = np.empty((len(y), len(tap_layers) * y.shape[1]), dtype=np.float32)
-        kernel_caches: Any = caches
-        self.engine.run(stack, y, rows.spans, kernel_caches, tap_layers, taps, None)
+        kernel_states: Any = states
+        self.engine.run(stack, y, rows.spans, kernel_states, tap_layers, taps, None)
         return y, taps
 
     def run_last(
         self,
         x: FloatArray,
-        layer: LayerBlocks,
-        caches: Sequence[KVLayer],
+        layer: Layer,
+        states: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
         """Keys and values of all rows, everything else for the last row of every span only."""
         stack = self._translate(layer, lambda: self._stack([layer]))
         y: FloatArray = np.empty((len(rows.spans), x.shape[1]), dtype=np.float32)
-        kernel_caches: Any = [[cache] for cache in caches]
-        self.engine.run_last(stack, x, rows.spans, kernel_caches, beside, y)
+        kernel_states: Any = [[state] for state in states]
+        self.engine.run_last(stack, x, rows.spans, kernel_states, beside, y)
         return y
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
@@ -273,9 +283,9 @@ class NativeOps:
             fusion.is_state_first,
         )
 
-    def _stack(self, layers: Sequence[LayerBlocks]) -> _native.Stack:
+    def _stack(self, layers: Sequence[Layer]) -> _native.Stack:
         return _native.Stack(
-            [(self._attention(layer.attention), self._mlp(layer.mlp)) for layer in layers]
+            [(self._attention(layer.attention), self._mlp(layer.channel)) for layer in layers]
         )
 
 

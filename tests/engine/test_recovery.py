@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fakes import ScriptedDrafter, run_rows
-from headlong.arrays import FloatArray
+from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams, StopParams
 from headlong.decode.observing import catch_up
@@ -20,15 +20,16 @@ from headlong.engine.request import FinishReason, Request, Running
 from headlong.errors import CheckpointError, EngineError, HeadError
 from headlong.heads.head_files import build_head
 from headlong.models.transformer import Backbone
+from model_files import HYBRID
 from random_heads import random_head
 
 PROMPTS = [tuple(range(start, start + 12)) for start in (5, 20, 35, 50)]
 
 
-@pytest.fixture
-def backbone(tiny_backbone: Callable[[str], Backbone]) -> Backbone:
-    """A tiny Qwen3."""
-    return tiny_backbone("qwen3")
+@pytest.fixture(params=["qwen3", HYBRID])
+def backbone(tiny_backbone: Callable[[str], Backbone], request: pytest.FixtureRequest) -> Backbone:
+    """A tiny model whose layers attend, and one most of whose layers are recurrent."""
+    return tiny_backbone(request.param)
 
 
 @pytest.fixture
@@ -223,7 +224,7 @@ def test_request_that_cannot_begin_is_lost_alone(
     original = SequenceState.reserve
 
     def reserve(self: SequenceState, length: int) -> None:
-        if not self.num_bytes and length > len(PROMPTS[0]):
+        if not self._capacity and length > len(PROMPTS[0]):
             raise MemoryError("no room")
         original(self, length)
 

@@ -15,7 +15,7 @@ from headlong.ops.layer_state import LayerState, has_positions, is_recurrent
 GROWTH = 64
 """Room is made in steps of this many positions or a quarter of what there is; growing copies."""
 
-MAX_SNAPSHOTS = 2
+MAX_SNAPSHOTS = 3
 """Earlier lengths that a sequence with recurrent layers can be forked at."""
 
 SNAPSHOT_STEP = 64
@@ -88,14 +88,20 @@ class SequenceState:
         self._settle_snapshots(has_stood=False)
         self.num_pending = 0
 
-    def plan_snapshots(self, num_prompt: int) -> None:
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it can be forked at a few lengths only."""
+        return bool(self._recurrent)
+
+    def plan_snapshots(self, num_prompt: int, num_common: int) -> None:
         """Choose lengths of a prompt that others are likely to share.
 
-        An equal prompt shares all rows but the last, which it runs itself. One that ends otherwise
-        shares a little less.
+        An equal prompt shares all rows but the last, which it runs itself; one that ends otherwise
+        shares a little less. And where `num_common` tokens were those of an earlier prompt, they
+        may be those of a later one.
         """
         most = num_prompt - 1
-        lengths = {most, most // SNAPSHOT_STEP * SNAPSHOT_STEP}
+        lengths = {most, most // SNAPSHOT_STEP * SNAPSHOT_STEP, min(num_common - 1, most)}
         self._planned = sorted(length for length in lengths if length > self.length)
 
     def shareable_length(self, num_rows: int) -> int:

@@ -130,7 +130,10 @@ class CacheMemory:
         most = min(request.stopping.max_tokens, self.backbone.config.context_length)
         sequence.cache.max_length = len(request.prompt_ids) + most + SPARE_ROWS
         sequence.cache.reserve(self._first_room(running))
-        sequence.cache.plan_snapshots(len(request.prompt_ids))
+        if sequence.cache.is_recurrent:
+            alike = [one.token_ids for one in self.prefixes if one.salt == request.cache_salt]
+            num_common = max((common_length(ids, request.prompt_ids) for ids in alike), default=0)
+            sequence.cache.plan_snapshots(len(request.prompt_ids), num_common)
         if not sequence.has_begun:
             running.num_cached_tokens = num_rows
             self.hit_tokens += num_rows

@@ -66,12 +66,14 @@ def build_attention(
     )
 
 
-def build_mlp(config: ModelConfig, weights: WeightReader, index: int) -> GatedMlp:
+def build_mlp(
+    config: ModelConfig, weights: WeightReader, index: int, norm_name: str = "ffn_norm"
+) -> GatedMlp:
     """Build one layer's gated MLP."""
     prefix = f"blk.{index}."
     inner, hidden_size = config.intermediate_size, config.hidden_size
     return GatedMlp(
-        norm=build_norm(config, weights, f"{prefix}ffn_norm.weight", hidden_size),
+        norm=build_norm(config, weights, f"{prefix}{norm_name}.weight", hidden_size),
         gate=_linear(weights, f"{prefix}ffn_gate", (inner, hidden_size)),
         up=_linear(weights, f"{prefix}ffn_up", (inner, hidden_size)),
         down=_linear(weights, f"{prefix}ffn_down", (hidden_size, inner)),

@@ -307,8 +307,8 @@ def _rotate(heads: FloatArray, positions: IntArray, rope: Rope) -> FloatArray:
 
 
 def _decay(projected: FloatArray, block: GatedDeltaNet) -> FloatArray:
-    """Return what the memory of every head keeps: exp(-exp(log_decay) * softplus(…))."""
-    rate = np.exp(block.log_decay) * np.logaddexp(np.float32(0), projected + block.decay_bias)
+    """Return what the memory of every head is multiplied with: (N, heads)."""
+    rate = block.decay_rate * np.logaddexp(np.float32(0), projected + block.decay_bias)
     kept: FloatArray = np.exp(-rate)
     return kept
 

@@ -90,7 +90,7 @@ class GatedDeltaNet:
 
     With q, k, v = silu(convolution(mixed)), q and k of unit length, q also times key_dim ** -0.5:
         S = exp(g) S;  S = S + k ⊗ beta (v - Sᵀ k);  o = Sᵀ q
-        beta = sigmoid(update(x)),  g = -exp(log_decay) * softplus(decay(x) + decay_bias)
+        beta = sigmoid(update(x)),  g = -decay_rate * softplus(decay(x) + decay_bias)
     Value heads share key heads evenly: value head h reads key head h // (value heads / key heads).
     """
 
@@ -100,7 +100,7 @@ class GatedDeltaNet:
     update: Linear  # (num_value_heads, H)
     decay: Linear  # (num_value_heads, H)
     convolution: FloatArray  # (width, outputs of `mixed`), the oldest row's factors first
-    log_decay: FloatArray  # (num_value_heads,)
+    decay_rate: FloatArray  # (num_value_heads,)
     decay_bias: FloatArray  # (num_value_heads,)
     head_norm: Norm  # (value_dim,)
     output: Linear  # (H, num_value_heads * value_dim)

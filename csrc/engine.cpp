@@ -32,21 +32,23 @@ void Engine::run_layers(
     for (const Layer& layer : layers) {
         if (layer.attention != nullptr) layer.attention->rope->reach(num_positions);
     }
-    Pass pass(*this, input, layers, {}, Sharing::copies_when_far);
-    pool.run([&](Member& me) {
-        pass.begin(me);
+    workspace.begin(input.num_rows);
+    const TeamScratch team(pool, input.num_rows, layers.front().hidden_size());
+    Pass pass(*this, input, team, layers);
+    pool.run([&](Worker& worker) {
+        pass.begin(worker);
         for (size_t i = 0; i < layers.size(); ++i) {
             if (taps[i] != nullptr) {
                 const int64_t size = layers[i].hidden_size();
-                const Member::Range own = me.share(input.num_rows);
+                const Range own = worker.share(input.num_rows);
                 for (int64_t row = own.first; row < own.stop; ++row) {
-                    std::memcpy(taps[i] + row * tap_stride, pass.x(me) + row * size, size * sizeof(float));
+                    std::memcpy(taps[i] + row * tap_stride, pass.x(worker) + row * size, size * sizeof(float));
                 }
             }
-            if (layers[i].attention != nullptr) pass.attention(me, *layers[i].attention, caches[i]);
-            if (layers[i].mlp != nullptr) pass.gated_mlp(me, *layers[i].mlp);
+            if (layers[i].attention != nullptr) pass.attention(worker, *layers[i].attention, caches[i]);
+            if (layers[i].mlp != nullptr) pass.gated_mlp(worker, *layers[i].mlp);
         }
-        pass.end(me);
+        pass.end(worker);
     });
 }
 
@@ -68,8 +70,9 @@ void Engine::run_last(
     if (!beside.empty()) last.beside = beside.data();
     if (num_spans < input.num_rows) {
         layer.attention->rope->reach(num_positions);
+        workspace.begin(input.num_rows);
         Pass pass(*this, input, *layer.attention);
-        pool.run([&](Member& me) { pass.remember(me, *layer.attention, caches); });
+        pool.run([&](Worker& worker) { pass.remember(worker, *layer.attention, caches); });
     }
     run_layers(last, {layer}, {caches}, {nullptr}, 0);  // writes the keys and values of last rows as they were
 }
@@ -77,8 +80,9 @@ void Engine::run_last(
 void Engine::project(
     const float* x, int64_t num_rows, const Norm* norm, const Linear& linear, float* y) {
     const PassInput input{nullptr, num_rows, {}};
+    workspace.begin(num_rows);
     Pass pass(*this, input, linear);
-    pool.run([&](Member& me) { pass.project(me, x, norm, linear, y); });
+    pool.run([&](Worker& worker) { pass.project(worker, x, norm, linear, y); });
 }
 
 void Engine::normalise(const float* x, int64_t num_rows, const Norm& norm, float* y) {

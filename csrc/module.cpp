@@ -126,7 +126,7 @@ void bind_weights(nb::class_<Engine>& engine) {
     engine.def("make_kv_layer", [](Engine& self, int num_kv_heads, int head_dim) {
         require(num_kv_heads >= 1 && num_kv_heads <= 4096 && head_dim >= 2 && head_dim <= kMostHeadDim,
                 "a cache layer needs from 1 to 4096 heads of size 2 to 4096");
-        return new KVLayer(num_kv_heads, head_dim, self.kernels.width, self.cache_rooms);
+        return new KVLayer(num_kv_heads, head_dim, self.kernels.width, self.cache_buffers);
     }, nb::arg("num_kv_heads"), nb::arg("head_dim"), nb::rv_policy::take_ownership);
 }
 
@@ -153,7 +153,7 @@ void bind_rows(nb::class_<Engine>& engine) {
     engine.def("make_rows", [](Engine& self, size_t num_rows, size_t num_columns) {
         require(num_columns == 0 || num_rows <= (size_t{1} << 40) / num_columns, "too many rows");
         using Held = std::shared_ptr<HugeBuffer>;
-        auto* held = new Held(self.row_rooms->lend(num_rows * num_columns * sizeof(float)));
+        auto* held = new Held(self.row_buffers->lend(num_rows * num_columns * sizeof(float)));
         nb::capsule owner(held, [](void* p) noexcept { delete static_cast<Held*>(p); });
         auto* numbers = reinterpret_cast<float*>((*held)->bytes());
         return nb::ndarray<nb::numpy, float, nb::ndim<2>>(numbers, {num_rows, num_columns}, owner);
@@ -175,7 +175,7 @@ NB_MODULE(_native, module) {
     engine.def_prop_ro("kernel_s", [](const Engine& self) { return self.kernel_s; });
     engine.def_prop_ro("num_threads", [](const Engine& self) { return self.pool.num_threads(); });
     engine.def_prop_ro("core_distance_ns", [](const Engine& self) { return self.pool.distance_ns(); });
-    engine.def("say_far_apart", [](Engine& self, bool is_far) { self.pool.say_far_apart(is_far); }, nb::arg("is_far"));
+    engine.def("set_far_apart", [](Engine& self, bool is_far) { self.pool.set_far_apart(is_far); }, nb::arg("is_far"));
     bind_weights(engine);
     bind_rows(engine);
     bind_pass(module, engine);

@@ -17,35 +17,33 @@ Pass::Needs Pass::needs(std::initializer_list<const Linear*> readers) const {
     return needs;
 }
 
-void Pass::make_room(const Needs& needs, int64_t inner_size) {
-    engine_.workspace.begin(rows());
+void Pass::reserve(const Needs& needs, int64_t inner_size) {
     Workspace& work = engine_.workspace;
-    const int64_t num_threads = engine_.pool.num_threads();
-    // Few rows are prepared by every member for itself; and rows may become fewer.
-    const int64_t most_own = has_copies_ ? rows() : std::min(rows(), num_threads - 1);
+    const int64_t most_alone = team_.most_rows_alone(rows());
     const int64_t num_groups = ceil_div(needs.inputs, kGroup), num_inner = ceil_div(inner_size, kGroup);
-    values_ = {work.values, most_own * needs.inputs, num_threads, rows() * needs.inputs};
-    groups_ = {work.groups, most_own * num_groups, num_threads, rows() * num_groups};
-    inner_values_ = work.inner_values.room<float>(rows() * inner_size);
-    inner_groups_ = {work.inner_groups, rows() * num_inner, num_copies()};
+    values_ = team_.make_private<float>(work.values, most_alone * needs.inputs, rows() * needs.inputs);
+    groups_ = team_.make_private<ActGroup>(work.groups, most_alone * num_groups, rows() * num_groups);
+    x_ = team_.share(work.x, rows() * hidden_size_, input_.x);
+    inner_values_ = work.inner_values.reserve<float>(rows() * inner_size);
+    inner_groups_ = team_.share<ActGroup>(work.inner_groups, rows() * num_inner);
 }
 
 Pass::Pass(Engine& engine, const PassInput& input, const Linear& linear)
-    : engine_(engine), k_(engine.kernels), input_(input) {
-    make_room(needs({&linear}), 0);
+    : engine_(engine), k_(engine.kernels), input_(input), team_(engine.pool) {
+    reserve(needs({&linear}), 0);
 }
 
 Pass::Pass(Engine& engine, const PassInput& input, const Attention& block)
-    : engine_(engine), k_(engine.kernels), input_(input) {
-    make_room(needs({&block.key, &block.value}), 0);
-    const int num_rooms = is_short() ? engine_.pool.num_threads() : 1;
-    projected_ = {engine_.workspace.projected, rows() * 2 * block.key_size(), num_rooms};
+    : engine_(engine), k_(engine.kernels), input_(input), team_(engine.pool), hidden_size_(block.hidden_size()) {
+    reserve(needs({&block.key, &block.value}), 0);
+    const int num_buffers = is_short() ? team_.num_workers() : 1;
+    projected_ = {engine_.workspace.projected, rows() * 2 * block.key_size(), num_buffers};
 }
 
 Pass::Pass(
-    Engine& engine, const PassInput& input, const std::vector<Layer>& layers,
-    const std::vector<const Linear*>& others, Sharing sharing)
-    : engine_(engine), k_(engine.kernels), input_(input) {
+    Engine& engine, const PassInput& input, const TeamScratch& team, const std::vector<Layer>& layers,
+    const std::vector<const Linear*>& others)
+    : engine_(engine), k_(engine.kernels), input_(input), team_(team) {
     Needs all;
     for (const Linear* other : others) all.inputs = std::max(all.inputs, other->inputs());
     int64_t inner = 0, projected = 0, queries = 0;
@@ -65,41 +63,18 @@ Pass::Pass(
             hidden_size_ = std::max(hidden_size_, layer.mlp->hidden_size());
         }
     }
-    has_copies_ = sharing == Sharing::copies_when_far && can_copy();
-    make_room(all, inner);
+    reserve(all, inner);
     Workspace& work = engine_.workspace;
-    const int64_t num_threads = engine_.pool.num_threads();
-    if (has_copies_) x_ = {work.x, rows() * hidden_size_, num_threads};
-    queries_ = {work.queries, rows() * queries, num_copies()};
-    partials_ = {work.partials, cut_place(static_cast<int>(num_threads), {}), num_copies()};
-    projected_ = {work.projected, rows() * projected, is_short() ? num_threads : 1};
-    const int64_t own_columns = ceil_div(ceil_div(hidden_size_, k_.tile_width), num_threads) * k_.tile_width;
-    results_ = {work.results, rows() * own_columns, num_threads, rows() * hidden_size_};
-    tiles_ = {work.tiles, rows() * 2 * kMlpUnit, num_threads};
+    const int64_t num_workers = team_.num_workers();
+    queries_ = team_.share<uint8_t>(work.queries, rows() * queries);
+    partials_ = team_.share<uint8_t>(work.partials, cut_place(team_.num_workers(), {}));
+    projected_ = {work.projected, rows() * projected, is_short() ? num_workers : 1};
+    const int64_t own_columns = ceil_div(ceil_div(hidden_size_, k_.tile_width), num_workers) * k_.tile_width;
+    results_ = team_.make_private<float>(work.results, rows() * own_columns, rows() * hidden_size_);
+    tiles_ = team_.make_private<float>(work.tiles, rows() * 2 * kMlpUnit);
 }
 
-// Copies pay from two rows on, though every member then prepares all rows for itself. Rows must be whole lines.
-bool Pass::can_copy() const {
-    return engine_.pool.is_far_apart() && rows() > 1 && hidden_size_ % 16 == 0;
-}
-
-// Nobody sends rows to another before a barrier: they change at the end of a block, and that lies behind one.
-void Pass::begin(Member& me) const {
-    if (has_copies_) std::memcpy(x(me), input_.x, rows() * hidden_size_ * sizeof(float));
-}
-
-void Pass::end(Member& me) const {
-    if (!has_copies_) return;
-    const Member::Range own = me.share(rows() * hidden_size_);
-    std::memcpy(input_.x + own.first, x(me) + own.first, (own.stop - own.first) * sizeof(float));
-}
-
-void Pass::meet(Member& me) const {
-    if (has_copies_) finish_stores();
-    me.barrier();
-}
-
-// The most bytes that a member's part of one item can take.
+// The most bytes that a worker's part of one item can take.
 size_t Pass::cut_bytes(const Attention& block) const {
     const int64_t heads_per_row = block.heads_per_kv();
     const size_t bytes = Partial::bytes(KVLayer::padded(block.head_dim, k_.width));
@@ -128,17 +103,17 @@ void Pass::enter_row(const Entry& entry, int64_t row, const Needs& needs, float*
     if (needs.groups) k_.quantise(ready, needs.inputs / kGroup, groups);
 }
 
-Activations Pass::enter(Member& me, const Entry& entry, std::initializer_list<const Linear*> readers) {
+Activations Pass::enter(Worker& worker, const Entry& entry, std::initializer_list<const Linear*> readers) {
     const Needs needs = this->needs(readers);
     const int64_t num_groups = needs.inputs / kGroup;
-    const bool is_private = rows() < me.count || has_copies_;
-    float* values = is_private ? values_.of(me) : values_.in_common();
-    ActGroup* groups = is_private ? groups_.of(me) : groups_.in_common();
-    const Member::Range own = is_private ? Member::Range{0, rows()} : me.share(rows());
+    const bool is_alone = team_.computes_rows_alone(worker, rows());
+    float* values = is_alone ? values_.mine(worker) : values_.whole();
+    ActGroup* groups = is_alone ? groups_.mine(worker) : groups_.whole();
+    const Range own = is_alone ? Range{0, rows()} : worker.share(rows());
     for (int64_t row = own.first; row < own.stop; ++row) {
         enter_row(entry, row, needs, values + row * needs.inputs, groups + row * num_groups);
     }
-    if (!is_private) me.barrier();
+    if (!is_alone) worker.barrier();
     return {groups, size_t(num_groups), values, size_t(needs.inputs)};
 }
 
@@ -155,10 +130,10 @@ void Pass::multiply_tiles(
 }
 
 void Pass::multiply(
-    Member& me, const Activations& x, std::initializer_list<const Linear*> linears, float* y, int64_t ldy) const {
+    Worker& worker, const Activations& x, std::initializer_list<const Linear*> linears, float* y, int64_t ldy) const {
     int64_t total = 0;
     for (const Linear* linear : linears) total += linear->weight->num_tiles;
-    const Member::Range own = me.share(total);
+    const Range own = worker.share(total);
     int64_t passed = 0;
     for (const Linear* linear : linears) {
         const Matrix& m = *linear->weight;
@@ -171,52 +146,52 @@ void Pass::multiply(
 }
 
 void Pass::add_result(
-    Member& me, const Activations& inner, const Linear& linear, const std::optional<Norm>& norm) const {
+    Worker& worker, const Activations& inner, const Linear& linear, const std::optional<Norm>& norm) const {
     if (norm) {
-        add_normed(me, inner, linear, *norm);
+        add_normed(worker, inner, linear, *norm);
     } else {
-        add_columns(me, inner, linear);
+        add_columns(worker, inner, linear);
     }
-    meet(me);
+    worker.barrier();
 }
 
-void Pass::add_normed(Member& me, const Activations& inner, const Linear& linear, const Norm& norm) const {
+void Pass::add_normed(Worker& worker, const Activations& inner, const Linear& linear, const Norm& norm) const {
     const int64_t size = linear.outputs();
-    multiply(me, inner, {&linear}, results_.in_common(), size);
-    me.barrier();
-    const Member::Range own = me.share(rows());
+    multiply(worker, inner, {&linear}, results_.whole(), size);
+    worker.barrier();
+    const Range own = worker.share(rows());
     for (int64_t row = own.first; row < own.stop; ++row) {
-        float* result = results_.in_common() + row * size;
-        float* x_row = x(me) + row * size;
+        float* result = results_.whole() + row * size;
+        float* x_row = x(worker) + row * size;
         k_.rms_norm(result, norm.weight.data(), norm.eps, size, result);
         k_.add(x_row, result, size, x_row);
-        x_.send(me, row * size, size);
+        x_.publish(worker, row * size, size);
     }
 }
 
-void Pass::add_columns(Member& me, const Activations& inner, const Linear& linear) const {
+void Pass::add_columns(Worker& worker, const Activations& inner, const Linear& linear) const {
     const int64_t size = linear.outputs(), width = linear.weight->width;
-    const Member::Range own = me.share(linear.weight->num_tiles);
+    const Range own = worker.share(linear.weight->num_tiles);
     const int64_t first = own.first * width, count = std::min(own.stop * width, size) - first;
     if (count <= 0) return;
-    float* results = results_.of(me);  // (rows, count)
+    float* results = results_.mine(worker);  // (rows, count)
     multiply_tiles(inner, linear, own.first, own.stop, results, count);
     for (int64_t row = 0; row < rows(); ++row) {
-        float* x_part = x(me) + row * size + first;
+        float* x_part = x(worker) + row * size + first;
         k_.add(x_part, results + row * count, count, x_part);
-        x_.send(me, row * size + first, count);
+        x_.publish(worker, row * size + first, count);
     }
 }
 
-void Pass::gated_mlp(Member& me, const GatedMlp& block) {
-    const Activations entered = enter(me, {x(me), &block.norm}, {&block.gate, &block.up});
+void Pass::gated_mlp(Worker& worker, const GatedMlp& block) {
+    const Activations entered = enter(worker, {x(worker), &block.norm}, {&block.gate, &block.up});
     const int64_t inner = block.down.inputs();
     const int64_t num_groups = inner / kGroup;
     const bool is_quantised = block.down.weight->is_quantised();
     const int64_t tiles = kMlpUnit / k_.tile_width;
-    float* gates = tiles_.of(me);
+    float* gates = tiles_.mine(worker);
     float* ups = gates + rows() * kMlpUnit;
-    const Member::Range own = me.share(ceil_div(inner, kMlpUnit));
+    const Range own = worker.share(ceil_div(inner, kMlpUnit));
     for (int64_t unit = own.first; unit < own.stop; ++unit) {
         const int64_t first = unit * kMlpUnit, count = std::min(kMlpUnit, inner - first);
         const int64_t stop_tile = std::min((unit + 1) * tiles, block.gate.weight->num_tiles);
@@ -228,32 +203,32 @@ void Pass::gated_mlp(Member& me, const GatedMlp& block) {
             k_.activate(gate, ups + row * kMlpUnit, block.is_gelu, count, out);
             if (is_quantised) {
                 const int64_t group = row * num_groups + first / kGroup;
-                k_.quantise(out, count / kGroup, inner_groups_.of(me) + group);
-                inner_groups_.send(me, group, count / kGroup);
+                k_.quantise(out, count / kGroup, inner_groups_.mine(worker) + group);
+                inner_groups_.publish(worker, group, count / kGroup);
             }
         }
     }
-    meet(me);
-    const Activations activated{inner_groups_.of(me), size_t(num_groups), inner_values_, size_t(inner)};
-    add_result(me, activated, block.down, block.output_norm);
+    worker.barrier();
+    const Activations activated{inner_groups_.mine(worker), size_t(num_groups), inner_values_, size_t(inner)};
+    add_result(worker, activated, block.down, block.output_norm);
 }
 
-void Pass::project(Member& me, const float* x, const Norm* norm, const Linear& linear, float* y) {
-    project_tiles(me, x, norm, linear, me.share(linear.weight->num_tiles), y);
+void Pass::project(Worker& worker, const float* x, const Norm* norm, const Linear& linear, float* y) {
+    project_tiles(worker, x, norm, linear, worker.share(linear.weight->num_tiles), y);
 }
 
 void Pass::project_tiles(
-    Member& me, const float* x, const Norm* norm, const Linear& linear, Member::Range tiles, float* y) {
-    const Activations entered = enter(me, {x, norm}, {&linear});
+    Worker& worker, const float* x, const Norm* norm, const Linear& linear, Range tiles, float* y) {
+    const Activations entered = enter(worker, {x, norm}, {&linear});
     if (tiles.first >= tiles.stop) return;
     multiply_tiles(entered, linear, tiles.first, tiles.stop, y + tiles.first * linear.weight->width, linear.outputs());
 }
 
-void Pass::fuse(Member& me, const float* states, const float* embedded, const Fusion& fusion, float* y) {
+void Pass::fuse(Worker& worker, const float* states, const float* embedded, const Fusion& fusion, float* y) {
     const Entry embedding_first{states, &fusion.state_norm, embedded, &fusion.embedding_norm};
     const Entry state_first{embedded, &fusion.embedding_norm, states, &fusion.state_norm};
-    const Activations entered = enter(me, fusion.is_state_first ? state_first : embedding_first, {&fusion.fc});
-    multiply(me, entered, {&fusion.fc}, y, fusion.fc.outputs());
+    const Activations entered = enter(worker, fusion.is_state_first ? state_first : embedding_first, {&fusion.fc});
+    multiply(worker, entered, {&fusion.fc}, y, fusion.fc.outputs());
 }
 
 }  // namespace headlong

@@ -17,9 +17,6 @@
 
 namespace headlong {
 
-// Up to so many rows, memory and other cores are waited for more than products.
-constexpr int64_t kFewRows = 16;
-
 struct AttendItem {
     size_t span;
     int kv_head;
@@ -57,14 +54,14 @@ public:
             }
         }
         borders_.resize(num_workers + 1);
-        for (int owner = 0; owner <= num_workers; ++owner) borders_[owner] = total * owner / num_workers;
+        for (int worker = 0; worker <= num_workers; ++worker) borders_[worker] = total * worker / num_workers;
     }
 
     const std::vector<AttendItem>& items() const { return items_; }
 
     // Chunks of an item that a worker takes: those that begin in its share.
-    Range chunks_of(const AttendItem& item, int owner) const {
-        return {chunks_before(item, borders_[owner]), chunks_before(item, borders_[owner + 1])};
+    Range chunks_of(const AttendItem& item, int worker) const {
+        return {chunks_before(item, borders_[worker]), chunks_before(item, borders_[worker + 1])};
     }
 
     // Whether several workers have chunks of an item.

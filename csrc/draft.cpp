@@ -27,7 +27,7 @@ public:
         : engine_(engine), k_(engine.kernels), head_(head), requests_(std::move(requests)),
           drafted_(requests_.size()), chances_(requests_.size(), 1.0), state_(states),
           fused_(engine.workspace.fused.reserve<float>(requests_.size() * head.hidden_size())),
-          pass_(engine, widest_input(), TeamScratch(engine.pool), head.layers, others()) {
+          pass_(engine, widest_input(), TeamScratch(engine.pool), needs()) {
         const size_t num_rows = requests_.size(), size = head.hidden_size();
         num_chunks_ = ceil_div(head.num_drafted(), kSumChunk);
         Workspace& work = engine.workspace;
@@ -71,8 +71,11 @@ private:
         }
         return input_;
     }
-    std::vector<const Linear*> others() const {
-        return head_.fusion ? std::vector{&head_.lm_head, &head_.fusion->fc} : std::vector{&head_.lm_head};
+    ScratchNeeds needs() const {
+        ScratchNeeds needs = head_.layers.front().needs(input_.spans, k_);
+        needs.include({.inputs = head_.lm_head.inputs()});
+        if (head_.fusion) needs.include({.inputs = head_.fusion->fc.inputs()});
+        return needs;
     }
 
     // Lay out the rows of those that go on: where they stand in their caches.
@@ -220,14 +223,22 @@ private:
         input_.beside = head_.fusion ? nullptr : embedded_;
     }
 
+    // The layer's input: fc of normed embeddings and states side by side.
+    void fuse(Worker& worker, const Fusion& fusion) {
+        const ProjectionInput embedding_first{state_, &fusion.state_norm, embedded_, &fusion.embedding_norm};
+        const ProjectionInput state_first{embedded_, &fusion.embedding_norm, state_, &fusion.state_norm};
+        const Activations prepared =
+            pass_.prepare(worker, fusion.is_state_first ? state_first : embedding_first, {&fusion.fc});
+        pass_.multiply(worker, prepared, {&fusion.fc}, fused_, fusion.fc.outputs());
+    }
+
     // The head's layer over the rows that go on; leaves their states.
     void step(Worker& worker) {
         if (head_.fusion) {
-            pass_.fuse(worker, state_, embedded_, *head_.fusion, fused_);
+            fuse(worker, *head_.fusion);
             worker.barrier();
         }
-        pass_.attention(worker, *head_.layers.front().attention, caches_);
-        pass_.gated_mlp(worker, *head_.layers.front().mlp);
+        head_.layers.front().run(pass_, worker, caches_);
         if (!head_.fusion) return;
         const int64_t size = head_.hidden_size();
         const Range own = worker.share(input_.num_rows);
@@ -254,7 +265,7 @@ private:
     PassInput input_;
     Pass pass_;
     std::vector<size_t> active_;      // requests that go on, in the order of rows
-    std::vector<KVLayer*> caches_;
+    MixerStates caches_;
     int64_t num_chunks_ = 0;
     float* logits_ = nullptr;         // (rows, columns)
     float* embedded_ = nullptr;       // (rows, hidden)
@@ -275,15 +286,15 @@ double Calibration::operator()(double prob) const {
 
 void DraftHead::check() const {
     const int64_t size = hidden_size();
-    require(layers.size() == 1 && layers[0].attention != nullptr && layers[0].mlp != nullptr,
+    require(layers.size() == 1 && layers[0].mixer != nullptr && layers[0].channel != nullptr,
             "a drafting head has one whole layer");
-    layers[0].attention->check();
-    layers[0].mlp->check();
+    layers[0].mixer->check();
+    layers[0].channel->check();
     require(embedding != nullptr && lm_head.weight != nullptr, "a drafting head lacks weights");
-    require(layers[0].attention->hidden_size() == size && layers[0].mlp->hidden_size() == size &&
+    require(layers[0].mixer->hidden_size() == size && layers[0].channel->hidden_size() == size &&
                 embedding->inputs == size && lm_head.inputs() == size,
             "parts of a drafting head differ in size");
-    require(layers[0].attention->beside_norm.has_value() != fusion.has_value(),
+    require(layers[0].mixer->reads_beside() != fusion.has_value(),
             "a drafting head reads embeddings either beside the state or fused with it");
     if (fusion) {
         require(fusion->fc.weight != nullptr && fusion->fc.inputs() == 2 * size && fusion->fc.outputs() == size &&
@@ -303,7 +314,7 @@ std::vector<Drafted> run_draft(
     for (const DraftRequest& request : requests) {
         num_positions = std::max(num_positions, request.first_position + request.num_tokens);
     }
-    head.layers[0].attention->rope->reach(num_positions);
+    head.layers[0].mixer->prepare(num_positions);
     engine.workspace.begin(static_cast<int64_t>(requests.size()));
     Draft draft(engine, head, std::move(requests), states);
     engine.pool.run([&](Worker& worker) { draft.walk(worker); });

@@ -46,7 +46,7 @@ struct Calibration {
 
 // What one sequence wants.
 struct DraftRequest {
-    KVLayer* cache;
+    MixerState* cache;
     int64_t first_position;  // in the head's cache, of the row its first guess makes
     int64_t num_tokens;      // at most; at least 1
     double threshold;            // the product of chances below which it ends

@@ -25,7 +25,7 @@ struct PassInput {
 
 // Scratch of the running pass; it grows and is kept for as long as it may be wanted again.
 struct Workspace {
-    Scratch x, groups, inner_groups, values, inner_values, projected, queries, results, tiles, partials;
+    Scratch x, groups, inner_groups, values, inner_values, projected, queries, results, units, partials;
     Scratch logits, embedded, fused, sums, found;  // of drafts
 
     // Call this before each pass, ahead of any reservation: it may drop what was reserved before. Memory that a prompt
@@ -54,15 +54,15 @@ public:
     std::shared_ptr<Recycler> cache_buffers = std::make_shared<Recycler>(size_t{16} << 20, 1.25);
     double kernel_s = 0.0;  // time spent in here so far; what is left of a pass is Python's
 
-    // Caches of layer l and span s are caches[l][s]. taps[l] says where the input of layer l is to be
-    // copied (rows `tap_stride` apart), or is null. A layer may lack either of its blocks.
+    // The state of layer l and span s is states[l][s]. taps[l] says where the input of layer l is to be
+    // copied (rows `tap_stride` apart), or is null. A layer may lack either of its parts.
     void run_layers(
         const PassInput& input, const std::vector<Layer>& layers,
-        const std::vector<std::vector<KVLayer*>>& caches, const std::vector<float*>& taps,
+        const std::vector<MixerStates>& states, const std::vector<float*>& taps,
         int64_t tap_stride);
-    // One layer over all rows of `input`, as far as it is read: keys and values of all rows go to the caches,
-    // y (spans, hidden) is what the last row of each span comes to.
-    void run_last(const PassInput& input, const Layer& layer, const std::vector<KVLayer*>& caches, float* y);
+    // One layer with attention over all rows of `input`, as far as it is read: keys and values of all rows go to the
+    // caches, y (spans, hidden) is the result of the last row of each span.
+    void run_last(const PassInput& input, const Layer& layer, const MixerStates& caches, float* y);
     // y = linear(norm(x)), the norm being optional.
     void project(const float* x, int64_t num_rows, const Norm* norm, const Linear& linear, float* y);
     void normalise(const float* x, int64_t num_rows, const Norm& norm, float* y);

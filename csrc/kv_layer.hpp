@@ -14,12 +14,13 @@
 #include <vector>
 
 #include "memory.hpp"
+#include "mixer.hpp"
 
 namespace headlong {
 
 constexpr int kChunk = 64;  // positions that attention reduces at once; aligned to position 0
 
-class KVLayer {
+class KVLayer final : public MixerState {
 public:
     KVLayer(int num_kv_heads, int head_dim, int width, std::shared_ptr<Recycler> buffers)
         : num_kv_heads(num_kv_heads), head_dim(head_dim), block(2 * width),

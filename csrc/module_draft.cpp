@@ -13,19 +13,16 @@ namespace headlong {
 
 namespace {
 
-using RequestTuple = std::tuple<KVLayer*, int64_t, int64_t, double, const Calibration*, const PickRule*, int64_t>;
+using RequestTuple = std::tuple<MixerState*, int64_t, int64_t, double, const Calibration*, const PickRule*, int64_t>;
 using Result = std::tuple<std::vector<int64_t>, std::vector<double>, bool>;
 
 std::vector<DraftRequest> read_requests(const DraftHead& head, const std::vector<RequestTuple>& given) {
-    const Attention& block = *head.layers[0].attention;
     std::vector<DraftRequest> requests;
     for (const auto& [cache, position, num_tokens, threshold, calibration, rule, token_position] : given) {
         require(cache != nullptr && rule != nullptr, "a request lacks its cache or its rule");
         require(num_tokens >= 1 && position >= 0 && position <= kMaxPositions - num_tokens && token_position >= 0,
                 "a draft needs at least one token, at a position from 0 to 2**24");
-        require(cache->num_kv_heads == block.num_kv_heads && cache->head_dim == block.head_dim,
-                "a cache layer has other heads than its block");
-        require(cache->capacity() >= position + num_tokens - 1, "a cache layer has no room for these positions");
+        head.layers[0].mixer->check_state(*cache, {0, num_tokens - 1, position});
         for (const DraftRequest& other : requests) require(other.cache != cache, "two drafts write to the same cache");
         requests.push_back({cache, position, num_tokens, threshold, calibration, *rule, token_position});
     }

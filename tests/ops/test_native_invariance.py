@@ -107,16 +107,16 @@ def test_sequences_do_not_know_each_other(instruction_set: str) -> None:
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("has_norms", [False, True])
 @pytest.mark.parametrize(("type_name", "head_dim"), [("Q4_1", 32), ("Q8_0", 80), ("F16", 32)])
-def test_members_that_send_copies_yield_what_sharing_ones_do(
+def test_workers_with_replicas_yield_what_sharing_ones_do(
     instruction_set: str, type_name: str, head_dim: int, has_norms: bool
 ) -> None:
-    """Members on two dies each have a copy of what all read; no bit of any row may tell."""
+    """Workers on two dies each have a replica of what all read; no bit of any row may differ."""
     held, sizes = (130, 0, 700), (1, 5, 2)
     starts = (0, 1, 6)
 
     def run(threads: int, is_far: bool) -> bytes:
         ops = native_ops(instruction_set, threads)
-        ops.engine.say_far_apart(is_far)
+        ops.engine.set_far_apart(is_far)
         parts = Parts(ops, type_name, head_dim=head_dim)
         norm = parts.norm(13) if has_norms else None
         attention = replace(parts.attention(), output_norm=norm)
@@ -143,7 +143,7 @@ def test_a_pair_knows_how_far_apart_it_is() -> None:
     for ops in (pair, lone):
         ops.project(random(1, 2, 64), Parts(ops, "Q8_0").linear(1, 64, 64))
     assert lone.engine.core_distance_ns == 0
-    if len(os.sched_getaffinity(0)) > 1:  # members that share one core say nothing about cores
+    if len(os.sched_getaffinity(0)) > 1:  # workers that share one core say nothing about cores
         assert 1 < pair.engine.core_distance_ns < 1e6
 
 

@@ -296,9 +296,9 @@ class TestMalformedInput:
         cache.reserve(64)
         y = np.empty((1, 64), dtype=np.float32)
         engine.run_last(whole, x, [(0, 3, 0)], [[cache]], None, y)
-        with pytest.raises(ValueError, match="room for last rows"):
+        with pytest.raises(ValueError, match="buffer for last rows"):
             engine.run_last(whole, x, [(0, 3, 0)], [[cache]], None, x)
-        with pytest.raises(ValueError, match="nobody reads"):
+        with pytest.raises(ValueError, match="not read"):
             engine.run_last(whole, x, [(0, 3, 0)], [[cache]], x, y)
         mlp_only = _native.Stack([(None, self.ops._mlp(layer.channel))])
         with pytest.raises(ValueError, match="one layer with attention"):

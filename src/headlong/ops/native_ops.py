@@ -182,7 +182,7 @@ class NativeOps:
     ) -> list[tuple[list[int], list[float]]] | None:
         """Draft for all rows in one call, depth after depth."""
         head = self._translate(blocks, lambda: self._draft_head(blocks))
-        wishes: Any = [
+        requests: Any = [
             (
                 row.layer,
                 row.first_position,
@@ -194,7 +194,7 @@ class NativeOps:
             )
             for row in rows
         ]
-        drafted = self.engine.draft(head, np.array([row.state for row in rows]), wishes)
+        drafted = self.engine.draft(head, np.array([row.state for row in rows]), requests)
         if any(is_broken for _, _, is_broken in drafted):
             return None
         return [(token_ids, probs) for token_ids, probs, _ in drafted]
@@ -229,10 +229,10 @@ class NativeOps:
         bias = None if linear.bias is None else _vector(linear.bias)
         return self._translate(linear, lambda: _native.Linear(linear.weight, bias))
 
-    def _worth(self, worth: Worth | None) -> _native.Worth | None:
+    def _worth(self, worth: Worth | None) -> _native.Calibration | None:
         if worth is None:
             return None
-        return self._translate(worth, lambda: _native.Worth(EDGES, worth.chances))
+        return self._translate(worth, lambda: _native.Calibration(EDGES, worth.chances))
 
     def _rope(self, rope: Rope) -> _native.Rope:
         return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))

@@ -77,6 +77,24 @@ struct AttendTask {
     }
 };
 
+// Rows of a gated delta net that update, and may read, one block of columns of a value head's matrix.
+struct DeltaTask {
+    float* memory;         // (key_dim, width of a vector)
+    int64_t key_dim;
+    int64_t num_rows;
+    const float* keys;
+    int64_t key_stride;    // from row to row
+    const float* queries;  // null where nothing is read
+    int64_t query_stride;
+    const float* values;   // of these columns
+    int64_t value_stride;
+    const float* decays;
+    const float* betas;
+    int64_t factor_stride;
+    float* read;           // of these columns
+    int64_t read_stride;
+};
+
 struct Kernels {
     const char* name;
     int width;              // lanes of a vector
@@ -100,6 +118,9 @@ struct Kernels {
     void (*attend)(const AttendTask& task);
     void (*merge)(const Partial& part, int size, Partial& running);
     void (*finish)(const Partial& running, int size, float* out);
+    void (*convolve)(const float* const* inputs, const float* const* factors, int width, int64_t size, float* out);
+    void (*multiply_gate)(float* x, const float* gate, int64_t size);
+    void (*delta_rows)(const DeltaTask& task);
     float (*read)(const float* first, int64_t count);  // touches every number, for bandwidth
 };
 

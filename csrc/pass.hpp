@@ -25,6 +25,7 @@ struct PassBuffers {
     SharedBuffer<float> x;                // (rows, hidden)
     SharedBuffer<ActGroup> inner_groups;  // what a block's last projection reads
     float* inner_values;                  // (rows, inner), the same where its weights are not quantised
+    float* gates;                         // (rows, what multiplies a mixer's result)
     SharedBuffer<uint8_t> queries;        // (kv heads, rows, heads of each), rotated and rounded
     SharedBuffer<uint8_t> partials;       // of every worker: its parts of two attention items that it shares with others
     int64_t bytes_per_cut;                // of one such part

@@ -13,7 +13,7 @@ namespace headlong {
 constexpr float kShort = 32767.0f;
 constexpr float kMostWeight = 65000.0f;
 
-constexpr int kMaxBlock = 64;  // numbers whose largest tells whether any of them is worth a look
+constexpr int kMaxBlock = 64;  // numbers that are skipped together when their largest is too small
 
 // Noise that tokens need to win a race: those with a logit of at least `near`, and all others.
 struct Needed {
@@ -58,7 +58,7 @@ struct AttendTask {
     int head_dim;
     int padded_dim;
     int64_t first_position;  // of the first row, relative to the chunk's start
-    int64_t window;          // 0 looks at all
+    int64_t window;          // 0 sees all
     int chunk;               // positions of a chunk
     uint8_t* partials;       // one per query
     size_t partial_bytes;

@@ -8,7 +8,7 @@ import pytest
 
 from fakes import ScriptedDrafter, run_rows
 from headlong.arrays import FloatArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams
 from headlong.decode.observing import MAX_UNOBSERVED, catch_up, settle
 from headlong.decode.sampling import Sampler
@@ -36,7 +36,7 @@ def listener() -> Listener:
 def make_sequence() -> DecodingSequence:
     """Return a sequence that has a drafter's memory and a prompt none of which has run."""
     sampler = Sampler(SamplingParams(), [1], 96)
-    return DecodingSequence(list(range(2000)), KVCache(()), sampler, "memory")
+    return DecodingSequence(list(range(2000)), SequenceState(()), sampler, "memory")
 
 
 def test_rows_of_a_drafting_sequence_are_observed_at_once(listener: Listener) -> None:

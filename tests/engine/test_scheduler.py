@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
@@ -19,7 +19,7 @@ def reading(num_tokens: int) -> Running:
     """Return a request with a prompt of so many tokens, none of which has run."""
     prompt = (1,) * num_tokens
     sampler = Sampler(SamplingParams(), prompt, 8)
-    sequence = DecodingSequence(list(prompt), KVCache(()), sampler, None)
+    sequence = DecodingSequence(list(prompt), SequenceState(()), sampler, None)
     return Running(Request(prompt), sequence, Policy("off"))
 
 

@@ -14,13 +14,19 @@ from headlong.ops.op_set import Array
 
 
 def run_rows(
-    drafter: Drafter, sequence: DecodingSequence, num_rows: int, num_others: int = 0
+    drafter: Drafter,
+    sequence: DecodingSequence,
+    num_rows: int,
+    num_others: int = 0,
+    *,
+    commits: bool = True,
 ) -> None:
     """Run the next rows of a sequence in a pass with others; their numbers tell their places."""
     first = sequence.cache.append(num_rows)
-    sequence.cache.commit(num_rows)
     places: FloatArray = np.arange(first - num_others, first + num_rows, dtype=np.float32)
     settle(drafter, places[:, None], [(sequence, num_others, num_others + num_rows)])
+    if commits:
+        sequence.cache.commit(num_rows)
 
 
 @dataclass

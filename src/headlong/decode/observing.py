@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter, DraftState, Settled
 from headlong.ops.op_set import Array
@@ -24,7 +24,7 @@ class Listener(Protocol):
     """A drafter's memory of some tokens, and the rows that wait for it: the newest in the cache."""
 
     token_ids: list[int]
-    cache: KVCache
+    cache: SequenceState
     draft_state: DraftState
     unobserved: Backlog
 
@@ -34,7 +34,7 @@ Kept: TypeAlias = tuple[DecodingSequence, int, int]
 
 
 def settle(drafter: Drafter, features: Array, kept: Sequence[Kept]) -> None:
-    """Tell the drafter what was just committed; rows of resting sequences wait.
+    """Tell the drafter what is about to be committed; rows of resting sequences wait.
 
     `features` is what it reads of the whole pass: (N, F).
     """
@@ -68,9 +68,10 @@ def _all_rows(listener: Listener, newest: Array | None = None) -> Settled:
     """Put the waiting rows of a sequence and its newest ones, (n, F), under one another."""
     waiting = listener.unobserved.rows
     features = (waiting.read(),) if len(waiting) else ()
+    stop = listener.cache.length
     if newest is not None:
         features = (*features, newest)
-    stop = listener.cache.length
+        stop += len(newest)  # those are pending
     first = stop - sum(len(part) for part in features)
     ids = np.array(listener.token_ids[first : stop + 1])
     return Settled(listener.draft_state, ids[:-1], features, ids[1:])

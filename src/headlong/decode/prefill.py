@@ -40,13 +40,14 @@ def prefill(
     ids = [_next_ids(chunk) for chunk in chunks]
     listening = drafter is not None and any(one.sequence.draft_state is not None for one in chunks)
     taps = drafter.tap_layers if drafter is not None and listening else ()
-    hidden = backbone.forward(ids, [chunk.sequence.cache for chunk in chunks], taps)
-    for chunk in chunks:
-        chunk.sequence.cache.commit(chunk.num_rows)
+    caches = [chunk.sequence.cache for chunk in chunks]
+    hidden = backbone.forward(ids, caches, taps, all_or_none=True)
     picks = _pick_first_tokens(chunks, hidden, backbone)
     passed_s = time.perf_counter()
     if drafter is not None and listening:
         settle(drafter, drafter.features(hidden), _kept(chunks))
+    for chunk in chunks:  # last: a pass that fails anywhere before is rolled back
+        chunk.sequence.cache.commit(chunk.num_rows)
     observed_s = time.perf_counter()
     num_rows = sum(chunk.num_rows for chunk in chunks)
     for chunk in chunks:
@@ -71,7 +72,7 @@ def _pick_first_tokens(
     ended = [
         i
         for i, chunk in enumerate(chunks)
-        if not chunk.sequence.has_begun and not chunk.sequence.num_rows_left
+        if not chunk.sequence.has_begun and chunk.sequence.num_rows_left == chunk.num_rows
     ]
     if not ended:
         return picks

@@ -76,9 +76,11 @@ def run_round(
         for sequence, draft, seen in zip(batch, drafts, verified, strict=True)
     ]
     verified_s = time.perf_counter()
-    kept = _commit(batch, verified, verdicts)
-    if drafter is not None and kept:
-        settle(drafter, features, kept)
+    kept = _keep(batch, verified, verdicts)
+    if drafter is not None:
+        settle(drafter, features, [one for one in kept if one[0].draft_state is not None])
+    for sequence, first, stop in kept:  # last: a pass that fails anywhere before is rolled back
+        sequence.cache.commit(stop - first)
     draft_s = drafted_s - began_s + time.perf_counter() - verified_s
     verify_s = verified_s - drafted_s
     return [
@@ -234,20 +236,17 @@ def _verify(
     ]
 
 
-def _commit(
+def _keep(
     batch: Sequence[DecodingSequence],
     verified: Sequence[Verified],
     verdicts: Sequence[Verdict | HeadlongError],
 ) -> list[Kept]:
-    """Keep the rows that stand and drop the others; return those a drafter is to hear of."""
+    """Add the picks to the sequences; return the rows that stand."""
     kept: list[Kept] = []
     for sequence, seen, verdict in zip(batch, verified, verdicts, strict=True):
         if isinstance(verdict, HeadlongError):
-            sequence.cache.commit(0)
+            sequence.cache.rollback()
             continue
-        num_rows = len(verdict.picks)
-        sequence.cache.commit(num_rows)
         sequence.token_ids += [pick.token_id for pick in verdict.picks]
-        if sequence.draft_state is not None:
-            kept.append((sequence, seen.first, seen.first + num_rows))
+        kept.append((sequence, seen.first, seen.first + len(verdict.picks)))
     return kept

@@ -8,7 +8,7 @@ prefill over the tokens it has; nothing is picked anew.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.decode.sampling import Sampler
 from headlong.decode.stats import DecodeStats, Timings
 from headlong.drafters.drafter import Bar, DraftState
@@ -45,7 +45,7 @@ class DecodingSequence:
 
     token_ids: list[int]
     """Prompt and answer so far."""
-    cache: KVCache
+    cache: SequenceState
     sampler: Sampler
     draft_state: DraftState | None
     """The drafter's memory; None when this sequence never drafts."""

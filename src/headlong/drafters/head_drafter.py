@@ -2,7 +2,7 @@
 
 After every backbone pass the head runs once over the rows that were committed, with the true hidden
 states and each row's next token. That fills its own cache and leaves the state the next draft
-starts from; entries made while drafting are provisional and dropped again.
+starts from; rows made while drafting stay pending and are rolled back.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.drafters.drafter import (
     NO_DRAFT,
     Bar,
@@ -30,7 +30,7 @@ from headlong.ops.op_set import Array, DraftingOps, DraftRow
 class HeadMemory:
     """What a head remembers of one sequence."""
 
-    cache: KVCache
+    cache: SequenceState
     state: Array | None = None
     """Where the next draft starts: (H,) for a recursive head, (depths, H) for parallel ones."""
 
@@ -58,7 +58,7 @@ class _HeadDrafter:
 
     def share(self, state: HeadMemory, num_rows: int) -> HeadMemory:
         """Return a memory of the first rows; the next row observed says where a draft starts."""
-        return HeadMemory(state.cache.copy(num_rows, self.head.make_cache))
+        return HeadMemory(state.cache.fork(num_rows, self.head.make_cache))
 
     def num_bytes(self, state: HeadMemory, num_rows: int = 0) -> int:
         """Return the bytes of the head's cache of this sequence."""
@@ -96,12 +96,11 @@ class RecursiveDrafter(_HeadDrafter):
         if not ready:
             return drafts
         wishes = [asks[i] for i in ready]
-        lengths = [ask.state.cache.length for ask in wishes]
         try:
             found = self._guess_at_once(wishes) or self._guess_by_depth(wishes)
         finally:  # also where one guess fails: the others' memories must stay as they were
-            for ask, length in zip(wishes, lengths, strict=True):
-                ask.state.cache.truncate(length)
+            for ask in wishes:
+                ask.state.cache.rollback()
         for i, guesses in zip(ready, found, strict=True):
             drafts[i] = as_draft(guesses, self.name, asks[i].bar(self.name))
         return drafts
@@ -153,7 +152,7 @@ class RecursiveDrafter(_HeadDrafter):
         drafted = self._ops.draft(self._blocks, rows)
         if drafted is None:
             for ask in asks:
-                ask.state.cache.truncate(ask.state.cache.length)
+                ask.state.cache.rollback()
             return None
         return [
             [Guess(token_id, prob) for token_id, prob in zip(token_ids, probs, strict=True)]

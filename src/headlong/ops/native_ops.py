@@ -19,16 +19,18 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
 from headlong.ops import _native
 from headlong.ops.host_arrays import HostArrays
+from headlong.ops.layer_state import LayerState
 from headlong.ops.native_weights import pack, packed_bytes, packed_format
 from headlong.ops.op_set import (
     Attention,
     DraftBlocks,
     DraftRow,
     Fusion,
+    GatedDeltaNet,
     GatedMlp,
-    KVLayer,
-    LayerBlocks,
+    Layer,
     Linear,
+    Mixer,
     Norm,
     Rope,
     Rows,
@@ -85,9 +87,11 @@ class NativeOps(HostArrays):
         """Put weights in huge pages that were short before, and spare memory back to the system."""
         self.engine.settle()
 
-    def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
-        """Return an empty cache layer in 16-bit integers with scales."""
-        return self.engine.make_kv_layer(num_kv_heads, head_dim)
+    def make_state(self, mixer: Mixer) -> LayerState:
+        """Return an empty state: keys and values are 16-bit integers with scales."""
+        if isinstance(mixer, Attention):
+            return self.engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
+        return self.engine.make_delta_state(_sizes(mixer), len(mixer.convolution))
 
     def embed(self, table: _native.Matrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
         """Look up embedding rows: (N,) → (N, H)."""
@@ -111,16 +115,18 @@ class NativeOps(HostArrays):
         self,
         x: FloatArray,
         block: Attention,
-        layers: Sequence[KVLayer],
+        layers: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
         """Norm, q/k/v, rotary, cache write, attend, project, add."""
-        stack = self._translate(block, lambda: _native.Stack([(self._attention(block), None)]))
-        y = np.array(x, dtype=np.float32, order="C")
-        caches: Any = [[layer] for layer in layers]
-        self.engine.run(stack, y, rows.spans, caches, (), None, beside)
-        return y
+        return self._mix(x, block, layers, rows, beside)
+
+    def gated_delta_net(
+        self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
+    ) -> FloatArray:
+        """Norm, projections, convolution, delta rule, gated norm, project, add."""
+        return self._mix(x, block, states, rows)
 
     def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
         """Norm, gate and up, activation, down, add."""
@@ -132,8 +138,8 @@ class NativeOps(HostArrays):
     def run_layers(
         self,
         x: FloatArray,
-        layers: Sequence[LayerBlocks],
-        caches: Sequence[Sequence[KVLayer]],
+        layers: Sequence[Layer],
+        states: Sequence[Sequence[LayerState]],
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
     ) -> tuple[FloatArray, FloatArray | None]:
@@ -143,23 +149,23 @@ class NativeOps(HostArrays):
         taps: FloatArray | None = None
         if tap_layers:
             taps = np.empty((len(y), len(tap_layers) * y.shape[1]), dtype=np.float32)
-        kernel_caches: Any = caches
-        self.engine.run(stack, y, rows.spans, kernel_caches, tap_layers, taps, None)
+        kernel_states: Any = states
+        self.engine.run(stack, y, rows.spans, kernel_states, tap_layers, taps, None)
         return y, taps
 
     def run_last(
         self,
         x: FloatArray,
-        layer: LayerBlocks,
-        caches: Sequence[KVLayer],
+        layer: Layer,
+        states: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
         """Keys and values of all rows, everything else for the last row of every span only."""
         stack = self._translate(layer, lambda: self._stack([layer]))
         y: FloatArray = np.empty((len(rows.spans), x.shape[1]), dtype=np.float32)
-        kernel_caches: Any = [[cache] for cache in caches]
-        self.engine.run_last(stack, x, rows.spans, kernel_caches, beside, y)
+        kernel_states: Any = [[state] for state in states]
+        self.engine.run_last(stack, x, rows.spans, kernel_states, beside, y)
         return y
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
@@ -173,7 +179,7 @@ class NativeOps(HostArrays):
     ) -> list[tuple[list[int], list[float]]] | None:
         """Draft for all rows in one call, depth after depth."""
         head = self._translate(blocks, lambda: self._draft_head(blocks))
-        wishes: Any = [
+        requests: Any = [
             (
                 row.layer,
                 row.first_position,
@@ -185,10 +191,24 @@ class NativeOps(HostArrays):
             )
             for row in rows
         ]
-        drafted = self.engine.draft(head, np.array([row.state for row in rows]), wishes)
+        drafted = self.engine.draft(head, np.array([row.state for row in rows]), requests)
         if any(is_broken for _, _, is_broken in drafted):
             return None
         return [(token_ids, probs) for token_ids, probs, _ in drafted]
+
+    def _mix(
+        self,
+        x: FloatArray,
+        block: Mixer,
+        states: Sequence[LayerState],
+        rows: Rows,
+        beside: FloatArray | None = None,
+    ) -> FloatArray:
+        stack = self._translate(block, lambda: _native.Stack([(self._mixer(block), None)]))
+        y = np.array(x, dtype=np.float32, order="C")
+        kernel_states: Any = [[state] for state in states]
+        self.engine.run(stack, y, rows.spans, kernel_states, (), None, beside)
+        return y
 
     def _rows(self, num_rows: int, num_columns: int) -> FloatArray:
         """Return room for rows; large ones out of memory that was used before."""
@@ -220,13 +240,26 @@ class NativeOps(HostArrays):
         bias = None if linear.bias is None else _vector(linear.bias)
         return self._translate(linear, lambda: _native.Linear(linear.weight, bias))
 
-    def _worth(self, worth: Worth | None) -> _native.Worth | None:
+    def _worth(self, worth: Worth | None) -> _native.Calibration | None:
         if worth is None:
             return None
-        return self._translate(worth, lambda: _native.Worth(EDGES, worth.chances))
+        return self._translate(worth, lambda: _native.Calibration(EDGES, worth.chances))
 
     def _rope(self, rope: Rope) -> _native.Rope:
         return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
+
+    def _mixer(self, spec: Mixer) -> _native.Mixer:
+        return self._attention(spec) if isinstance(spec, Attention) else self._delta_net(spec)
+
+    def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
+        vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]
+        block = _native.GatedDeltaNet(self.engine, _sizes(spec), *vectors)
+        block.norm, block.head_norm = self._norm(spec.norm), self._norm(spec.head_norm)
+        block.mixed, block.gate = self._linear(spec.mixed), self._linear(spec.gate)
+        block.update, block.decay = self._linear(spec.update), self._linear(spec.decay)
+        block.output = self._linear(spec.output)
+        block.settle()
+        return block
 
     def _attention(self, spec: Attention) -> _native.Attention:
         block = _native.Attention()
@@ -241,6 +274,7 @@ class NativeOps(HostArrays):
         block.key_norm = self._optional_norm(spec.key_norm)
         block.beside_norm = self._optional_norm(spec.beside_norm)
         block.output_norm = self._optional_norm(spec.output_norm)
+        block.gate = None if spec.gate is None else self._linear(spec.gate)
         return block
 
     def _mlp(self, spec: GatedMlp) -> _native.GatedMlp:
@@ -274,10 +308,14 @@ class NativeOps(HostArrays):
             fusion.is_state_first,
         )
 
-    def _stack(self, layers: Sequence[LayerBlocks]) -> _native.Stack:
+    def _stack(self, layers: Sequence[Layer]) -> _native.Stack:
         return _native.Stack(
-            [(self._attention(layer.attention), self._mlp(layer.mlp)) for layer in layers]
+            [(self._mixer(layer.mixer), self._mlp(layer.channel)) for layer in layers]
         )
+
+
+def _sizes(spec: GatedDeltaNet) -> tuple[int, int, int, int]:
+    return spec.num_key_heads, spec.num_value_heads, spec.key_dim, spec.value_dim
 
 
 def _default_threads() -> int:

@@ -12,9 +12,12 @@ on their order, or on how a prompt was cut into chunks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
+from headlong.ops.layer_state import LayerState
 from headlong.ops.picking import PickRule
 from headlong.ops.worth import Worth
 from headlong.weights.tensors import StoredTensor
@@ -44,9 +47,12 @@ class Linear:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Rope:
-    """Rotary positions: dimension pairs (i, i + D/2) turn by position × frequency i."""
+    """Rotary positions: of the first R dimensions, pairs (i, i + R/2) turn by position × frequency.
 
-    frequencies: FloatArray  # (head_dim // 2,)
+    The other dimensions of a head, if there are any, stay as they are.
+    """
+
+    frequencies: FloatArray  # (R // 2,), R at most the head size
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -74,6 +80,45 @@ class Attention:
     """Norm of the block's result before it is added to x (Gemma3)."""
     window: int | None = None
     """Look back at most this many positions, the own one included; None looks at all."""
+    gate: Linear | None = None
+    """(num_heads * head_dim, H): sigmoid of it multiplies what was attended to (Qwen3.5)."""
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        gates = () if self.gate is None else (self.gate,)
+        return (self.query, self.key, self.value, self.output, *gates)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class GatedDeltaNet:
+    """x + output(norm(o) * silu(gate)), where o reads a matrix S per head that every row updates.
+
+    With q, k, v = silu(convolution(mixed)), q and k of unit length, q also times key_dim ** -0.5:
+        S = exp(g) S;  S = S + k ⊗ beta (v - Sᵀ k);  o = Sᵀ q
+        beta = sigmoid(update(x)),  g = -decay_rate * softplus(decay(x) + decay_bias)
+    Value heads share key heads evenly: value head h reads key head h // (value heads / key heads).
+    """
+
+    norm: Norm
+    mixed: Linear  # (2 * num_key_heads * key_dim + num_value_heads * value_dim, H): q, k, v
+    gate: Linear  # (num_value_heads * value_dim, H)
+    update: Linear  # (num_value_heads, H)
+    decay: Linear  # (num_value_heads, H)
+    convolution: FloatArray  # (width, outputs of `mixed`), the oldest row's factors first
+    decay_rate: FloatArray  # (num_value_heads,)
+    decay_bias: FloatArray  # (num_value_heads,)
+    head_norm: Norm  # (value_dim,)
+    output: Linear  # (H, num_value_heads * value_dim)
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        return (self.mixed, self.gate, self.update, self.decay, self.output)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -86,6 +131,32 @@ class GatedMlp:
     down: Linear  # (H, I)
     activation: Literal["silu", "gelu_tanh"] = "silu"
     output_norm: Norm | None = None
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        return (self.gate, self.up, self.down)
+
+
+Mixer: TypeAlias = Attention | GatedDeltaNet
+"""The part of a layer that lets rows of a sequence read earlier ones, through a state."""
+
+Channel: TypeAlias = GatedMlp
+"""The part of a layer that works on every row alone."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Layer:
+    """One layer of a backbone or head: a mixer, then a channel part."""
+
+    mixer: Mixer
+    channel: Channel
+
+    @property
+    def attention(self) -> Attention:
+        """The mixer of a layer that is known to attend, as those of heads are."""
+        assert isinstance(self.mixer, Attention), "this layer does not attend"
+        return self.mixer
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +186,6 @@ class DraftBlocks:
     vocabulary: IntArray | None  # (V_draft,)
 
 
-class LayerBlocks(Protocol):
-    """One layer of a stack, as `run_layers` takes it."""
-
-    @property
-    def attention(self) -> Attention:
-        """The first block."""
-
-    @property
-    def mlp(self) -> GatedMlp:
-        """The second block."""
-
-
 class Span(NamedTuple):
     """Consecutive rows of a pass that belong to one sequence."""
 
@@ -142,23 +201,10 @@ class Rows(NamedTuple):
     token_ids: IntArray  # (N,)
     spans: tuple[Span, ...]
 
-
-class KVLayer(Protocol):
-    """One layer's keys and values of one sequence, stored as the backend likes."""
-
-    def reserve(self, capacity: int, others: Sequence[Self] = ()) -> None:
-        """Make room for `capacity` positions here and in `others`, keeping what is there."""
-
-    def copy_from(self, other: Self, num_positions: int) -> None:
-        """Hold the first `num_positions` of `other`, making room for them."""
-
-    @property
-    def bytes_per_position(self) -> int:
-        """Bytes that room for one more position takes."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes taken by the room made so far."""
+    def positions(self) -> IntArray:
+        """Return the position of every row in its sequence: (N,)."""
+        firsts = [(span.first_position, span.num_rows) for span in self.spans]
+        return np.concatenate([np.arange(first, first + size) for first, size in firsts])
 
 
 class Ops(Protocol):
@@ -183,8 +229,8 @@ class Ops(Protocol):
     def settle(self) -> None:
         """Note that loading is over: give back what only loading needed."""
 
-    def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
-        """Return an empty cache layer."""
+    def make_state(self, mixer: Mixer) -> LayerState:
+        """Return what this mixer remembers of a sequence that has no rows yet."""
 
     def join(self, parts: Sequence[Array], axis: int = 0) -> Array:
         """Put arrays one after the other along an axis: rows (0) or columns (-1)."""
@@ -211,7 +257,7 @@ class Ops(Protocol):
         self,
         x: Array,
         block: Attention,
-        layers: Sequence[KVLayer],
+        layers: Sequence[LayerState],
         rows: Rows,
         beside: Array | None = None,
     ) -> Array:
@@ -220,34 +266,42 @@ class Ops(Protocol):
         A row at position p sees the cached positions before its span and the span's rows up to p.
         """
 
+    def gated_delta_net(
+        self, x: Array, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
+    ) -> Array:
+        """Let the rows update their states (one per span), in order, read them, add to x: (N, H).
+
+        The states must have been told of these rows by `append`.
+        """
+
     def gated_mlp(self, x: Array, block: GatedMlp) -> Array:
         """Apply a gated MLP block to every row: (N, H) → (N, H)."""
 
     def run_layers(
         self,
         x: Array,
-        layers: Sequence[LayerBlocks],
-        caches: Sequence[Sequence[KVLayer]],
+        layers: Sequence[Layer],
+        states: Sequence[Sequence[LayerState]],
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
     ) -> tuple[Array, Array | None]:
-        """Run attention and MLP of every layer: (N, H) → (N, H).
+        """Run mixer and channel part of every layer: (N, H) → (N, H).
 
-        `caches` holds, for every span, its cache layers in the order of `layers`. The inputs of
+        `states` holds, for every span, its layer states in the order of `layers`. The inputs of
         `tap_layers` come back side by side (N, T * H), or None when none are asked for.
         """
 
     def run_last(
         self,
         x: Array,
-        layer: LayerBlocks,
-        caches: Sequence[KVLayer],
+        layer: Layer,
+        states: Sequence[LayerState],
         rows: Rows,
         beside: Array | None = None,
     ) -> Array:
-        """Run one layer as far as it is read: (N, H) → (spans, H), the result of each last row.
+        """Run one layer that attends as far as it is read: (N, H) → (spans, H), of each last row.
 
-        The cache gets keys and values of all rows. A head that follows its backbone needs no more
+        The states get keys and values of all rows. A head that follows its backbone needs no more
         of them: its next draft starts at the last one.
         """
 
@@ -259,7 +313,7 @@ class DraftRow(NamedTuple):
     """What one sequence wants of a draft."""
 
     state: Array  # (H,)
-    layer: KVLayer
+    layer: LayerState
     first_position: int
     """Where the row of the first guess goes in `layer`, which has room for `num_tokens` - 1."""
     num_tokens: int

@@ -47,10 +47,12 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the two halves of every head: (N, heads, D) by (N, D / 2)."""
-    first, second = x.float().chunk(2, -1)
+    """Turn the first R dimensions of every head, half by half: (N, heads, D) by (N, R / 2)."""
+    half = cos.shape[-1]
+    first, second, rest = x.float().split([half, half, x.shape[-1] - 2 * half], -1)
     cos, sin = cos[:, None], sin[:, None]
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+    turned = [first * cos - second * sin, second * cos + first * sin, rest]
+    return torch.cat(turned, -1).to(x.dtype)
 
 
 def silu_gate(gate_up: Tensor) -> Tensor:

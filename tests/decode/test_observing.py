@@ -13,6 +13,7 @@ from headlong.config import SamplingParams
 from headlong.decode.observing import MAX_UNOBSERVED, catch_up, settle
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
+from headlong.drafters.draft_plan import NO_PLAN, DraftPlan
 from headlong.drafters.drafter import Settled
 
 
@@ -48,7 +49,7 @@ def test_rows_of_a_drafting_sequence_are_observed_at_once(listener: Listener) ->
 
 def test_rows_of_a_resting_sequence_wait_and_come_together(listener: Listener) -> None:
     sequence = make_sequence()
-    sequence.is_resting = True
+    sequence.plan = DraftPlan(is_idle=True)
     for num_rows, num_others in ((8, 0), (1, 7), (2, 3)):
         run_rows(listener, sequence, num_rows, num_others)
     assert listener.heard == []
@@ -64,9 +65,9 @@ def test_rows_of_a_resting_sequence_wait_and_come_together(listener: Listener) -
 
 def test_rows_that_waited_come_before_the_newest(listener: Listener) -> None:
     sequence = make_sequence()
-    sequence.is_resting = True
+    sequence.plan = DraftPlan(is_idle=True)
     run_rows(listener, sequence, 4, num_others=2)
-    sequence.is_resting = False
+    sequence.plan = NO_PLAN
     run_rows(listener, sequence, 2, num_others=1)
     (one,) = listener.heard
     np.testing.assert_allclose(one.features[:, 0], np.arange(6), rtol=1e-6)
@@ -75,7 +76,7 @@ def test_rows_that_waited_come_before_the_newest(listener: Listener) -> None:
 
 def test_sequences_of_one_pass_rest_and_draft_side_by_side(listener: Listener) -> None:
     resting, drafting, other = [make_sequence() for _ in range(3)]
-    resting.is_resting = other.is_resting = True
+    resting.plan = other.plan = DraftPlan(is_idle=True)
     features: FloatArray = np.arange(6, dtype=np.float32)[:, None]
     for sequence, num_rows in ((resting, 2), (drafting, 1), (other, 2)):
         sequence.cache.append(num_rows)
@@ -88,7 +89,7 @@ def test_sequences_of_one_pass_rest_and_draft_side_by_side(listener: Listener) -
 
 def test_waiting_rows_are_bounded(listener: Listener) -> None:
     sequence = make_sequence()
-    sequence.is_resting = True
+    sequence.plan = DraftPlan(is_idle=True)
     for _ in range(0, 3 * MAX_UNOBSERVED, 2):
         run_rows(listener, sequence, 2)
         assert sequence.unobserved.num_rows <= MAX_UNOBSERVED
@@ -99,7 +100,7 @@ def test_waiting_rows_are_bounded(listener: Listener) -> None:
 
 def test_leading_rows_can_wait_for_somebody_else(listener: Listener) -> None:
     sequence = make_sequence()
-    sequence.is_resting = True
+    sequence.plan = DraftPlan(is_idle=True)
     for num_rows in (3, 1, 4):
         run_rows(listener, sequence, num_rows, num_others=2)
     shared = sequence.unobserved.first_rows(5)
@@ -112,7 +113,7 @@ def test_leading_rows_can_wait_for_somebody_else(listener: Listener) -> None:
 def test_observed_rows_are_counted(listener: Listener) -> None:
     sequence = make_sequence()
     run_rows(listener, sequence, 4)
-    sequence.is_resting = True
+    sequence.plan = DraftPlan(is_idle=True)
     for num_rows in (2, 1):
         run_rows(listener, sequence, num_rows)
     assert sequence.num_observed == 4

@@ -11,7 +11,8 @@ from headlong.config import SamplingParams
 from headlong.decode.prefill import PromptChunk, prefill
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import Bar, Draft, DraftAsk, Settled
+from headlong.drafters.draft_plan import Threshold
+from headlong.drafters.drafter import Draft, DraftRequest, Settled
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 
@@ -39,7 +40,7 @@ class Listener:
         """Keep what was said."""
         self.heard += settled
 
-    def copy(self, state: str, history: list[int], bar: Bar) -> Draft:
+    def look_up(self, state: str, history: list[int], threshold: Threshold) -> Draft:
         """Copy nothing."""
         return Draft()
 
@@ -51,7 +52,7 @@ class Listener:
         """Take no memory."""
         return 0
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+    def draft(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """Say nothing."""
         return [Draft() for _ in asks]
 

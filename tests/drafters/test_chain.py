@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from fakes import ArgmaxGuesser
 from headlong.arrays import FloatArray
 from headlong.drafters.chain import LONG_MATCH, ChainDrafter
-from headlong.drafters.drafter import Bar, Draft, DraftAsk, Settled
+from headlong.drafters.draft_plan import DraftPlan, Threshold
+from headlong.drafters.drafter import Draft, DraftRequest, Settled
 from headlong.models.hidden import HiddenRows
 
 
@@ -32,7 +33,7 @@ class FixedHead:
         assert all(one.state == "head's memory" for one in settled)
         self.num_observed += len(settled)
 
-    def copy(self, state: str, history: list[int], bar: Bar) -> Draft:
+    def look_up(self, state: str, history: list[int], threshold: Threshold) -> Draft:
         """Copy nothing."""
         return Draft()
 
@@ -44,7 +45,7 @@ class FixedHead:
         """Count the rows."""
         return num_rows
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+    def draft(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """Draft the fixed tokens."""
         assert all(ask.state == "head's memory" for ask in asks)
         return [
@@ -60,7 +61,10 @@ class FixedHead:
 def draft(head_ids: tuple[int, ...], histories: list[list[int]], num_tokens: int) -> list[Draft]:
     """Draft once for several sequences."""
     chain = ChainDrafter(FixedHead(head_ids))
-    asks = [DraftAsk(chain.begin(), history, num_tokens, ArgmaxGuesser()) for history in histories]
+    asks = [
+        DraftRequest(chain.begin(), history, DraftPlan(num_tokens), ArgmaxGuesser())
+        for history in histories
+    ]
     return chain.draft(asks)
 
 

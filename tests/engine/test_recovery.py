@@ -13,7 +13,8 @@ from headlong.decode.observing import catch_up
 from headlong.decode.sampling import Pick, Sampler
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.choose import make_drafter
-from headlong.drafters.drafter import Draft, DraftAsk, Drafter, Guess, Settled
+from headlong.drafters.draft_plan import DraftPlan
+from headlong.drafters.drafter import Draft, Drafter, DraftRequest, Guess, Settled
 from headlong.engine.engine import Engine
 from headlong.engine.recovery import go_back, mark
 from headlong.engine.request import FinishReason, Request, Running
@@ -70,7 +71,9 @@ def test_rows_that_waited_wait_again(was_observed: bool) -> None:
     """Guards a drafter that sees rows of a failed pass twice, or never sees those before it."""
     drafter = ScriptedDrafter([], 96)
     sampler = Sampler(SamplingParams(), [1], 96)
-    sequence = DecodingSequence(list(range(9)), KVCache(()), sampler, "memory", is_resting=True)
+    sequence = DecodingSequence(
+        list(range(9)), KVCache(()), sampler, "memory", plan=DraftPlan(is_idle=True)
+    )
     run_rows(drafter, sequence, 5)
     before = mark(sequence)
     if was_observed:
@@ -170,7 +173,7 @@ def test_drafter_that_cannot_be_taken_back_is_done_without(backbone: Backbone) -
     class Forgetful(ScriptedDrafter):
         """Fails in a batch, and has lost its memory afterwards."""
 
-        def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+        def draft(self, asks: Sequence[DraftRequest]) -> list[Draft]:
             """Fail for more than one."""
             if len(asks) > 1:
                 raise RuntimeError("too many")

@@ -8,7 +8,8 @@ import numpy as np
 from headlong.arrays import BoolArray, FloatArray, IntArray
 from headlong.decode.observing import settle
 from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import Bar, Draft, DraftAsk, Drafter, Guess, Settled
+from headlong.drafters.draft_plan import Threshold
+from headlong.drafters.drafter import Draft, Drafter, DraftRequest, Guess, Settled
 from headlong.models.hidden import HiddenRows
 
 
@@ -49,11 +50,11 @@ class ScriptedDrafter:
         """Note how many rows were settled."""
         self.num_settled += [len(one.next_ids) for one in settled]
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+    def draft(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """Draft the true continuation, spoiled where told."""
         return [self._draft_one(len(ask.history), ask.num_tokens) for ask in asks]
 
-    def copy(self, state: str, history: list[int], bar: Bar) -> Draft:
+    def look_up(self, state: str, history: list[int], threshold: Threshold) -> Draft:
         """Copy nothing."""
         return Draft()
 

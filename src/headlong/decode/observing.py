@@ -43,7 +43,7 @@ def settle(drafter: Drafter, features: FloatArray, kept: Sequence[Kept]) -> None
     waiting: list[tuple[PackedRows, int, int]] = []
     for sequence, first, stop in kept:
         rows = sequence.unobserved.rows
-        if sequence.is_resting and len(rows) + stop - first <= MAX_UNOBSERVED:
+        if sequence.plan.is_idle and len(rows) + stop - first <= MAX_UNOBSERVED:
             waiting.append((rows, first, stop))
         else:
             due.append((sequence, _all_rows(sequence, features[first:stop])))

@@ -1,6 +1,6 @@
 """The round: draft, verify, accept, commit. Emits 1 to K+1 tokens per sequence from one pass.
 
-In:  sequences with a prompt behind them, and how many draft tokens each is worth now.
+In:  sequences with a prompt behind them, and a draft plan for each.
 Out: what each of them gained. Whatever the drafter says, the tokens are the backbone's own picks.
 Where a grammar leaves no choice, the whole forced span is drafted for free, and a drafter's own
 guesses are cut to what the grammar allows. One sequence's failure leaves the others alone.
@@ -19,13 +19,13 @@ from headlong.decode.accept import accept
 from headlong.decode.observing import Kept, catch_up, settle
 from headlong.decode.outcome import Verdict
 from headlong.decode.sequence import DecodingSequence
+from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import (
     NGRAM,
-    NO_BAR,
     NO_DRAFT,
     Draft,
-    DraftAsk,
     Drafter,
+    DraftRequest,
     forced_draft,
 )
 from headlong.errors import HeadError, HeadlongError
@@ -56,7 +56,7 @@ class RoundResult(NamedTuple):
 
 def run_round(
     batch: Sequence[DecodingSequence],
-    num_draft_tokens: Sequence[int],
+    plans: Sequence[DraftPlan],
     backbone: Backbone,
     drafter: Drafter | None,
     max_rows: int | None = None,
@@ -67,7 +67,9 @@ def run_round(
     None sets no bound.
     """
     began_s = time.perf_counter()
-    drafts = _draft(batch, num_draft_tokens, backbone, drafter, max_rows)
+    for sequence, plan in zip(batch, plans, strict=True):
+        sequence.plan = plan
+    drafts = _draft(batch, backbone, drafter, max_rows)
     drafted_s = time.perf_counter()
     features, verified = _verify(batch, drafts, backbone, drafter)
     verdicts = [
@@ -90,7 +92,6 @@ def run_round(
 
 def _draft(
     batch: Sequence[DecodingSequence],
-    num_draft_tokens: Sequence[int],
     backbone: Backbone,
     drafter: Drafter | None,
     max_rows: int | None,
@@ -98,32 +99,32 @@ def _draft(
     """Draft what grammars force, and ask the drafter where it is to go on behind that."""
     drafts = [NO_DRAFT] * len(batch)
     if any(one.sampler.constraint is not None for one in batch):
-        drafts = _draft_forced(batch, num_draft_tokens, backbone.config.context_length, max_rows)
+        drafts = _draft_forced(batch, backbone.config.context_length, max_rows)
     if drafter is None:
         return drafts
     asking: list[int] = []
-    for i, (sequence, k) in enumerate(zip(batch, num_draft_tokens, strict=True)):
-        if k <= len(drafts[i].token_ids) or sequence.draft_state is None:
+    for i, sequence in enumerate(batch):
+        plan = sequence.plan
+        if plan.num_tokens <= len(drafts[i].token_ids) or sequence.draft_state is None:
             continue
-        if not sequence.only_copies:
+        if not plan.only_lookup:
             asking.append(i)
         elif not drafts[i].token_ids:
-            drafts[i] = _copy(sequence, drafter)
+            drafts[i] = _look_up(sequence, drafter)
     if not asking:
         return drafts
     catch_up(drafter, [batch[i] for i in asking])
-    asks = [
-        DraftAsk(
+    requests = [
+        DraftRequest(
             batch[i].draft_state,
             batch[i].token_ids,
-            num_draft_tokens[i],
+            batch[i].plan,
             batch[i].sampler,
             drafts[i].token_ids,
-            batch[i].bars,
         )
         for i in asking
     ]
-    for i, draft in zip(asking, _ask(drafter, asks), strict=True):
+    for i, draft in zip(asking, _request(drafter, requests), strict=True):
         if isinstance(draft, HeadError):  # a broken drafter costs speed, never the answer
             batch[i].draft_state, batch[i].off_reason = None, str(draft)
         else:
@@ -131,41 +132,38 @@ def _draft(
     return drafts
 
 
-def _copy(sequence: DecodingSequence, drafter: Drafter) -> Draft:
-    """Draft what needs no model, for a sequence that otherwise rests."""
-    bar = sequence.bars.get(NGRAM, NO_BAR)
-    draft = drafter.copy(sequence.draft_state, sequence.token_ids, bar)
+def _look_up(sequence: DecodingSequence, drafter: Drafter) -> Draft:
+    """Draft what needs no model, for an idle sequence."""
+    threshold = sequence.plan.threshold(NGRAM)
+    draft = drafter.look_up(sequence.draft_state, sequence.token_ids, threshold)
     return _go_on(NO_DRAFT, draft, sequence) if draft.token_ids else NO_DRAFT
 
 
-def _ask(drafter: Drafter, asks: Sequence[DraftAsk]) -> list[Draft | HeadError]:
+def _request(drafter: Drafter, requests: Sequence[DraftRequest]) -> list[Draft | HeadError]:
     """Draft for all at once; where that fails, for each alone, so that only one is without."""
     try:
-        return list(drafter.draft(asks))
+        return list(drafter.draft(requests))
     except HeadError as error:
-        if len(asks) == 1:
+        if len(requests) == 1:
             return [error]
-    return [found for ask in asks for found in _ask(drafter, [ask])]
+    return [found for one in requests for found in _request(drafter, [one])]
 
 
 def _draft_forced(
-    batch: Sequence[DecodingSequence],
-    num_draft_tokens: Sequence[int],
-    context: int,
-    max_rows: int | None,
+    batch: Sequence[DecodingSequence], context: int, max_rows: int | None
 ) -> list[Draft]:
     """Draft what grammars leave no choice about."""
-    wanted = zip(batch, num_draft_tokens, strict=True)
-    forced = [_forced(sequence, k, context) for sequence, k in wanted]
+    forced = [_forced(sequence, context) for sequence in batch]
     if max_rows is not None:
-        forced = _share_rows(forced, num_draft_tokens, max_rows)
+        lengths = [sequence.plan.num_tokens for sequence in batch]
+        forced = _share_rows(forced, lengths, max_rows)
     return [forced_draft(token_ids) for token_ids in forced]
 
 
-def _forced(sequence: DecodingSequence, num_draft_tokens: int, context: int) -> Sequence[int]:
+def _forced(sequence: DecodingSequence, context: int) -> Sequence[int]:
     """Return the tokens a grammar forces now; more than K of them, as they are nearly certain."""
     constraint = sequence.sampler.constraint
-    is_off = num_draft_tokens == 0 and sequence.draft_state is None
+    is_off = sequence.plan.num_tokens == 0 and sequence.draft_state is None
     if constraint is None or is_off:
         return ()
     room = context - len(sequence.token_ids) - 1

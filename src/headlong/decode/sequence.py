@@ -5,13 +5,13 @@ token but the newest is in the backbone's cache. A sequence that lost its caches
 prefill over the tokens it has; nothing is picked anew.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headlong.cache.kv_cache import KVCache
 from headlong.decode.sampling import Sampler
 from headlong.decode.stats import DecodeStats, Timings
-from headlong.drafters.drafter import Bar, DraftState
+from headlong.drafters.draft_plan import NO_PLAN, DraftPlan
+from headlong.drafters.drafter import DraftState
 from headlong.ops.packed_rows import PackedRows, make_rows
 
 
@@ -55,12 +55,8 @@ class DecodingSequence:
     timings: Timings = field(default_factory=Timings)
     has_begun: bool = False
     """Whether the answer has a first token."""
-    bars: Mapping[str, Bar] = field(default_factory=dict)
-    """How sure each drafter must be for one more token to pay."""
-    is_resting: bool = False
-    """Whether no draft is wanted now, so that the drafter may observe rows later."""
-    only_copies: bool = False
-    """Whether drafts may only be copies of what stood before, which take no model."""
+    plan: DraftPlan = NO_PLAN
+    """What was planned for its newest round; before the first one, whether it begins idle."""
     unobserved: Backlog = field(default_factory=Backlog)
     """Rows of the cache that the drafter has not looked at yet."""
 

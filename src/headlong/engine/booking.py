@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from headlong.decode.round import RoundResult
+from headlong.drafters.draft_plan import DraftPlan
 from headlong.engine.costs import DraftWork
 from headlong.engine.planner import Planner
-from headlong.engine.policy import Wish
 from headlong.engine.request import Running
 
 
@@ -21,7 +21,7 @@ class Round(NamedTuple):
     done: Sequence[tuple[Running, RoundResult]]
     num_emitted: Sequence[int]
     """Tokens that each request got of it; none behind its end."""
-    wishes: Mapping[int, Wish]
+    wishes: Mapping[int, DraftPlan]
     """What was asked for, by id of the request."""
     num_rows: int
     """Rows of the pass."""
@@ -38,13 +38,13 @@ class Round(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Whether it neither drafted nor tried to."""
-        is_asked = any(self.wishes[id(one)].wakes_drafter for one, _ in self.done)
+        is_asked = any(self.wishes[id(one)].runs_drafter for one, _ in self.done)
         return not is_asked and self.num_rows == len(self.done)
 
 
 def learn(planner: Planner, made: Round) -> None:
     """Tell the planner what the round cost and how far drafts carried."""
-    asked = [(one, result) for one, result in made.done if made.wishes[id(one)].wakes_drafter]
+    asked = [(one, result) for one, result in made.done if made.wishes[id(one)].runs_drafter]
     first = made.done[0][1]
     planner.costs.observe_pass(made.num_rows, first.verify_s)
     # An end is dear, and has nothing to do with how its last tokens came about.

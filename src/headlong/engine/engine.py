@@ -18,13 +18,14 @@ from headlong.decode.prefill import PromptChunk, prefill
 from headlong.decode.round import RoundResult, run_round
 from headlong.decode.sampling import Pick, Sampler
 from headlong.decode.sequence import DecodingSequence
+from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Drafter
 from headlong.engine.admission import check_request, max_sequence_tokens
 from headlong.engine.booking import Round, book, learn
 from headlong.engine.limits import EngineLimits, EngineSnapshot
 from headlong.engine.memory import SPARE_ROWS, CacheMemory, no_cache
 from headlong.engine.planner import Planner
-from headlong.engine.policy import Policy, Wish
+from headlong.engine.policy import Policy
 from headlong.engine.recovery import Rescue, as_engine_error, run_together
 from headlong.engine.request import BACKBONE, Emitted, FinishReason, Request, Running
 from headlong.engine.scheduler import Scheduler
@@ -169,7 +170,8 @@ class Engine:
             if len(scheduler.running) >= self.limits.max_running:
                 return
             # Beside others a draft may never pay; then the drafter need not look at the prompt.
-            running.sequence.is_resting = running.policy.is_auto and bool(scheduler.running)
+            is_idle = running.policy.is_auto and bool(scheduler.running)
+            running.sequence.plan = DraftPlan(is_idle=is_idle)
             prefix, num_rows = memory.find(running, scheduler.running)
             if memory.awaits(running, scheduler.running, num_rows):
                 continue
@@ -218,12 +220,12 @@ class Engine:
             return
 
         def run(some: Sequence[Running]) -> list[RoundResult]:
-            lengths = [wishes[id(one)].num_tokens for one in some]
+            plans = [wishes[id(one)] for one in some]
             sequences = [one.sequence for one in some]
             most = self.limits.rows_per_step
-            return run_round(sequences, lengths, self.backbone, self.drafter, most)
+            return run_round(sequences, plans, self.backbone, self.drafter, most)
 
-        asking = [one.sequence for one in batch if wishes[id(one)].wakes_drafter]
+        asking = [one.sequence for one in batch if wishes[id(one)].runs_drafter]
         num_looked = sum(sequence.unobserved.num_rows for sequence in asking)
         done = self._run_together(batch, run)
         num_emitted = [self._settle(running, result) for running, result in done]
@@ -236,23 +238,20 @@ class Engine:
             learn(self.planner, made)
         book(self.planner, made)
 
-    def _plan(self, batch: Sequence[Running]) -> dict[int, Wish]:
+    def _plan(self, batch: Sequence[Running]) -> dict[int, DraftPlan]:
         """Ask the planner for every sequence; never more than its request can still use."""
         policies = [one.policy if one.sequence.draft_state is not None else _NEVER for one in batch]
         for one in batch:
             one.policy.num_waiting = one.sequence.unobserved.num_rows
         reading = self._traffic.share([one.sequence.cache.length for one in batch])
         wishes = self.planner.plan(policies, self.limits.rows_per_step, reading)
-        found: dict[int, Wish] = {}
+        found: dict[int, DraftPlan] = {}
         for running, wish in zip(batch, wishes, strict=True):
             most = max(0, running.tokens_left(self.backbone.config.context_length) - 1)
             found[id(running)] = wish.at_most(most)
-            running.sequence.bars = wish.bars
-            running.sequence.is_resting = wish.is_resting
-            running.sequence.only_copies = wish.only_copies
         return found
 
-    def _make_room(self, batch: list[Running], wishes: dict[int, Wish]) -> list[Running]:
+    def _make_room(self, batch: list[Running], wishes: dict[int, DraftPlan]) -> list[Running]:
         """Set the newest requests back until the rows of the others fit into memory."""
         if self.limits.kv_bytes is None:
             return batch
@@ -275,7 +274,7 @@ class Engine:
         catch_up(self.drafter, [one.sequence for one in batch])
         return [None] * len(batch)
 
-    def _bytes_after(self, wishes: dict[int, Wish]) -> int:
+    def _bytes_after(self, wishes: dict[int, DraftPlan]) -> int:
         """Return the bytes of running sequences after a round of those in `wishes`."""
         return sum(
             self._memory.bytes_of(one.sequence, SPARE_ROWS if id(one) in wishes else 0)

@@ -92,7 +92,7 @@ class CacheMemory:
             if prefix.salt != running.request.cache_salt:
                 continue
             num_rows = prefix.num_shared(
-                sequence.token_ids, has_drafter=running.drafts, lets_wait=sequence.is_resting
+                sequence.token_ids, has_drafter=running.drafts, lets_wait=sequence.plan.is_idle
             )
             if num_rows > most:
                 best, most = prefix, num_rows
@@ -150,7 +150,7 @@ class CacheMemory:
     ) -> None:
         sequence, state = running.sequence, None
         if drafter is not None:
-            if not sequence.is_resting:
+            if not sequence.plan.is_idle:
                 catch_up(drafter, [prefix])  # what its owner had no use for
             num_observed = min(num_rows, prefix.num_observed)
             state = drafter.share(prefix.draft_state, num_observed)

@@ -18,6 +18,7 @@ import numpy as np
 from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
 from headlong.ops import _native
+from headlong.ops.calibration import EDGES, Calibration
 from headlong.ops.native_weights import pack, packed_bytes, packed_format
 from headlong.ops.op_set import (
     Attention,
@@ -32,7 +33,6 @@ from headlong.ops.op_set import (
     Rope,
     Rows,
 )
-from headlong.ops.worth import EDGES, Worth
 from headlong.weights.tensors import StoredTensor
 
 INSTRUCTION_SET_VARIABLE = "HEADLONG_ISA"
@@ -177,8 +177,8 @@ class NativeOps:
                 row.layer,
                 row.first_position,
                 row.num_tokens,
-                row.go_on,
-                self._worth(row.worth),
+                row.extend,
+                self._calibration(row.calibration),
                 row.rule.to_native(),
                 row.token_position,
             )
@@ -219,10 +219,10 @@ class NativeOps:
         bias = None if linear.bias is None else _vector(linear.bias)
         return self._translate(linear, lambda: _native.Linear(linear.weight, bias))
 
-    def _worth(self, worth: Worth | None) -> _native.Worth | None:
-        if worth is None:
+    def _calibration(self, calibration: Calibration | None) -> _native.Worth | None:
+        if calibration is None:
             return None
-        return self._translate(worth, lambda: _native.Worth(EDGES, worth.chances))
+        return self._translate(calibration, lambda: _native.Worth(EDGES, calibration.chances))
 
     def _rope(self, rope: Rope) -> _native.Rope:
         return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from headlong.arrays import FloatArray, IntArray
+from headlong.ops.calibration import Calibration
 from headlong.ops.picking import PickRule
-from headlong.ops.worth import Worth
 from headlong.weights.tensors import StoredTensor
 
 Matrix: TypeAlias = Any
@@ -247,10 +247,10 @@ class DraftRow(NamedTuple):
     first_position: int
     """Where the row of the first guess goes in `layer`, which has room for `num_tokens` - 1."""
     num_tokens: int
-    go_on: float
+    extend: float
     """The product of chances below which the draft ends."""
-    worth: Worth | None
-    """What probabilities are worth; None where they are the chances."""
+    calibration: Calibration | None
+    """Turns probabilities into chances to stand; None where they are the same."""
     rule: PickRule
     token_position: int
     """Absolute position of the first guess."""

@@ -94,3 +94,25 @@ def test_no_import_hides_in_a_function(name: str) -> None:
 def test_every_room_is_placed() -> None:
     rooms = {name.split("/")[0].removesuffix(".py") for name in FILES} - {"__init__"}
     assert rooms <= set(LEVEL), f"give these a level: {rooms - set(LEVEL)}"
+
+
+ABOVE_THE_RUNNER = ("cli", "doctor", "bench", "server", "llm", "generation", "engine")
+
+BACKEND_MODULES = ("_native", "native_", "numpy_", "torch_")
+"""How the modules of backends in `ops/` begin; `ops/backends.py` alone may look them up."""
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in FILES if n.split("/")[0].removesuffix(".py") in ABOVE_THE_RUNNER]
+)
+def test_nothing_above_the_runner_touches_logits_or_a_backend(name: str) -> None:
+    """Rows and picks cross the runner; arrays of logits and backends stay below it."""
+    for node, module in first_party_imports(ast.parse((SOURCE / name).read_text())):
+        assert module != "headlong.arrays", f"{name}:{node.lineno} handles arrays of the model"
+        if module.startswith("headlong.ops"):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+            parts = [module.removeprefix("headlong.ops.").removeprefix("headlong.ops"), *names]
+            is_backend = any(part.startswith(BACKEND_MODULES) for part in parts)
+            assert not is_backend, f"{name}:{node.lineno} imports a backend's module"
+    if name.startswith(("engine/", "server/")) or name == "generation.py":
+        assert "numpy" not in (SOURCE / name).read_text(), f"{name} needs no arrays"

@@ -125,12 +125,12 @@ class Generation(Iterator[Chunk]):
     @property
     def stats(self) -> DecodeStats:
         """Rounds, drafted and accepted tokens so far."""
-        return self._running.sequence.stats
+        return self._running.stats
 
     @property
     def timings(self) -> Timings:
         """Where the seconds went so far."""
-        return self._running.sequence.timings
+        return self._running.timings
 
     def __next__(self) -> Chunk:
         if self.finish_reason is not None:

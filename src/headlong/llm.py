@@ -25,9 +25,11 @@ from headlong.config import (
     StopParams,
     check_mtp,
 )
+from headlong.decode.request import Request
 from headlong.drafters.choose import make_drafter
+from headlong.drafters.drafter import Drafter
 from headlong.engine.engine import Engine
-from headlong.engine.request import FinishReason, Request
+from headlong.engine.request import FinishReason
 from headlong.errors import HeadError, RequestError
 from headlong.generation import Chunk, Completion, Generation
 from headlong.heads.head import Head
@@ -99,6 +101,7 @@ class LLM:
     tokenizer: Tokenizer
     backbone: Backbone
     head: Head | None
+    drafter: Drafter | None
     report: LoadReport
     """What was found in the model's file: tensors used, left over, belonging to a head."""
     notes: tuple[str, ...]
@@ -106,7 +109,7 @@ class LLM:
     engine: Engine
 
     def __repr__(self) -> str:
-        drafter = self.engine.drafter.name if self.engine.drafter is not None else "none"
+        drafter = self.drafter.name if self.drafter is not None else "none"
         backend = self.backbone.ops.name
         return f"LLM({self.model_path.name}, drafter={drafter}, backend={backend})"
 
@@ -145,7 +148,8 @@ class LLM:
             head=found.head,
             report=loaded.report,
             notes=(*_backend_notes(ops, options), *found.notes),
-            engine=Engine(loaded.backbone, drafter),
+            drafter=drafter,
+            engine=Engine.for_model(loaded.backbone, drafter),
         )
 
     def with_drafter(self, **options: Unpack[DraftOptions]) -> "LLM":
@@ -161,7 +165,11 @@ class LLM:
         drafter = make_drafter(name, self.backbone, found.head, None)
         self.backbone.ops.settle()
         return replace(
-            self, head=found.head, notes=found.notes, engine=Engine(self.backbone, drafter)
+            self,
+            head=found.head,
+            drafter=drafter,
+            notes=found.notes,
+            engine=Engine.for_model(self.backbone, drafter),
         )
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Completion:

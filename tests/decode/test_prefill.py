@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from fakes import make_sequence
 from headlong.arrays import FloatArray
-from headlong.config import SamplingParams
 from headlong.decode.prefill import PromptChunk, prefill
-from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import Threshold
 from headlong.drafters.drafter import Draft, DraftRequest, Settled
@@ -59,8 +58,8 @@ class Listener:
 
 def run(backbone: Backbone, chunk_size: int) -> tuple[Listener, DecodingSequence]:
     """Prefill the prompt with a listening drafter."""
-    sampler = Sampler(SamplingParams(), PROMPT, backbone.config.vocab_size)
-    sequence = DecodingSequence(list(PROMPT), backbone.make_cache(), sampler, "nothing")
+    vocab_size = backbone.config.vocab_size
+    sequence = make_sequence(PROMPT, backbone.make_cache(), "nothing", vocab_size)
     listener = Listener()
     while not sequence.has_begun:
         num_rows = min(chunk_size, sequence.num_rows_left)

@@ -9,6 +9,7 @@ from headlong.drafters.chain import LONG_MATCH, ChainDrafter
 from headlong.drafters.draft_plan import DraftPlan, Threshold
 from headlong.drafters.drafter import Draft, DraftRequest, Settled
 from headlong.models.hidden import HiddenRows
+from headlong.ops.native_host import NativeHost
 
 
 @dataclass
@@ -60,7 +61,7 @@ class FixedHead:
 
 def draft(head_ids: tuple[int, ...], histories: list[list[int]], num_tokens: int) -> list[Draft]:
     """Draft once for several sequences."""
-    chain = ChainDrafter(FixedHead(head_ids))
+    chain = ChainDrafter(FixedHead(head_ids), NativeHost())
     asks = [
         DraftRequest(chain.begin(), history, DraftPlan(num_tokens), ArgmaxGuesser())
         for history in histories
@@ -100,7 +101,7 @@ def test_each_sequence_gets_its_own_link() -> None:
 
 def test_head_sees_what_was_settled() -> None:
     head = FixedHead(())
-    chain = ChainDrafter(head)
+    chain = ChainDrafter(head, NativeHost())
     assert chain.tap_layers == (1, 2)
     memory = chain.begin()
     chain.observe([Settled(memory, None, None, None)])  # type: ignore[arg-type]  # only passed on

@@ -5,11 +5,12 @@ from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan, Threshold
 from headlong.drafters.drafter import Draft, DraftRequest
 from headlong.drafters.ngram import NgramDrafter
 from headlong.ops.calibration import EDGES, Calibration
+from headlong.ops.native_host import NativeHost
 
 
 def draft(history: list[int], num_tokens: int, drafter: NgramDrafter | None = None) -> Draft:
     """Draft once from a fresh index."""
-    drafter = drafter or NgramDrafter()
+    drafter = drafter or NgramDrafter(NativeHost())
     return drafter.draft(
         [DraftRequest(drafter.begin(), history, DraftPlan(num_tokens), ArgmaxGuesser())]
     )[0]
@@ -43,20 +44,20 @@ def test_copy_repeats_where_it_meets_the_end() -> None:
 
 
 def test_min_match_refuses_shorter_ones() -> None:
-    drafter = NgramDrafter(min_match=4)
+    drafter = NgramDrafter(NativeHost(), min_match=4)
     assert draft([1, 2, 3, 9, 1, 2, 3], 2, drafter) == Draft()
     assert draft([1, 2, 3, 4, 9, 1, 2, 3, 4], 2, drafter).token_ids == (9, 1)
 
 
 def test_copy_may_begin_in_what_was_assumed() -> None:
-    drafter = NgramDrafter()
+    drafter = NgramDrafter(NativeHost())
     ask = DraftRequest(drafter.begin(), [4, 5, 6, 4], DraftPlan(6), ArgmaxGuesser(), forced=(5,))
     assert drafter.draft([ask])[0].token_ids == (5, 6, 4, 5, 6, 4)
 
 
 def copy(history: list[int], threshold: Threshold) -> Draft:
     """Copy once from a fresh index."""
-    drafter = NgramDrafter()
+    drafter = NgramDrafter(NativeHost())
     return drafter.look_up(drafter.begin(), history, threshold)
 
 
@@ -73,7 +74,7 @@ def test_nothing_is_copied_that_is_not_worth_its_row() -> None:
 
 
 def test_draft_goes_on_behind_what_a_grammar_forces() -> None:
-    drafter = NgramDrafter()
+    drafter = NgramDrafter(NativeHost())
     history = [1, 2, 3, 4, 5, 9]
     ask = DraftRequest(drafter.begin(), history, DraftPlan(4), ArgmaxGuesser(), forced=(1, 2))
     found = drafter.draft([ask])[0]

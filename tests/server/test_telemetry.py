@@ -39,7 +39,7 @@ def test_the_mtp_object_has_the_fields_it_was_promised_with(tiny_llm: LLM) -> No
     (running,) = run(tiny_llm, 4)
     report = json.loads(json.dumps(mtp_report([running], 4)))
     assert set(report) == ISSUE_FIELDS | {"explanation"}
-    stats = running.sequence.stats
+    stats = running.stats
     assert (report["mode"], report["rounds"]) == (4, stats.rounds)
     assert report["num_drafted"] == stats.num_drafted > 0
     assert report["num_accepted"] == stats.num_accepted > 0
@@ -47,7 +47,7 @@ def test_the_mtp_object_has_the_fields_it_was_promised_with(tiny_llm: LLM) -> No
     assert sum(report["k_histogram"].values()) == stats.rounds
     depths = report["acceptance_at_depth"]
     assert 1 + sum(depths) == pytest.approx(report["acceptance_length"], abs=1e-3)
-    timings = running.sequence.timings
+    timings = running.timings
     assert report["verify_ms"] == pytest.approx(1e3 * timings.verify_s, abs=1e-2)
     assert report["prefill_ms"] == pytest.approx(1e3 * timings.prefill_s, abs=1e-2)
     assert report["explanation"]
@@ -95,8 +95,8 @@ def test_llama_cpps_timings_count_tokens_and_drafts(tiny_llm: LLM) -> None:
     timings = llama_timings([running])
     assert timings["prompt_n"] + timings["cache_n"] == len(running.request.prompt_ids)
     assert timings["predicted_n"] == running.num_emitted
-    assert timings["draft_n"] == running.sequence.stats.num_drafted
-    assert timings["draft_n_accepted"] == running.sequence.stats.num_accepted
+    assert timings["draft_n"] == running.stats.num_drafted
+    assert timings["draft_n_accepted"] == running.stats.num_accepted
     speed = (timings["predicted_n"] - 1) / (timings["predicted_ms"] / 1e3)
     assert timings["predicted_per_second"] == pytest.approx(speed, rel=1e-2)
 

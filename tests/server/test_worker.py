@@ -34,7 +34,7 @@ def run(
     """Run `work` beside a worker, and stop it."""
 
     async def main() -> T:
-        engine = Engine(llm.backbone, llm.engine.drafter, limits or EngineLimits())
+        engine = Engine.for_model(llm.backbone, llm.drafter, limits or EngineLimits())
         worker = EngineWorker(engine)
         worker.start()
         try:
@@ -124,7 +124,7 @@ def test_stop_string_ends_the_request_in_its_own_round(tiny_llm: LLM) -> None:
     async def work(worker: EngineWorker) -> tuple[list[Chunk], int]:
         answer = await worker.submit([make_ask(tiny_llm, max_tokens=60, stop=stop)])
         (chunks,) = await collect(answer)
-        return chunks, answer.runnings[0].sequence.timings.num_tokens
+        return chunks, answer.runnings[0].timings.num_tokens
 
     chunks, num_timed = run(tiny_llm, work)
     assert text_of(chunks) == free[: free.index(stop)]
@@ -234,7 +234,7 @@ def test_end_of_the_thread_ends_every_answer_at_once(
         return snapshot(engine)
 
     async def main() -> None:
-        worker = EngineWorker(Engine(tiny_llm.backbone, tiny_llm.engine.drafter))
+        worker = EngineWorker(Engine.for_model(tiny_llm.backbone, tiny_llm.drafter))
         worker.start()
         answer = await worker.submit([make_ask(tiny_llm, max_tokens=200)] * 2)
         monkeypatch.setattr(Engine, "snapshot", broken_snapshot)

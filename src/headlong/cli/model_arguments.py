@@ -89,7 +89,7 @@ def load_llm(args: argparse.Namespace) -> "LLM":
 
 def describe_setup(llm: "LLM") -> dict[str, str]:
     """Return which model, drafter and backend answer, for JSON and for people."""
-    drafter = llm.engine.drafter
+    drafter = llm.drafter
     return {
         "model": llm.model_path.name,
         "drafter": "none" if drafter is None else drafter.name,

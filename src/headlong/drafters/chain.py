@@ -13,7 +13,7 @@ from headlong.drafters.draft_plan import Threshold
 from headlong.drafters.drafter import Draft, Drafter, DraftRequest, DraftState, Settled
 from headlong.drafters.ngram import NgramDrafter, propose
 from headlong.models.hidden import HiddenRows
-from headlong.ops.token_index import TokenIndex
+from headlong.ops.host_ops import HostOps, TokenIndex
 
 LONG_MATCH = 6
 """From this many equal tokens on, copying beats the head."""
@@ -32,10 +32,10 @@ class ChainDrafter:
 
     name = "chain"
 
-    def __init__(self, head: Drafter) -> None:
+    def __init__(self, head: Drafter, host: HostOps) -> None:
         self.head = head
         self.tap_layers = head.tap_layers
-        self._ngram = NgramDrafter(min_match=LONG_MATCH)
+        self._ngram = NgramDrafter(host, min_match=LONG_MATCH)
 
     def begin(self) -> ChainMemory:
         """Return the memory for a new sequence."""

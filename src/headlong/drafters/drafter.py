@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from headlong.arrays import FloatArray, IntArray
 from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan, Threshold
 from headlong.models.hidden import HiddenRows
-from headlong.ops.picking import PickRule
+from headlong.ops.host_ops import PickRule
 
 GRAMMAR = "grammar"
 """Source of a draft token that a grammar left no choice about."""

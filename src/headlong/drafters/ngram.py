@@ -19,7 +19,7 @@ from headlong.drafters.drafter import (
     forced_draft,
 )
 from headlong.models.hidden import HiddenRows
-from headlong.ops.token_index import TokenIndex, make_index
+from headlong.ops.host_ops import HostOps, TokenIndex
 
 MIN_MATCH = 2
 """Shorter matches are chance."""
@@ -47,12 +47,13 @@ class NgramDrafter:
     name = NGRAM
     tap_layers: tuple[int, ...] = ()
 
-    def __init__(self, min_match: int = MIN_MATCH) -> None:
+    def __init__(self, host: HostOps, min_match: int = MIN_MATCH) -> None:
+        self._host = host
         self.min_match = min_match
 
     def begin(self) -> TokenIndex:
         """Return an empty index for a new sequence."""
-        return make_index()
+        return self._host.make_token_index()
 
     def features(self, hidden: HiddenRows) -> FloatArray:
         """Return nothing: the history comes with every request."""
@@ -81,7 +82,7 @@ class NgramDrafter:
 
     def share(self, state: TokenIndex, num_rows: int) -> TokenIndex:
         """Return an empty index: the history comes whole with the first request."""
-        return make_index()
+        return self._host.make_token_index()
 
     def num_bytes(self, state: TokenIndex, num_rows: int = 0) -> int:
         """Return 0: there are no caches."""

@@ -18,7 +18,10 @@ import numpy as np
 from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
 from headlong.ops import _native
+from headlong.ops.backends import register_backend
 from headlong.ops.calibration import EDGES, Calibration
+from headlong.ops.host_ops import HostOps
+from headlong.ops.native_host import NativeHost, native_rule
 from headlong.ops.native_weights import pack, packed_bytes, packed_format
 from headlong.ops.op_set import (
     Attention,
@@ -53,6 +56,7 @@ class NativeOps:
     """The op set on compiled kernels."""
 
     name = "native"
+    host: HostOps = NativeHost()
 
     def __init__(self, threads: int | None = None, instruction_set: str | None = None) -> None:
         wanted = instruction_set or os.environ.get(INSTRUCTION_SET_VARIABLE) or "auto"
@@ -179,7 +183,7 @@ class NativeOps:
                 row.num_tokens,
                 row.extend,
                 self._calibration(row.calibration),
-                row.rule.to_native(),
+                native_rule(row.rule),
                 row.token_position,
             )
             for row in rows
@@ -296,3 +300,9 @@ def _default_threads() -> int:
 
 def _vector(values: FloatArray) -> FloatArray:
     return np.ascontiguousarray(values, dtype=np.float32)
+
+
+@register_backend("native")
+def make_ops(threads: int | None = None) -> NativeOps:
+    """Return the native backend with so many threads, by default all cores it may use."""
+    return NativeOps(threads)

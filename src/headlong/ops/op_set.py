@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.ops.calibration import Calibration
-from headlong.ops.picking import PickRule
+from headlong.ops.host_ops import HostOps, PickRule
 from headlong.weights.tensors import StoredTensor
 
 Matrix: TypeAlias = Any
@@ -163,6 +163,8 @@ class Ops(Protocol):
     name: str
     note: str
     """What is to be said about this backend: how it runs, or why a faster one does not."""
+    host: HostOps
+    """Its picks, rows that wait for a drafter, and token indices."""
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> Matrix:
         """Pack a stored (outputs, inputs) tensor for `project`, `embed` and the blocks.

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headlong.engine.request import FinishReason, Request, Running
+from headlong.decode.request import Request
+from headlong.engine.request import FinishReason, Running
 from headlong.errors import HeadlongError
 from headlong.generation import AnswerReader, Chunk
 

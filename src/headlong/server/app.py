@@ -34,7 +34,7 @@ Say `"mtp": "auto" | "off" | K` in a body; the text is the same with each.
 
 def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
     """Build the server around a model; its engine is a new one, within the settings' limits."""
-    engine = Engine(llm.backbone, llm.engine.drafter, limits=settings.engine_limits)
+    engine = Engine.for_model(llm.backbone, llm.drafter, settings.engine_limits)
     worker = EngineWorker(engine)
     metrics = Metrics(worker.snapshot)
     live = Live(worker.snapshot)

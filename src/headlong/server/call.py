@@ -107,7 +107,7 @@ class Call:
         """Return OpenAI's `usage`; every prompt counts once, however many choices it got."""
         firsts = answer.runnings[:: len(plan.asks) // plan.num_prompts]
         num_prompt_tokens = sum(len(running.request.prompt_ids) for running in firsts)
-        num_cached_tokens = sum(running.num_cached_tokens for running in firsts)
+        num_cached_tokens = sum(running.sequence.num_cached_tokens for running in firsts)
         return {
             "prompt_tokens": num_prompt_tokens,
             "completion_tokens": self._num_tokens,

@@ -35,13 +35,13 @@ def gather(runnings: Sequence[Running]) -> Effort:
     """Add up what the choices of one answer took; there is at least one."""
     stats, timings = DecodeStats(), Timings()
     for running in runnings:
-        stats.merge(running.sequence.stats)
-        _add(timings, running.sequence.timings)
+        stats.merge(running.stats)
+        _add(timings, running.timings)
     return Effort(
         stats=stats,
         timings=timings,
         num_prompt_tokens=sum(len(running.request.prompt_ids) for running in runnings),
-        num_cached_tokens=sum(running.num_cached_tokens for running in runnings),
+        num_cached_tokens=sum(running.sequence.num_cached_tokens for running in runnings),
         num_completion_tokens=sum(running.num_emitted for running in runnings),
         measured_speedup=timings.measured_speedup,
         off_reason=_first(_off_reason(running) for running in runnings),

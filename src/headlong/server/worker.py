@@ -19,9 +19,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias
 
+from headlong.decode.recovery import as_engine_error
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineSnapshot
-from headlong.engine.recovery import as_engine_error
 from headlong.engine.request import FinishReason, Running
 from headlong.errors import EngineDownError, HeadlongError, StoppingError
 from headlong.generation import Chunk

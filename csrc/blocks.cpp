@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "kv_layer.hpp"
+
 namespace headlong {
 
 namespace {
@@ -61,6 +63,13 @@ void Attention::check() const {
     if (key_norm) check_norm(*key_norm, head_dim);
     if (beside_norm) check_norm(*beside_norm, hidden);
     if (output_norm) check_norm(*output_norm, hidden);
+}
+
+void Attention::check_state(const MixerState& state, const Span& span) const {
+    const auto* cache = dynamic_cast<const KVLayer*>(&state);
+    require(cache != nullptr && cache->num_kv_heads == num_kv_heads && cache->head_dim == head_dim,
+            "a cache layer has other heads than its block");
+    require(cache->capacity() >= span.first_position + span.num_rows, "a cache layer has no room for these positions");
 }
 
 void GatedMlp::check() const {

@@ -37,7 +37,7 @@ struct DraftHead {
 };
 
 // What probabilities are worth: a chance for every range of them.
-struct Worth {
+struct Calibration {
     std::vector<double> edges;    // ascending; what lies on one belongs to the range above it
     std::vector<double> chances;  // one more than edges
 
@@ -45,12 +45,12 @@ struct Worth {
 };
 
 // What one sequence wants.
-struct DraftWish {
-    KVLayer* cache;
+struct DraftRequest {
+    MixerState* cache;
     int64_t first_position;  // in the head's cache, of the row its first guess makes
     int64_t num_tokens;      // at most; at least 1
-    double go_on;            // the product of chances below which it ends
-    const Worth* worth;      // null where probabilities are the chances
+    double threshold;            // the product of chances below which it ends
+    const Calibration* calibration;      // null where probabilities are the chances
     PickRule rule;
     int64_t token_position;  // of the first guess, in the sequence
 };
@@ -61,8 +61,8 @@ struct Drafted {
     bool is_broken = false;  // logits without a finite maximum: nothing can be picked
 };
 
-// Draft for all wishes; `states` is (wishes, hidden) and is used as scratch.
+// Draft for all requests; `states` is (requests, hidden) and is used as scratch.
 std::vector<Drafted> run_draft(
-    Engine& engine, const DraftHead& head, std::vector<DraftWish> wishes, float* states);
+    Engine& engine, const DraftHead& head, std::vector<DraftRequest> requests, float* states);
 
 }  // namespace headlong

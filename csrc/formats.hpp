@@ -19,7 +19,7 @@ constexpr int kGroup = 32;  // inputs that share a scale, in weights and in acti
 
 enum class Format { q4, q8, f16, bf16, f32 };
 
-// One group of a row of activations, quantised on its own so that rows stay independent. A line, so that members on
+// One group of a row of activations, quantised on its own so that rows stay independent. A line, so that workers on
 // different dies can send it whole.
 struct alignas(64) ActGroup {
     int8_t q[kGroup];

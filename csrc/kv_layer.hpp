@@ -14,16 +14,17 @@
 #include <vector>
 
 #include "memory.hpp"
+#include "mixer.hpp"
 
 namespace headlong {
 
 constexpr int kChunk = 64;  // positions that attention reduces at once; aligned to position 0
 
-class KVLayer {
+class KVLayer final : public MixerState {
 public:
-    KVLayer(int num_kv_heads, int head_dim, int width, std::shared_ptr<Recycler> rooms)
+    KVLayer(int num_kv_heads, int head_dim, int width, std::shared_ptr<Recycler> buffers)
         : num_kv_heads(num_kv_heads), head_dim(head_dim), block(2 * width),
-          padded_dim(padded(head_dim, width)), rooms_(std::move(rooms)) {}
+          padded_dim(padded(head_dim, width)), buffers_(std::move(buffers)) {}
 
     static int padded(int head_dim, int width) { return (head_dim + 2 * width - 1) / (2 * width) * (2 * width); }
 
@@ -53,9 +54,9 @@ public:
                 num_bytes += rounded * layer->bytes_per_position();
             }
             if (bunch.empty() || (num_bytes < kBunch && layer != layers.back())) continue;
-            Piece room{bunch.front()->rooms_->lend(num_bytes)};
-            room.bytes = room.slab->bytes();
-            for (KVLayer* member : bunch) room.bytes = member->move_to(room, rounded);
+            Piece memory{bunch.front()->buffers_->lend(num_bytes)};
+            memory.bytes = memory.slab->bytes();
+            for (KVLayer* layer : bunch) memory.bytes = layer->move_to(memory, rounded);
             bunch.clear();
             num_bytes = 0;
         }
@@ -92,7 +93,7 @@ public:
         *key_scales(head, position) = scale;
     }
     void write_value(int head, int64_t position, const int16_t* value, float scale) {
-        // Number by number: the other position of the pair may be another member's to write.
+        // Number by number: the other position of the pair may be another worker's to write.
         int16_t* to = value_pairs(head, position / 2 * 2) + position % 2;
         for (int d = 0; d < head_dim; ++d) to[2 * d] = value[d];
         *value_scales(head, position) = scale;
@@ -101,13 +102,13 @@ public:
 private:
     static constexpr size_t kBunch = size_t{8} << 20;
 
-    int16_t* keys() const { return reinterpret_cast<int16_t*>(room_.bytes); }
+    int16_t* keys() const { return reinterpret_cast<int16_t*>(memory_.bytes); }
     int16_t* values() const { return keys() + num_kv_heads * capacity_ * head_dim; }
     float* scales() const { return reinterpret_cast<float*>(values() + num_kv_heads * capacity_ * padded_dim); }
 
     // Take the room from here on; return where it ends. Heads lie one after the other, so each is moved to its place.
-    uint8_t* move_to(const Piece& room, int64_t capacity) {
-        uint8_t* place = room.bytes;
+    uint8_t* move_to(const Piece& memory, int64_t capacity) {
+        uint8_t* place = memory.bytes;
         const auto move = [&](const void* old, int num_heads, size_t row_bytes) {
             const size_t held = size_t(capacity_) * row_bytes;
             for (int head = 0; head < num_heads; ++head, place += size_t(capacity) * row_bytes) {
@@ -117,14 +118,14 @@ private:
         move(keys(), num_kv_heads, head_dim * sizeof(int16_t));
         move(values(), num_kv_heads, padded_dim * sizeof(int16_t));
         move(scales(), 2 * num_kv_heads, sizeof(float));
-        room_ = room;
+        memory_ = memory;
         capacity_ = capacity;
         return place;
     }
 
-    std::shared_ptr<Recycler> rooms_;
+    std::shared_ptr<Recycler> buffers_;
     int64_t capacity_ = 0;
-    Piece room_;  // keys, values, scales of keys, scales of values
+    Piece memory_;  // keys, values, scales of keys, scales of values
 };
 
 }  // namespace headlong

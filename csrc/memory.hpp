@@ -80,7 +80,7 @@ private:
 class Scratch {
 public:
     template <class T>
-    T* room(size_t count) {
+    T* reserve(size_t count) {
         if (count * sizeof(T) > buffer_.size()) {
             buffer_ = {};  // first, so that there are never two
             buffer_ = HugeBuffer(count * sizeof(T) * 5 / 4);

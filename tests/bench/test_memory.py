@@ -1,7 +1,7 @@
 import pytest
 
 from headlong.bench.memory import ModelSizes, plan_memory, resident_bytes
-from headlong.cache.kv_cache import GROWTH
+from headlong.cache.sequence_state import GROWTH
 from headlong.errors import RequestError
 
 SIZES = ModelSizes(

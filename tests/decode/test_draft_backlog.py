@@ -8,7 +8,7 @@ import pytest
 
 from fakes import ScriptedDrafter, make_sequence, run_rows
 from headlong.arrays import FloatArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.decode.draft_backlog import MAX_BACKLOG, catch_up, observe_kept
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import NO_PLAN, DraftPlan
@@ -34,7 +34,7 @@ def listener() -> Listener:
 
 def listened_to() -> DecodingSequence:
     """Return a sequence that has a drafter's memory and a prompt none of which has run."""
-    return make_sequence(range(2000), KVCache(()), "memory")
+    return make_sequence(range(2000), SequenceState(()), "memory")
 
 
 def test_rows_of_a_drafting_sequence_are_observed_at_once(listener: Listener) -> None:

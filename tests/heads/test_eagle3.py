@@ -140,7 +140,7 @@ def test_refused_drafts_leave_no_trace(backbone: Backbone) -> None:
     head.step(entered[:4], [passage.next_ids[:4]], [cache])
     cache.commit(4)
     head.step(entered[:1], [np.array([7])], [cache])  # a draft that will not stand
-    cache.truncate(4)
+    cache.rollback()
     rest = head.step(entered[4:], [passage.next_ids[4:]], [cache])
     assert rest.tobytes() == observe(head, passage)[4:].tobytes()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headlong.arrays import BoolArray, FloatArray, IntArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams
 from headlong.decode.draft_backlog import observe_kept
 from headlong.decode.request import Request
@@ -22,18 +22,24 @@ from headlong.ops.native_host import NativeHost
 
 
 def run_rows(
-    drafter: Drafter, sequence: DecodingSequence, num_rows: int, num_others: int = 0
+    drafter: Drafter,
+    sequence: DecodingSequence,
+    num_rows: int,
+    num_others: int = 0,
+    *,
+    commits: bool = True,
 ) -> None:
     """Run the next rows of a sequence in a pass with others; their numbers tell their places."""
     first = sequence.cache.append(num_rows)
     places: FloatArray = np.arange(first - num_others, first + num_rows, dtype=np.float32)
     observe_kept(drafter, places[:, None], [(sequence, num_others, num_others + num_rows)])
-    sequence.cache.commit(num_rows)
+    if commits:
+        sequence.cache.commit(num_rows)
 
 
 def make_sequence(
     token_ids: Sequence[int],
-    cache: KVCache,
+    cache: SequenceState,
     draft_state: object = None,
     vocab_size: int = 96,
     host: HostOps | None = None,

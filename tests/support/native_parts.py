@@ -11,8 +11,9 @@ from gguf.quants import quantize
 from headlong.arrays import FloatArray
 from headlong.errors import BackendError
 from headlong.models.rope import make_rope
+from headlong.ops.layer_state import KVLayer, has_positions
 from headlong.ops.native_ops import NativeOps
-from headlong.ops.op_set import Attention, GatedMlp, KVLayer, Linear, Norm, Ops, Rows, Span
+from headlong.ops.op_set import Attention, GatedMlp, Layer, Linear, Norm, Ops, Rows, Span
 from headlong.weights.tensors import StoredTensor
 
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
@@ -95,25 +96,24 @@ class Parts:
         )
 
 
-@dataclass(frozen=True)
-class PlainLayer:
-    """One layer of a stack."""
-
-    attention: Attention
-    mlp: GatedMlp
-
-
 def one_span(num_rows: int, first_position: int = 0) -> Rows:
     """Return rows of one sequence."""
     return Rows(np.zeros(num_rows, dtype=np.int64), (Span(0, num_rows, first_position),))
 
 
+def kv_layer(ops: Ops, block: Attention) -> KVLayer:
+    """Return the empty state of an attention block."""
+    state = ops.make_state(block)
+    assert has_positions(state)
+    return state
+
+
 def filled_cache(
-    ops: Ops, layers: Sequence[PlainLayer], seed: int, num_held: int, capacity: int
+    ops: Ops, layers: Sequence[Layer], seed: int, num_held: int, capacity: int
 ) -> list[KVLayer]:
     """Return one sequence's cache that holds some random rows, and has room for more."""
     block = layers[0].attention
-    cache = [ops.make_kv_layer(block.num_kv_heads, block.head_dim) for _ in layers]
+    cache = [kv_layer(ops, layer.attention) for layer in layers]
     for layer in cache:
         layer.reserve(capacity)
     if num_held:
@@ -126,7 +126,7 @@ def attend_in_cuts(
     ops: Ops, block: Attention, x: FloatArray, cuts: Sequence[int], beside: FloatArray | None = None
 ) -> FloatArray:
     """Run the rows of one sequence through attention in spans of the given sizes."""
-    layer = ops.make_kv_layer(block.num_kv_heads, block.head_dim)
+    layer = kv_layer(ops, block)
     layer.reserve(len(x))
     parts, start = [], 0
     for size in cuts:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headlong.cache.kv_cache import GROWTH
+from headlong.cache.sequence_state import GROWTH
 from headlong.errors import RequestError
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from headlong.arrays import IntArray
 from headlong.bench.stand_in_head import make_stand_in_head
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
 from headlong.drafters.draft_plan import DraftPlan
@@ -97,7 +97,7 @@ class _Stage:
         """Return random tokens; what they are does not change what they cost."""
         return self.rng.integers(0, self.backbone.config.vocab_size, count)
 
-    def forward(self, count: int, cache: KVCache) -> HiddenRows:
+    def forward(self, count: int, cache: SequenceState) -> HiddenRows:
         """Run a pass with everything the head wants to see of it."""
         return self.backbone.forward([self.ids(count)], [cache], self.head.tap_layers)
 

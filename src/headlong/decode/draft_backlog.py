@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from headlong.arrays import FloatArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter, DraftState, Settled
 from headlong.models.hidden import join_rows
@@ -25,7 +25,7 @@ class Listener(Protocol):
     """A drafter's memory of some tokens, and the rows that wait for it: the newest in the cache."""
 
     token_ids: list[int]
-    cache: KVCache
+    cache: SequenceState
     draft_state: DraftState
     backlog: Backlog
 
@@ -71,6 +71,6 @@ def _all_rows(listener: Listener, newest: FloatArray | None = None) -> Settled:
     waiting = listener.backlog.rows
     parts = [waiting.read()] if len(waiting) else []
     features = join_rows(parts if newest is None else [*parts, newest])
-    stop = listener.cache.length + (0 if newest is None else len(newest))
+    stop = listener.cache.length + (0 if newest is None else len(newest))  # those are pending
     ids = np.array(listener.token_ids[stop - len(features) : stop + 1])
     return Settled(listener.draft_state, ids[:-1], features, ids[1:])

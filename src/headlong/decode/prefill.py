@@ -56,7 +56,8 @@ def prefill(
     kept = _kept(chunks)
     listener = drafter if kept else None
     taps = () if listener is None else listener.tap_layers
-    hidden = backbone.forward(ids, [chunk.sequence.cache for chunk in chunks], taps)
+    caches = [chunk.sequence.cache for chunk in chunks]
+    hidden = backbone.forward(ids, caches, taps, all_or_none=True)
     picks = _pick_first_tokens(chunks, hidden, backbone)
     passed_s = time.perf_counter()
     if listener is not None:

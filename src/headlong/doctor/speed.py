@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams
 from headlong.decode.stats import DecodeStats
 from headlong.doctor.exactness import Subject, run_requests
@@ -185,7 +185,7 @@ def length_by_stats(stats: DecodeStats) -> Callable[[int], float]:
 
 
 def _time_pass(
-    backbone: Backbone, cache: KVCache, num_rows: int, tap_layers: tuple[int, ...]
+    backbone: Backbone, cache: SequenceState, num_rows: int, tap_layers: tuple[int, ...]
 ) -> float:
     ids = np.arange(num_rows) % backbone.config.vocab_size
     start = time.perf_counter()

@@ -2,7 +2,7 @@
 
 After every backbone pass the head runs once over the rows that were committed, with the true hidden
 states and each row's next token. That fills its own cache and leaves the state the next draft
-starts from; entries made while drafting are provisional and dropped again.
+starts from; rows made while drafting stay pending and are rolled back.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headlong.arrays import FloatArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.drafters.draft_plan import Threshold
 from headlong.drafters.drafter import (
     NO_DRAFT,
@@ -30,7 +30,7 @@ from headlong.ops.op_set import DraftingOps, DraftRow
 class HeadMemory:
     """What a head remembers of one sequence."""
 
-    cache: KVCache
+    cache: SequenceState
     state: FloatArray | None = None
     """Where the next draft starts: (H,) for a recursive head, (depths, H) for parallel ones."""
 
@@ -58,7 +58,7 @@ class _HeadDrafter:
 
     def share(self, state: HeadMemory, num_rows: int) -> HeadMemory:
         """Return a memory of the first rows; the next row observed says where a draft starts."""
-        return HeadMemory(state.cache.copy(num_rows, self.head.make_cache))
+        return HeadMemory(state.cache.fork(num_rows, self.head.make_cache))
 
     def num_bytes(self, state: HeadMemory, num_rows: int = 0) -> int:
         """Return the bytes of the head's cache of this sequence."""
@@ -96,12 +96,11 @@ class RecursiveDrafter(_HeadDrafter):
         if not ready:
             return drafts
         ready_requests = [requests[i] for i in ready]
-        lengths = [request.state.cache.length for request in ready_requests]
         try:
             found = self._guess_at_once(ready_requests) or self._guess_by_depth(ready_requests)
         finally:  # also where one guess fails: the others' memories must stay as they were
-            for request, length in zip(ready_requests, lengths, strict=True):
-                request.state.cache.truncate(length)
+            for request in ready_requests:
+                request.state.cache.rollback()
         for i, guesses in zip(ready, found, strict=True):
             drafts[i] = as_draft(guesses, self.name, requests[i].plan.threshold(self.name))
         return drafts
@@ -151,7 +150,7 @@ class RecursiveDrafter(_HeadDrafter):
         drafted = self._ops.draft(self._blocks, rows)
         if drafted is None:
             for request in requests:
-                request.state.cache.truncate(request.state.cache.length)
+                request.state.cache.rollback()
             return None
         return [
             [Guess(token_id, prob) for token_id, prob in zip(token_ids, probs, strict=True)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import QuantName
 from headlong.models.hidden import HiddenRows
 from headlong.ops.op_set import DraftBlocks, Ops
@@ -60,7 +60,7 @@ class RecursiveHead(Protocol):
     def num_bytes(self) -> int:
         """Bytes of the head's own weights, as stored."""
 
-    def make_cache(self) -> KVCache:
+    def make_cache(self) -> SequenceState:
         """Return an empty cache for one sequence."""
 
     def features(self, hidden: HiddenRows) -> FloatArray:
@@ -70,16 +70,16 @@ class RecursiveHead(Protocol):
         """Turn features into the states the first step reads: (N, F) → (N, H)."""
 
     def step(
-        self, state: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
+        self, state: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
     ) -> FloatArray:
         """Run the layer over rows of one or more sequences; return the states to carry on: (N, H).
 
         `token_ids` has one array per sequence, rows of `state` in the same order. Every row is
-        appended to its sequence's cache as a pending entry; the caller commits or truncates.
+        appended to its sequence's cache as a pending entry; the caller commits them or rolls back.
         """
 
     def follow(
-        self, features: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
+        self, features: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
     ) -> FloatArray:
         """Run over the rows of a backbone pass; return each sequence's last state: (S, H).
 
@@ -122,14 +122,14 @@ class ParallelHeads(Protocol):
     def num_bytes(self) -> int:
         """Bytes of the heads' own weights, as stored."""
 
-    def make_cache(self) -> KVCache:
+    def make_cache(self) -> SequenceState:
         """Return an empty cache for one sequence (no layers, where heads keep no keys)."""
 
     def features(self, hidden: HiddenRows) -> FloatArray:
         """Return what they read of the rows of a backbone pass: (N, F)."""
 
     def states(
-        self, features: FloatArray, caches: Sequence[KVCache], sizes: Sequence[int]
+        self, features: FloatArray, caches: Sequence[SequenceState], sizes: Sequence[int]
     ) -> FloatArray:
         """Run every depth's block over the rows: (N, F) → (num_depths, N, H).
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import QuantName
 from headlong.errors import HeadError
 from headlong.heads.decoder_layer import (
@@ -38,8 +38,8 @@ from headlong.heads.nextn_families import (
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
-from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import DraftBlocks, Fusion, Linear, Matrix, Norm, Ops, Rows
+from headlong.models.transformer import Backbone
+from headlong.ops.op_set import DraftBlocks, Fusion, Layer, Linear, Matrix, Norm, Ops, Rows
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.tensors import StoredTensor
 
@@ -68,10 +68,9 @@ class NextnHead:
         """The backend it runs on."""
         return self.backbone.ops
 
-    def make_cache(self) -> KVCache:
+    def make_cache(self) -> SequenceState:
         """Return an empty cache for one sequence."""
-        block = self.layer.attention
-        return KVCache([self.backbone.ops.make_kv_layer(block.num_kv_heads, block.head_dim)])
+        return SequenceState([self.backbone.ops.make_state(self.layer.mixer)])
 
     def features(self, hidden: HiddenRows) -> FloatArray:
         """Return the backbone's hidden states as this family reads them: (N, H)."""
@@ -82,17 +81,17 @@ class NextnHead:
         return features
 
     def step(
-        self, state: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
+        self, state: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
     ) -> FloatArray:
         """Run the layer over rows; return the states to carry on: (N, H)."""
         ops = self.backbone.ops
         rows = append_rows(caches, token_ids)
         kv_layers = [cache.layers[0] for cache in caches]
         x = ops.attention(self._fuse(state, rows), self.layer.attention, kv_layers, rows)
-        return self._carried(ops.gated_mlp(x, self.layer.mlp))
+        return self._carried(ops.gated_mlp(x, self.layer.channel))
 
     def follow(
-        self, features: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
+        self, features: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
     ) -> FloatArray:
         """Run over the rows of a backbone pass; return each sequence's last state: (S, H)."""
         rows = append_rows(caches, token_ids)
@@ -116,7 +115,7 @@ class NextnHead:
             embedding=self.embedding,
             embedding_scale=self.backbone.embedding_scale,
             attention=self.layer.attention,
-            mlp=self.layer.mlp,
+            mlp=self.layer.channel,
             fusion=Fusion(self.embedding_norm, self.hidden_norm, self.fc, is_state_first),
             norm=self.norm,
             lm_head=self.lm_head,

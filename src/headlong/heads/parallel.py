@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import MAX_DRAFT_TOKENS
 from headlong.errors import HeadError
 from headlong.heads.decoder_layer import (
@@ -28,8 +28,8 @@ from headlong.heads.head_weights import HeadParts, HeadWeights, Shape, check_voc
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
-from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import Linear, Rows
+from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Layer, Linear, Rows
 
 _MEDUSA_BLOCK = re.compile(r"blocks\.(\d{1,4})\.layers\.(\d{1,4})\.weight")
 _MEDUSA_LM_HEAD = re.compile(r"lm_heads\.(\d{1,4})\.weight")
@@ -61,16 +61,16 @@ class MedusaHeads:
         """How many tokens one pass drafts."""
         return len(self.heads)
 
-    def make_cache(self) -> KVCache:
+    def make_cache(self) -> SequenceState:
         """Return a cache that only counts: these heads keep no keys."""
-        return KVCache([])
+        return SequenceState([])
 
     def features(self, hidden: HiddenRows) -> FloatArray:
         """Return what the LM head reads: (N, H)."""
         return hidden.normed
 
     def states(
-        self, features: FloatArray, caches: Sequence[KVCache], sizes: Sequence[int]
+        self, features: FloatArray, caches: Sequence[SequenceState], sizes: Sequence[int]
     ) -> FloatArray:
         """Run every depth's blocks over the rows: (N, H) → (num_depths, N, H)."""
         _append(caches, sizes)
@@ -103,11 +103,9 @@ class MetaHeads:
         """How many tokens one pass drafts."""
         return len(self.layers)
 
-    def make_cache(self) -> KVCache:
+    def make_cache(self) -> SequenceState:
         """Return an empty cache for one sequence, one layer per depth."""
-        blocks = [layer.attention for layer in self.layers]
-        make = self.backbone.ops.make_kv_layer
-        return KVCache([make(block.num_kv_heads, block.head_dim) for block in blocks])
+        return SequenceState([self.backbone.ops.make_state(layer.mixer) for layer in self.layers])
 
     def features(self, hidden: HiddenRows) -> FloatArray:
         """Return the tapped states: (N, H)."""
@@ -115,7 +113,7 @@ class MetaHeads:
         return hidden.taps
 
     def states(
-        self, features: FloatArray, caches: Sequence[KVCache], sizes: Sequence[int]
+        self, features: FloatArray, caches: Sequence[SequenceState], sizes: Sequence[int]
     ) -> FloatArray:
         """Run every depth's layer over the rows: (N, H) → (num_depths, N, H)."""
         ops = self.backbone.ops
@@ -124,7 +122,7 @@ class MetaHeads:
         for depth, layer in enumerate(self.layers):
             kv_layers = [cache.layers[depth] for cache in caches]
             x = ops.attention(features, layer.attention, kv_layers, rows)
-            states.append(ops.gated_mlp(x, layer.mlp))
+            states.append(ops.gated_mlp(x, layer.channel))
         return np.stack(states)
 
     def logits(self, state: FloatArray, depth: int) -> FloatArray:
@@ -219,7 +217,7 @@ def make_meta_config(config: ModelConfig, num_depths: int) -> dict[str, Any]:
     }
 
 
-def _append(caches: Sequence[KVCache], sizes: Sequence[int]) -> Rows:
+def _append(caches: Sequence[SequenceState], sizes: Sequence[int]) -> Rows:
     """Lay out rows of known sizes; these heads read states only, so the token ids stay 0."""
     return append_rows(caches, [np.zeros(size, dtype=np.int64) for size in sizes])
 

@@ -12,7 +12,9 @@ class Matrix:
     @property
     def num_bytes(self) -> int: ...
 
-class KVLayer:
+class MixerState: ...
+
+class KVLayer(MixerState):
     def reserve(self, capacity: int, others: Sequence[KVLayer] = ()) -> None: ...
     def copy_from(self, other: KVLayer, num_positions: int) -> None: ...
     @property
@@ -29,7 +31,10 @@ class Linear:
 class Rope:
     def __init__(self, frequencies: FloatArray) -> None: ...
 
-class Attention:
+class Mixer:
+    def check(self) -> None: ...
+
+class Attention(Mixer):
     norm: Norm
     query: Linear
     key: Linear
@@ -45,7 +50,6 @@ class Attention:
     key_norm: Norm | None
     beside_norm: Norm | None
     output_norm: Norm | None
-    def check(self) -> None: ...
 
 class GatedMlp:
     norm: Norm
@@ -57,7 +61,7 @@ class GatedMlp:
     def check(self) -> None: ...
 
 class Stack:
-    def __init__(self, blocks: list[tuple[Attention | None, GatedMlp | None]]) -> None: ...
+    def __init__(self, blocks: list[tuple[Mixer | None, GatedMlp | None]]) -> None: ...
 
 class Fusion:
     def __init__(
@@ -83,7 +87,7 @@ class PickRule:
         self, temperature: float, top_k: int, top_p: float, min_p: float, seed: int
     ) -> None: ...
 
-class Worth:
+class Calibration:
     def __init__(self, edges: Sequence[float], chances: Sequence[float]) -> None: ...
 
 class Engine:
@@ -96,7 +100,7 @@ class Engine:
     def kernel_s(self) -> float: ...
     @property
     def core_distance_ns(self) -> float: ...
-    def say_far_apart(self, is_far: bool) -> None: ...
+    def set_far_apart(self, is_far: bool) -> None: ...
     def make_matrix(self, format: str, outputs: int, inputs: int) -> Matrix: ...
     def pack_rows(self, matrix: Matrix, source: str, first_row: int, data: ByteArray) -> None: ...
     def settle(self) -> None: ...
@@ -110,7 +114,7 @@ class Engine:
         self,
         head: DraftHead,
         states: FloatArray,
-        wishes: Sequence[tuple[KVLayer, int, int, float, Worth | None, PickRule, int]],
+        requests: Sequence[tuple[MixerState, int, int, float, Calibration | None, PickRule, int]],
     ) -> list[tuple[list[int], list[float], bool]]: ...
     def read_gb_per_s(self, num_bytes: int) -> float: ...
     def run(
@@ -118,7 +122,7 @@ class Engine:
         stack: Stack,
         x: FloatArray,
         spans: Sequence[tuple[int, int, int]],
-        caches: Sequence[Sequence[KVLayer | None]],
+        caches: Sequence[Sequence[MixerState | None]],
         tap_layers: Sequence[int],
         taps: FloatArray | None,
         beside: FloatArray | None,
@@ -128,7 +132,7 @@ class Engine:
         stack: Stack,
         x: FloatArray,
         spans: Sequence[tuple[int, int, int]],
-        caches: Sequence[Sequence[KVLayer | None]],
+        caches: Sequence[Sequence[MixerState | None]],
         beside: FloatArray | None,
         y: FloatArray,
     ) -> None: ...

@@ -21,6 +21,7 @@ from headlong.ops import _native
 from headlong.ops.backends import register_backend
 from headlong.ops.calibration import EDGES, Calibration
 from headlong.ops.host_ops import HostOps
+from headlong.ops.layer_state import LayerState
 from headlong.ops.native_host import NativeHost, native_rule
 from headlong.ops.native_weights import pack, packed_bytes, packed_format
 from headlong.ops.op_set import (
@@ -28,10 +29,11 @@ from headlong.ops.op_set import (
     DraftBlocks,
     DraftRow,
     Fusion,
+    GatedDeltaNet,
     GatedMlp,
-    KVLayer,
-    LayerBlocks,
+    Layer,
     Linear,
+    Mixer,
     Norm,
     Rope,
     Rows,
@@ -88,9 +90,11 @@ class NativeOps:
         """Put weights in huge pages that were short before, and spare memory back to the system."""
         self.engine.settle()
 
-    def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
-        """Return an empty cache layer in 16-bit integers with scales."""
-        return self.engine.make_kv_layer(num_kv_heads, head_dim)
+    def make_state(self, mixer: Mixer) -> LayerState:
+        """Return an empty state: keys and values are 16-bit integers with scales."""
+        if isinstance(mixer, Attention):
+            return self.engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
+        raise NotImplementedError
 
     def embed(self, table: _native.Matrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
         """Look up embedding rows: (N,) → (N, H)."""
@@ -114,7 +118,7 @@ class NativeOps:
         self,
         x: FloatArray,
         block: Attention,
-        layers: Sequence[KVLayer],
+        layers: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
@@ -124,6 +128,12 @@ class NativeOps:
         caches: Any = [[layer] for layer in layers]
         self.engine.run(stack, y, rows.spans, caches, (), None, beside)
         return y
+
+    def gated_delta_net(
+        self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
+    ) -> FloatArray:
+        """Norm, projections, convolution, delta rule, gated norm, project, add."""
+        raise NotImplementedError
 
     def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
         """Norm, gate and up, activation, down, add."""
@@ -135,8 +145,8 @@ class NativeOps:
     def run_layers(
         self,
         x: FloatArray,
-        layers: Sequence[LayerBlocks],
-        caches: Sequence[Sequence[KVLayer]],
+        layers: Sequence[Layer],
+        states: Sequence[Sequence[LayerState]],
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
     ) -> tuple[FloatArray, FloatArray | None]:
@@ -146,23 +156,23 @@ class NativeOps:
         taps: FloatArray | None = None
         if tap_layers:
             taps = np.empty((len(y), len(tap_layers) * y.shape[1]), dtype=np.float32)
-        kernel_caches: Any = caches
-        self.engine.run(stack, y, rows.spans, kernel_caches, tap_layers, taps, None)
+        kernel_states: Any = states
+        self.engine.run(stack, y, rows.spans, kernel_states, tap_layers, taps, None)
         return y, taps
 
     def run_last(
         self,
         x: FloatArray,
-        layer: LayerBlocks,
-        caches: Sequence[KVLayer],
+        layer: Layer,
+        states: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
         """Keys and values of all rows, everything else for the last row of every span only."""
         stack = self._translate(layer, lambda: self._stack([layer]))
         y: FloatArray = np.empty((len(rows.spans), x.shape[1]), dtype=np.float32)
-        kernel_caches: Any = [[cache] for cache in caches]
-        self.engine.run_last(stack, x, rows.spans, kernel_caches, beside, y)
+        kernel_states: Any = [[state] for state in states]
+        self.engine.run_last(stack, x, rows.spans, kernel_states, beside, y)
         return y
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
@@ -176,7 +186,7 @@ class NativeOps:
     ) -> list[tuple[list[int], list[float]]] | None:
         """Draft for all rows in one call, depth after depth."""
         head = self._translate(blocks, lambda: self._draft_head(blocks))
-        wishes: Any = [
+        requests: Any = [
             (
                 row.layer,
                 row.first_position,
@@ -188,7 +198,7 @@ class NativeOps:
             )
             for row in rows
         ]
-        drafted = self.engine.draft(head, np.array([row.state for row in rows]), wishes)
+        drafted = self.engine.draft(head, np.array([row.state for row in rows]), requests)
         if any(is_broken for _, _, is_broken in drafted):
             return None
         return [(token_ids, probs) for token_ids, probs, _ in drafted]
@@ -223,10 +233,10 @@ class NativeOps:
         bias = None if linear.bias is None else _vector(linear.bias)
         return self._translate(linear, lambda: _native.Linear(linear.weight, bias))
 
-    def _calibration(self, calibration: Calibration | None) -> _native.Worth | None:
+    def _calibration(self, calibration: Calibration | None) -> _native.Calibration | None:
         if calibration is None:
             return None
-        return self._translate(calibration, lambda: _native.Worth(EDGES, calibration.chances))
+        return self._translate(calibration, lambda: _native.Calibration(EDGES, calibration.chances))
 
     def _rope(self, rope: Rope) -> _native.Rope:
         return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
@@ -277,9 +287,9 @@ class NativeOps:
             fusion.is_state_first,
         )
 
-    def _stack(self, layers: Sequence[LayerBlocks]) -> _native.Stack:
+    def _stack(self, layers: Sequence[Layer]) -> _native.Stack:
         return _native.Stack(
-            [(self._attention(layer.attention), self._mlp(layer.mlp)) for layer in layers]
+            [(self._attention(layer.attention), self._mlp(layer.channel)) for layer in layers]
         )
 
 

@@ -18,8 +18,20 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
 from headlong.ops.backends import register_backend
 from headlong.ops.host_ops import HostOps
+from headlong.ops.layer_state import LayerState
+from headlong.ops.numpy_delta import DeltaRows, NumpyDeltaState
 from headlong.ops.numpy_host import NumpyHost
-from headlong.ops.op_set import Attention, GatedMlp, KVLayer, LayerBlocks, Linear, Norm, Rope, Rows
+from headlong.ops.op_set import (
+    Attention,
+    GatedDeltaNet,
+    GatedMlp,
+    Layer,
+    Linear,
+    Mixer,
+    Norm,
+    Rope,
+    Rows,
+)
 from headlong.weights.tensors import StoredTensor
 
 TILE = 8
@@ -127,9 +139,11 @@ class NumpyOps:
     def settle(self) -> None:
         """Do nothing: numpy's arrays are as large as they must be."""
 
-    def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
-        """Return an empty float32 cache layer."""
-        return NumpyKVLayer(num_kv_heads, head_dim)
+    def make_state(self, mixer: Mixer) -> LayerState:
+        """Return an empty float32 state."""
+        if isinstance(mixer, Attention):
+            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim)
+        return NumpyDeltaState(mixer)
 
     def embed(self, table: NumpyMatrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
         """Look up embedding rows: (N,) → (N, H)."""
@@ -150,7 +164,7 @@ class NumpyOps:
         self,
         x: FloatArray,
         block: Attention,
-        layers: Sequence[KVLayer],
+        layers: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
@@ -173,10 +187,31 @@ class NumpyOps:
             for offset in range(span.num_rows):
                 row = span.first_row + offset
                 attended[row] = _attend(query[row], layer, span.first_position + offset, block)
+        if block.gate is not None:
+            attended *= _sigmoid(self.project(normed, block.gate))
         result = self.project(attended, block.output)
         if block.output_norm is not None:
             result = self.norm(result, block.output_norm)
         return x + result
+
+    def gated_delta_net(
+        self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
+    ) -> FloatArray:
+        """Norm, projections, convolution, delta rule row by row, gated norm, project, add."""
+        normed = self.norm(x, block.norm)
+        projected = DeltaRows(
+            self.project(normed, block.mixed),
+            _sigmoid(self.project(normed, block.update)),
+            _decay(self.project(normed, block.decay), block),
+        )
+        read = np.empty((len(x), block.num_value_heads * block.value_dim), dtype=np.float32)
+        for span, state in zip(rows.spans, states, strict=True):
+            assert isinstance(state, NumpyDeltaState)
+            own = slice(span.first_row, span.first_row + span.num_rows)
+            read[own] = state.run(DeltaRows(*(part[own] for part in projected)), block)
+        heads = self.norm(read.reshape(len(x), -1, block.value_dim), block.head_norm)
+        gated = heads.reshape(read.shape) * _silu(self.project(normed, block.gate))
+        return x + self.project(gated, block.output)
 
     def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
         """Norm, gate and up, activation, down, add."""
@@ -191,8 +226,8 @@ class NumpyOps:
     def run_layers(
         self,
         x: FloatArray,
-        layers: Sequence[LayerBlocks],
-        caches: Sequence[Sequence[KVLayer]],
+        layers: Sequence[Layer],
+        states: Sequence[Sequence[LayerState]],
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
     ) -> tuple[FloatArray, FloatArray | None]:
@@ -201,21 +236,25 @@ class NumpyOps:
         for index, layer in enumerate(layers):
             if index in tap_layers:
                 tapped[index] = x
-            x = self.attention(x, layer.attention, [cache[index] for cache in caches], rows)
-            x = self.gated_mlp(x, layer.mlp)
+            own = [states_of_span[index] for states_of_span in states]
+            if isinstance(layer.mixer, Attention):
+                x = self.attention(x, layer.mixer, own, rows)
+            else:
+                x = self.gated_delta_net(x, layer.mixer, own, rows)
+            x = self.gated_mlp(x, layer.channel)
         taps = np.concatenate([tapped[i] for i in tap_layers], axis=-1) if tap_layers else None
         return x, taps
 
     def run_last(
         self,
         x: FloatArray,
-        layer: LayerBlocks,
-        caches: Sequence[KVLayer],
+        layer: Layer,
+        states: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
         """Run the layer over all rows, and take the last of every span."""
-        x = self.gated_mlp(self.attention(x, layer.attention, caches, rows, beside), layer.mlp)
+        x = self.gated_mlp(self.attention(x, layer.attention, states, rows, beside), layer.channel)
         return x[[span.first_row + span.num_rows - 1 for span in rows.spans]]
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
@@ -263,11 +302,24 @@ def _positions(rows: Rows) -> IntArray:
 
 
 def _rotate(heads: FloatArray, positions: IntArray, rope: Rope) -> FloatArray:
-    """Turn dimension pairs (i, i + D/2) of every head by its row's position: (N, heads, D)."""
-    angles = positions[:, None, None] * rope.frequencies.astype(np.float64)  # (N, 1, D / 2)
+    """Turn the leading dimension pairs of every head by its row's position: (N, heads, D)."""
+    half = len(rope.frequencies)
+    angles = positions[:, None, None] * rope.frequencies.astype(np.float64)  # (N, 1, R / 2)
     cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-    low, high = np.split(heads, 2, axis=-1)
-    return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
+    low, high, rest = np.split(heads, [half, 2 * half], axis=-1)
+    return np.concatenate([low * cos - high * sin, high * cos + low * sin, rest], axis=-1)
+
+
+def _decay(projected: FloatArray, block: GatedDeltaNet) -> FloatArray:
+    """Return what the memory of every head is multiplied with: (N, heads)."""
+    rate = block.decay_rate * np.logaddexp(np.float32(0), projected + block.decay_bias)
+    kept: FloatArray = np.exp(-rate)
+    return kept
+
+
+def _sigmoid(x: FloatArray) -> FloatArray:
+    with np.errstate(over="ignore"):
+        return np.divide(np.float32(1), np.float32(1) + np.exp(-x), dtype=np.float32)
 
 
 def _silu(x: FloatArray) -> FloatArray:

@@ -7,13 +7,13 @@ Nothing is dropped in silence: what nobody asked for is listed, MTP heads by the
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from headlong.arrays import FloatArray
+from headlong.arrays import FloatArray, IntArray
 from headlong.errors import TensorError
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.mapped_file import shown
@@ -61,14 +61,23 @@ class WeightReader:
         tensor = self._take(name, shape)
         return None if tensor is None else self._pack(tensor)
 
+    def matrices(self, name: str, shape: tuple[int, int], orders: Sequence[IntArray]) -> list[Any]:
+        """Return some rows each of a matrix that holds several projections, packed apart."""
+        tensor = self._take(name, shape)
+        return [None if tensor is None else self._pack(tensor.with_rows(rows)) for rows in orders]
+
     def vector(self, name: str, size: int) -> FloatArray:
         """Return a vector in float32."""
-        tensor = self._take(name, (size,))
+        return self.array(name, (size,))
+
+    def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
+        """Return numbers that no backend packs, in float32."""
+        tensor = self._take(name, shape)
         if tensor is None:
-            return np.full(size, np.nan, dtype=np.float32)
+            return np.full(shape, np.nan, dtype=np.float32)
         # A copy: a view would keep the whole mapped file in memory beside the packed weights.
         values = tensor.to_float32().copy()
-        num_broken = size - int(np.isfinite(values).sum())
+        num_broken = values.size - int(np.isfinite(values).sum())
         if num_broken:
             self._problems[name] = f"holds {num_broken} values that are NaN or infinite"
         return values

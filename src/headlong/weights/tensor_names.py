@@ -17,7 +17,7 @@ MAX_BLOCKS = 256
 """Blocks beyond this keep their own names; the deepest known model has about half as many."""
 
 _BLOCK = re.compile(r"(?:^|\.)layers\.(\d{1,3})\.")
-_ARCHITECTURES = {"gemma3_text": "gemma3"}
+_ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_5_text": "qwen35", "qwen3_5": "qwen35"}
 
 
 def canonical_architecture(model_type: str) -> str:
@@ -38,6 +38,7 @@ def canonical_names(architecture: str, names: Iterable[str]) -> dict[str, str]:
     for name in names:
         # Multimodal checkpoints put the text model's names behind a prefix.
         text_name = name.replace("language_model.", "", 1)
+        text_name = text_name.replace(".dt_bias", ".dt_proj.bias")  # as the tables have it
         canonical = table.get_name(text_name, try_suffixes=(".weight", ".bias")) or name
         if canonical in owners:
             raise TensorError(

@@ -19,6 +19,7 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 from headlong.ops.host_ops import HostOps
 from headlong.ops.native_host import NativeHost
+from headlong.ops.op_set import Array
 
 
 def run_rows(
@@ -83,7 +84,7 @@ class ScriptedDrafter:
         """Remember nothing."""
         return "nothing"
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Take any feature that has as many rows."""
         return hidden.raw if hidden.taps is None else hidden.taps
 

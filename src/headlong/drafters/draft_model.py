@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headlong.arrays import FloatArray
 from headlong.cache.sequence_state import SequenceState
 from headlong.drafters.draft_plan import Threshold
 from headlong.drafters.drafter import (
@@ -24,6 +23,7 @@ from headlong.drafters.drafter import (
 from headlong.errors import HeadError
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Array
 
 READ_AT = 32
 """Settled tokens that wait unread until the next draft; more than that are read at once."""
@@ -41,7 +41,7 @@ class ModelMemory:
     """What the backbone has settled."""
     drafted_ids: list[int] = field(default_factory=list)
     """The tokens of the pending rows: the last draft, as far as it was run."""
-    newest: FloatArray | None = None
+    newest: Array | None = None
     """(1, H) the hidden row of the newest committed row; None before there is any."""
 
 
@@ -64,7 +64,7 @@ class DraftModelDrafter:
         """Return the memory for a new sequence."""
         return ModelMemory(self.model.make_cache())
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return nothing: tokens are all it reads."""
         return hidden.nothing
 
@@ -111,7 +111,7 @@ class DraftModelDrafter:
                 break
         return as_draft(guesses, self.name, request.plan.threshold(self.name))
 
-    def _read(self, memory: ModelMemory, token_ids: Sequence[int]) -> FloatArray:
+    def _read(self, memory: ModelMemory, token_ids: Sequence[int]) -> Array:
         """Commit rows for all of `token_ids`; return the hidden row of the last one: (1, H).
 
         Of the last draft those rows are kept that agree with them.
@@ -134,7 +134,7 @@ class DraftModelDrafter:
 
     def _run(
         self, memory: ModelMemory, token_ids: Sequence[int], *, all_or_none: bool = False
-    ) -> FloatArray:
+    ) -> Array:
         """Run the model over tokens that follow; return the hidden row of the last: (1, H)."""
         ids = [np.array(token_ids)]
         hidden = self.model.forward(ids, [memory.cache], all_or_none=all_or_none)

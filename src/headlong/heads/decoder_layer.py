@@ -191,11 +191,11 @@ def _read_rope(keys: Settings, head_dim: int, weights: HeadWeights, backbone: Ba
             )
         return rope
     if head_dim == backbone.config.head_dim:
-        return _global_rope(backbone)
+        return global_rope(backbone)
     return make_rope(head_dim, backbone.config.rope_theta, backbone.config.rope_scaling)
 
 
-def _global_rope(backbone: Backbone) -> Rope:
+def global_rope(backbone: Backbone) -> Rope:
     """Return the frequencies that the backbone's layers with a full view really use."""
     mixers = [layer.mixer for layer in backbone.layers]
     blocks = [mixer for mixer in mixers if isinstance(mixer, Attention)]

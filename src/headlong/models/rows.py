@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from headlong.arrays import IntArray
 from headlong.cache.sequence_state import SequenceState
-from headlong.models.hidden import join_rows
 from headlong.ops.op_set import Rows, Span
 
 
@@ -17,4 +18,5 @@ def append_rows(
     for cache, ids in zip(caches, token_ids, strict=True):
         spans.append(Span(first_row, len(ids), cache.append(len(ids), all_or_none=all_or_none)))
         first_row += len(ids)
-    return Rows(join_rows(token_ids), tuple(spans))
+    joined = token_ids[0] if len(token_ids) == 1 else np.concatenate(token_ids)
+    return Rows(joined, tuple(spans))

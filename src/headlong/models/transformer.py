@@ -14,7 +14,7 @@ from headlong.cache.sequence_state import SequenceState
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
-from headlong.ops.op_set import Layer, Linear, Matrix, Norm, Ops
+from headlong.ops.op_set import Array, Layer, Linear, Matrix, Norm, Ops
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -33,7 +33,7 @@ class Backbone:
         """Return the state of a sequence without rows."""
         return SequenceState([self.ops.make_state(layer.mixer) for layer in self.layers])
 
-    def embed(self, token_ids: IntArray) -> FloatArray:
+    def embed(self, token_ids: IntArray) -> Array:
         """Look up token embeddings, with the architecture's scale: (N,) → (N, H)."""
         return self.ops.embed(self.embedding, token_ids, self.embedding_scale)
 
@@ -56,6 +56,6 @@ class Backbone:
         normed = self.ops.norm(x, self.final_norm)
         return HiddenRows(x, normed, taps)
 
-    def logits(self, normed: FloatArray) -> FloatArray:
-        """Score the vocabulary for final hidden rows: (N, H) → (N, V)."""
-        return self.ops.project(normed, self.lm_head)
+    def logits(self, normed: Array) -> FloatArray:
+        """Score the vocabulary for final hidden rows, on the host: (N, H) → (N, V)."""
+        return self.ops.to_host(self.ops.project(normed, self.lm_head))

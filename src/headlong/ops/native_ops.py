@@ -20,6 +20,7 @@ from headlong.errors import BackendError
 from headlong.ops import _native
 from headlong.ops.backends import register_backend
 from headlong.ops.calibration import EDGES, Calibration
+from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
 from headlong.ops.native_host import NativeHost, native_rule
@@ -54,7 +55,7 @@ _MANY_NUMBERS = 2**14
 _T = TypeVar("_T")
 
 
-class NativeOps:
+class NativeOps(HostArrays):
     """The op set on compiled kernels."""
 
     name = "native"

@@ -3,7 +3,8 @@
 A backend implements `Ops`. Each block is one call and does its own norms, rotary, cache write and
 residual, so that sixty calls make a pass and Python stays out of the profile. Variants of an
 architecture are fields of the small frozen specs below, not subclasses. A backend may watch
-them (weak references), to know how long what it made of them is needed.
+them (weak references), to know how long what it made of them is needed; each is equal to itself
+alone.
 
 Law 1 rests here: what a row yields must not depend, in any bit, on how many rows stand beside it,
 on their order, or on how a prompt was cut into chunks.
@@ -13,17 +14,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
+
 from headlong.arrays import FloatArray, IntArray
 from headlong.ops.calibration import Calibration
 from headlong.ops.host_ops import HostOps, PickRule
 from headlong.ops.layer_state import LayerState
 from headlong.weights.tensors import StoredTensor
 
+Array: TypeAlias = Any
+"""Rows of activations of a backend: opaque above it, but for len, slices and single rows."""
+
 Matrix: TypeAlias = Any
 """A weight matrix (outputs, inputs) in whatever form its backend packs it; opaque to others."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Norm:
     """Root-mean-square norm with a learned scale."""
 
@@ -31,7 +37,7 @@ class Norm:
     eps: float
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Linear:
     """A projection, with a bias where the architecture has one."""
 
@@ -39,7 +45,7 @@ class Linear:
     bias: FloatArray | None = None  # (outputs,)
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Rope:
     """Rotary positions: of the first R dimensions, pairs (i, i + R/2) turn by position × frequency.
 
@@ -49,7 +55,7 @@ class Rope:
     frequencies: FloatArray  # (R // 2,), R at most the head size
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Attention:
     """x + output(attend(query, key, value of norm(x))), with grouped heads."""
 
@@ -115,7 +121,7 @@ class GatedDeltaNet:
         return (self.mixed, self.gate, self.update, self.decay, self.output)
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class GatedMlp:
     """x + down(activation(gate(norm(x))) * up(norm(x)))."""
 
@@ -195,6 +201,12 @@ class Rows(NamedTuple):
     token_ids: IntArray  # (N,)
     spans: tuple[Span, ...]
 
+    @property
+    def positions(self) -> IntArray:
+        """(N,) the position of every row in its sequence."""
+        spans = self.spans
+        return np.concatenate([one.first_position + np.arange(one.num_rows) for one in spans])
+
 
 class Ops(Protocol):
     """A backend: the blocks models and heads are made of. N is the number of rows of a pass."""
@@ -223,47 +235,59 @@ class Ops(Protocol):
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return what this mixer remembers of a sequence that has no rows yet."""
 
-    def embed(self, table: Matrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
+    def join(self, parts: Sequence[Array], axis: int = 0) -> Array:
+        """Put arrays one after the other along an axis: rows (0) or columns (-1)."""
+
+    def stack(self, parts: Sequence[Array]) -> Array:
+        """Put arrays of one shape beside each other along a new first axis."""
+
+    def rows(self, x: Array, indices: Sequence[int]) -> Array:
+        """Return the rows at these indices, in their order."""
+
+    def to_host(self, x: Array) -> FloatArray:
+        """Return an array's numbers as float32 in numpy."""
+
+    def embed(self, table: Matrix, token_ids: IntArray, scale: float = 1.0) -> Array:
         """Look up embedding rows: (N,) ids → (N, H)."""
 
-    def norm(self, x: FloatArray, norm: Norm) -> FloatArray:
+    def norm(self, x: Array, norm: Norm) -> Array:
         """Apply a norm to every row: (N, H) → (N, H)."""
 
-    def project(self, x: FloatArray, linear: Linear) -> FloatArray:
+    def project(self, x: Array, linear: Linear) -> Array:
         """Apply a projection to every row: (N, inputs) → (N, outputs)."""
 
     def attention(
         self,
-        x: FloatArray,
+        x: Array,
         block: Attention,
         layers: Sequence[LayerState],
         rows: Rows,
-        beside: FloatArray | None = None,
-    ) -> FloatArray:
+        beside: Array | None = None,
+    ) -> Array:
         """Write the rows' keys and values into `layers` (one per span), attend, add to x: (N, H).
 
         A row at position p sees the cached positions before its span and the span's rows up to p.
         """
 
     def gated_delta_net(
-        self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
-    ) -> FloatArray:
+        self, x: Array, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
+    ) -> Array:
         """Let the rows update their states (one per span), in order, read them, add to x: (N, H).
 
         The states must have been told of these rows by `append`.
         """
 
-    def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
+    def gated_mlp(self, x: Array, block: GatedMlp) -> Array:
         """Apply a gated MLP block to every row: (N, H) → (N, H)."""
 
     def run_layers(
         self,
-        x: FloatArray,
+        x: Array,
         layers: Sequence[Layer],
         states: Sequence[Sequence[LayerState]],
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
-    ) -> tuple[FloatArray, FloatArray | None]:
+    ) -> tuple[Array, Array | None]:
         """Run mixer and channel part of every layer: (N, H) → (N, H).
 
         `states` holds, for every span, its layer states in the order of `layers`. The inputs of
@@ -272,26 +296,26 @@ class Ops(Protocol):
 
     def run_last(
         self,
-        x: FloatArray,
+        x: Array,
         layer: Layer,
         states: Sequence[LayerState],
         rows: Rows,
-        beside: FloatArray | None = None,
-    ) -> FloatArray:
+        beside: Array | None = None,
+    ) -> Array:
         """Run one layer that attends as far as it is read: (N, H) → (spans, H), of each last row.
 
         The states get keys and values of all rows. A head that follows its backbone needs no more
         of them: its next draft starts at the last one.
         """
 
-    def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
+    def residual_silu(self, x: Array, linear: Linear) -> Array:
         """x + silu(linear(x)), the block of Medusa-style heads: (N, H) → (N, H)."""
 
 
 class DraftRow(NamedTuple):
     """What one sequence wants of a draft."""
 
-    state: FloatArray  # (H,)
+    state: Array  # (H,)
     layer: LayerState
     first_position: int
     """Where the row of the first guess goes in `layer`, which has room for `num_tokens` - 1."""

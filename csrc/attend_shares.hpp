@@ -1,9 +1,9 @@
-// Who attends to what: the attention of a pass as items, and their chunks shared out among workers.
+// How the attention of a pass is shared out among workers.
 //
-// An item is a few rows of a span with one kv head, over all chunks that they see. Items stand in one order, and each
-// worker takes an equal part of what they cost, cut between chunks: sequences of any lengths are shared evenly. Most
-// items are then one worker's alone, which finishes them by itself; its results over single chunks need never leave
-// the first cache. Items that lie across a border are merged once all workers are done.
+// An item is a few rows of a span with one kv head, over all chunks that they see. Items have one order, and each
+// worker takes an equal part of their total cost, cut between chunks. So sequences of any lengths are shared evenly.
+// Most items then belong to one worker, which finishes them alone; its results over single chunks stay in the first
+// cache. Items that lie across a border are merged once all workers are done.
 #pragma once
 
 #include <algorithm>
@@ -30,12 +30,12 @@ struct AttendItem {
 class AttendShares {
 public:
     // Rows of one item. Few rows stay together, so that keys and values are read once; of many, an item takes as many
-    // as leave room for them in the first cache.
+    // as fit into the first cache.
     static int64_t rows_each(const Span& span, int64_t heads_per_row) {
         return span.num_rows <= kFewRows ? span.num_rows : std::max<int64_t>(1, kMaxQueries / heads_per_row);
     }
 
-    // Kv heads stand outermost: workers have projected heads in that order, so most attend to what they just wrote.
+    // Kv heads are outermost. Workers project heads in that order, so most attend to what they just wrote.
     void share_out(const std::vector<Span>& spans, const Attention& block, int num_workers) {
         const int64_t heads_per_row = block.heads_per_kv();
         int64_t total = 0;

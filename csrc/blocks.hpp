@@ -49,9 +49,10 @@ struct Attention final : Mixer {
     int num_kv_heads = 0;
     int head_dim = 0;
     float scale = 0.0f;
-    int64_t window = 0;  // 0 looks at all
+    int64_t window = 0;  // 0 sees all
     std::shared_ptr<Rope> rope;
     std::optional<Norm> query_norm, key_norm, beside_norm, output_norm;
+    std::optional<Linear> gate;  // sigmoid of it multiplies what was attended to
 
     int64_t query_size() const { return int64_t{num_heads} * head_dim; }
     int64_t key_size() const { return int64_t{num_kv_heads} * head_dim; }

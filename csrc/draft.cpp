@@ -78,7 +78,7 @@ private:
         return needs;
     }
 
-    // Lay out the rows of those that go on: where they stand in their caches.
+    // Set the positions and caches of the rows that go on.
     void place_rows() {
         input_.num_rows = static_cast<int64_t>(active_.size());
         input_.spans.clear();
@@ -151,7 +151,7 @@ private:
     }
 
     // A race over some columns. The likeliest token runs in all of them: workers whose columns hold no
-    // likely one would otherwise have to look at the noise of nearly every token.
+    // likely one would otherwise have to read the noise of nearly every token.
     Race race(size_t row, Columns columns, const Found& best) const {
         const int64_t* ids = head_.vocabulary.empty() ? nullptr : head_.vocabulary.data() + columns.first;
         const uint64_t noise = key(row);
@@ -159,7 +159,7 @@ private:
                 noise, columns.first, enter_best(noise, token_id(best.best_column), best.best_column, k_)};
     }
 
-    // Put a row's guess behind its draft.
+    // Append the picked token of a row to its draft.
     void settle(size_t row, int num_workers) {
         Drafted& draft = drafted_[active_[row]];
         const int owner = best_owner(row, num_workers);
@@ -196,7 +196,7 @@ private:
         return race_among(found, best, temperature(row), key(row), k_);
     }
 
-    // Settle all rows, and close up those that go on.
+    // Pick the next token of all rows, and keep those that go on, closed up.
     void retire(int num_workers) {
         const size_t size = head_.hidden_size();
         std::vector<size_t> going_on;
@@ -259,7 +259,7 @@ private:
     const DraftHead& head_;
     std::vector<DraftRequest> requests_;
     std::vector<Drafted> drafted_;
-    std::vector<double> chances_;     // that all of a draft stands
+    std::vector<double> chances_;     // that all of a draft is accepted
     float* state_;                    // (rows, hidden)
     float* fused_;                    // (rows, hidden)
     PassInput input_;
@@ -280,7 +280,7 @@ void require(bool is_fine, const char* what) {
 }  // namespace
 
 double Calibration::operator()(double prob) const {
-    if (std::isnan(prob)) return prob;  // which has no place between edges
+    if (std::isnan(prob)) return prob;  // it belongs to no range
     return chances[std::upper_bound(edges.begin(), edges.end(), prob) - edges.begin()];
 }
 

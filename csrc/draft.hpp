@@ -1,7 +1,7 @@
 // A whole draft in one run of the team: score, pick, embed, layer, and again for every depth.
 //
-// What it yields is what the head's steps yield one by one with the picking of decode/sampling.py; the
-// team just does not go home in between. Sequences drop out as they have what they asked for.
+// The result is that of the head's steps one by one with the picking of decode/sampling.py, without
+// starting the team for each. A sequence leaves when its draft is long enough or too uncertain.
 #pragma once
 
 #include <memory>
@@ -36,23 +36,23 @@ struct DraftHead {
     void check() const;  // throws std::invalid_argument when sizes do not fit together
 };
 
-// What probabilities are worth: a chance for every range of them.
+// Maps the probability of a drafted token to its chance of being accepted, by ranges.
 struct Calibration {
-    std::vector<double> edges;    // ascending; what lies on one belongs to the range above it
+    std::vector<double> edges;    // ascending; an edge belongs to the range above it
     std::vector<double> chances;  // one more than edges
 
     double operator()(double prob) const;
 };
 
-// What one sequence wants.
+// The draft of one sequence.
 struct DraftRequest {
     MixerState* cache;
-    int64_t first_position;  // in the head's cache, of the row its first guess makes
+    int64_t first_position;  // in the head's cache, of the row that its first token makes
     int64_t num_tokens;      // at most; at least 1
-    double threshold;            // the product of chances below which it ends
-    const Calibration* calibration;      // null where probabilities are the chances
+    double threshold;        // the product of chances below which it ends
+    const Calibration* calibration;  // null where probabilities are the chances
     PickRule rule;
-    int64_t token_position;  // of the first guess, in the sequence
+    int64_t token_position;  // of the first token, in the sequence
 };
 
 struct Drafted {

@@ -1,8 +1,8 @@
 // Runs blocks over the rows of a pass with a team of threads.
 //
-// A whole stack of layers is one run of the team: every worker walks through the same steps, takes
-// its share of each, and waits at a barrier before it needs what others made. Results never depend
-// on who computed them, because shares are cut between outputs, rows or chunks, never inside a sum.
+// A whole stack of layers is one run of the team. Every worker takes the same steps, does its share of
+// each, and waits at a barrier before it reads what others wrote. Results never depend on which worker
+// computed them, because shares are cut between outputs, rows or chunks, never inside a sum.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ struct PassInput {
 
 // Scratch of the running pass; it grows and is kept for as long as it may be wanted again.
 struct Workspace {
-    Scratch x, groups, inner_groups, values, inner_values, projected, queries, results, units, partials;
+    Scratch x, groups, inner_groups, values, inner_values, projected, gates, queries, results, units, partials;
     Scratch logits, embedded, fused, sums, found;  // of drafts
 
     // Call this before each pass, ahead of any reservation: it may drop what was reserved before. Memory that a prompt
@@ -33,11 +33,11 @@ struct Workspace {
     void begin(int64_t num_rows);
 
 private:
-    // About half a second. Sooner would hurt servers, where prompts come all the time: what is given back must be
-    // had anew, a page fault at a time.
+    // About half a second. Sooner would slow servers down, where prompts come all the time: memory that was given back
+    // costs page faults again.
     static constexpr int kPassesAfterPrompt = 512;
 
-    int passes_left_ = kPassesAfterPrompt;  // until this is tidied up
+    int passes_left_ = kPassesAfterPrompt;  // until memory is given back
 };
 
 class Engine {
@@ -49,10 +49,10 @@ public:
     Pool pool;
     Arena arena;
     Workspace workspace;
-    // Both are outlived by what they lent. What caches take is counted, so little may be spare there.
+    // Buffers that they lent may outlive the engine. Memory of caches is accounted for, so little of it may be spare.
     std::shared_ptr<Recycler> row_buffers = std::make_shared<Recycler>(size_t{16} << 20, 4.0);
     std::shared_ptr<Recycler> cache_buffers = std::make_shared<Recycler>(size_t{16} << 20, 1.25);
-    double kernel_s = 0.0;  // time spent in here so far; what is left of a pass is Python's
+    double kernel_s = 0.0;  // time spent in the kernels so far; the rest of a pass is Python
 
     // The state of layer l and span s is states[l][s]. taps[l] says where the input of layer l is to be
     // copied (rows `tap_stride` apart), or is null. A layer may lack either of its parts.

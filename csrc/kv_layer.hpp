@@ -3,7 +3,7 @@
 // Integers because two products of them cost what one of floats does, and because their sums are exact in any
 // order; they are as precise as 16-bit floats. Keys of a head lie in blocks of `block` positions, two dimensions
 // at a time, so that one broadcast of two query numbers meets many positions. Values lie two positions at a time,
-// dimension by dimension, padded to vectors. Room that nothing was written to holds anything: what a row does not
+// dimension by dimension, padded to vectors. Memory that was not written yet holds anything: what a row does not
 // see weighs 0.
 #pragma once
 
@@ -42,22 +42,22 @@ public:
     void reserve(int64_t capacity) { reserve_all({this}, capacity); }
 
     // Make room for `capacity` positions in all of these layers, keeping what is there. Layers of a short sequence
-    // fill huge pages only together: in small ones, page walks cost a pass 2 to 6 %. Bunch by bunch, so that there
-    // is never much room twice.
+    // fill huge pages only together: in small ones, page walks cost a pass 2 to 6 %. Batch by batch, so that
+    // little memory is ever held twice.
     static void reserve_all(const std::vector<KVLayer*>& layers, int64_t capacity) {
         const int64_t rounded = (capacity + kChunk - 1) / kChunk * kChunk;
-        std::vector<KVLayer*> bunch;
+        std::vector<KVLayer*> batch;
         size_t num_bytes = 0;
         for (KVLayer* layer : layers) {
             if (layer->capacity_ < rounded) {
-                bunch.push_back(layer);
+                batch.push_back(layer);
                 num_bytes += rounded * layer->bytes_per_position();
             }
-            if (bunch.empty() || (num_bytes < kBunch && layer != layers.back())) continue;
-            Piece memory{bunch.front()->buffers_->lend(num_bytes)};
+            if (batch.empty() || (num_bytes < kBatchBytes && layer != layers.back())) continue;
+            Piece memory{batch.front()->buffers_->lend(num_bytes)};
             memory.bytes = memory.slab->bytes();
-            for (KVLayer* layer : bunch) memory.bytes = layer->move_to(memory, rounded);
-            bunch.clear();
+            for (KVLayer* layer : batch) memory.bytes = layer->move_to(memory, rounded);
+            batch.clear();
             num_bytes = 0;
         }
     }
@@ -93,20 +93,20 @@ public:
         *key_scales(head, position) = scale;
     }
     void write_value(int head, int64_t position, const int16_t* value, float scale) {
-        // Number by number: the other position of the pair may be another worker's to write.
+        // Number by number: the other position of the pair may be written by another worker.
         int16_t* to = value_pairs(head, position / 2 * 2) + position % 2;
         for (int d = 0; d < head_dim; ++d) to[2 * d] = value[d];
         *value_scales(head, position) = scale;
     }
 
 private:
-    static constexpr size_t kBunch = size_t{8} << 20;
+    static constexpr size_t kBatchBytes = size_t{8} << 20;
 
     int16_t* keys() const { return reinterpret_cast<int16_t*>(memory_.bytes); }
     int16_t* values() const { return keys() + num_kv_heads * capacity_ * head_dim; }
     float* scales() const { return reinterpret_cast<float*>(values() + num_kv_heads * capacity_ * padded_dim); }
 
-    // Take the room from here on; return where it ends. Heads lie one after the other, so each is moved to its place.
+    // Move to this memory, and return where it ends. Heads lie one after the other, so each is moved to its place.
     uint8_t* move_to(const Piece& memory, int64_t capacity) {
         uint8_t* place = memory.bytes;
         const auto move = [&](const void* old, int num_heads, size_t row_bytes) {

@@ -35,13 +35,14 @@ struct ScratchNeeds {
     int64_t inputs = 0;         // of its first projections
     int64_t inner = 0;          // inputs of its last projection
     int64_t projected = 0;      // outputs of a mixer's first projections
+    int64_t gates = 0;          // what multiplies a mixer's result
     int64_t query_bytes = 0;
     int64_t cut_bytes = 0;      // per worker, for one attention item that it shares with others
     int64_t unit = 0;           // outputs that a worker computes together
 
     void include(const ScratchNeeds& other) {
         for (const auto field : {&ScratchNeeds::hidden, &ScratchNeeds::inputs, &ScratchNeeds::inner,
-                                 &ScratchNeeds::projected, &ScratchNeeds::query_bytes, &ScratchNeeds::cut_bytes,
+                                 &ScratchNeeds::projected, &ScratchNeeds::gates, &ScratchNeeds::query_bytes, &ScratchNeeds::cut_bytes,
                                  &ScratchNeeds::unit}) {
             this->*field = std::max(this->*field, other.*field);
         }

@@ -88,7 +88,7 @@ void bind_records(nb::module_& module) {
         .def_rw("scale", &Attention::scale).def_rw("window", &Attention::window)
         .def_rw("rope", &Attention::rope).def_rw("query_norm", &Attention::query_norm)
         .def_rw("key_norm", &Attention::key_norm).def_rw("beside_norm", &Attention::beside_norm)
-        .def_rw("output_norm", &Attention::output_norm);
+        .def_rw("output_norm", &Attention::output_norm).def_rw("gate", &Attention::gate);
     nb::class_<GatedMlp>(module, "GatedMlp")
         .def(nb::init<>())
         .def_rw("norm", &GatedMlp::norm).def_rw("gate", &GatedMlp::gate).def_rw("up", &GatedMlp::up)
@@ -186,6 +186,7 @@ NB_MODULE(_native, module) {
     bind_index(module);
     bind_packed_rows(module);
     bind_draft(module, engine);
+    bind_delta(module, engine);
 }
 
 }  // namespace headlong

@@ -39,7 +39,8 @@ void bind_draft(nb::module_& module, nb::class_<Engine>& engine) {
             new (calibration) Calibration{std::move(edges), std::move(chances)};
         }, nb::arg("edges"), nb::arg("chances"));
     nb::class_<Fusion>(module, "Fusion")
-        .def("__init__", [](Fusion* fusion, const Norm& embedding_norm, const Norm& state_norm, const Linear& fc, bool is_state_first) {
+        .def("__init__", [](Fusion* fusion, const Norm& embedding_norm, const Norm& state_norm, const Linear& fc,
+                            bool is_state_first) {
             new (fusion) Fusion{embedding_norm, state_norm, fc, is_state_first};
         }, nb::arg("embedding_norm"), nb::arg("state_norm"), nb::arg("fc"), nb::arg("is_state_first"));
     nb::class_<DraftHead>(module, "DraftHead")

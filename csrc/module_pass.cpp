@@ -100,7 +100,8 @@ void run(Engine& self, const Stack& stack, Rows x, const std::vector<SpanTuple>&
     const int64_t num_rows = input.num_rows, size = stack.hidden_size;
     const States turned = by_layer(stack, caches, input.spans);
     const auto num_taps = static_cast<int64_t>(tap_layers.size());
-    require(num_taps == 0 || (taps && int64_t(taps->shape(0)) == num_rows && int64_t(taps->shape(1)) == num_taps * size),
+    require(num_taps == 0 || (taps && int64_t(taps->shape(0)) == num_rows &&
+                              int64_t(taps->shape(1)) == num_taps * size),
             "the buffer for taps has another shape");
     std::vector<float*> places(stack.layers.size(), nullptr);
     for (int64_t t = 0; t < num_taps; ++t) {

@@ -15,6 +15,7 @@ PassBuffers::PassBuffers(
     values = team.make_private<float>(workspace.values, most_alone * needs.inputs, rows * needs.inputs);
     inner_groups = team.share<ActGroup>(workspace.inner_groups, rows * ceil_div(needs.inner, kGroup));
     inner_values = workspace.inner_values.reserve<float>(rows * needs.inner);
+    gates = workspace.gates.reserve<float>(rows * needs.gates);
     queries = team.share<uint8_t>(workspace.queries, rows * needs.query_bytes);
     bytes_per_cut = needs.cut_bytes;
     partials = team.share<uint8_t>(workspace.partials, num_workers * page_apart<uint8_t>(2 * bytes_per_cut));

@@ -25,8 +25,9 @@ struct PassBuffers {
     SharedBuffer<float> x;                // (rows, hidden)
     SharedBuffer<ActGroup> inner_groups;  // what a block's last projection reads
     float* inner_values;                  // (rows, inner), the same where its weights are not quantised
+    float* gates;                         // (rows, what multiplies a mixer's result)
     SharedBuffer<uint8_t> queries;        // (kv heads, rows, heads of each), rotated and rounded
-    SharedBuffer<uint8_t> partials;       // of every worker: its parts of two attention items that it shares with others
+    SharedBuffer<uint8_t> partials;       // of every worker: its parts of two items that it shares with others
     int64_t bytes_per_cut;                // of one such part
     WorkerBuffers<ActGroup> groups;       // (rows, inputs / 32)
     WorkerBuffers<float> values;          // (rows, inputs)
@@ -56,7 +57,8 @@ public:
     float* x(const Worker& worker) const { return buffers.x.mine(worker); }
 
     // Norm and quantise the rows as `readers` want them, and return when all are there.
-    Activations prepare(Worker& worker, const ProjectionInput& from, std::initializer_list<const Linear*> readers) const;
+    Activations prepare(Worker& worker, const ProjectionInput& from,
+                        std::initializer_list<const Linear*> readers) const;
 
     // y = every linear's result side by side, each worker doing its share of the tiles.
     void multiply(Worker& worker, const Activations& x, std::initializer_list<const Linear*> linears,

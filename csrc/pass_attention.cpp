@@ -85,6 +85,7 @@ void AttentionRun::write_keys() {
 
 void AttentionRun::run() {
     const Activations prepared = pass_.prepare(worker_, input(), {&block_.query, &block_.key, &block_.value});
+    if (block_.gate) pass_.multiply(worker_, prepared, {&*block_.gate}, buffers_.gates, block_.query_size());
     project_heads(prepared, {block_.num_heads, block_.num_kv_heads});
     worker_.barrier();
     thread_local static AttendShares shares;
@@ -150,7 +151,7 @@ void AttentionRun::rotate_and_store(const Head& head, float* projected, int64_t 
         if (head.is_query || head.is_key) {
             const std::optional<Norm>& norm = head.is_query ? block_.query_norm : block_.key_norm;
             if (norm) k_.rms_norm(numbers, norm->weight.data(), norm->eps, dim, numbers);
-            k_.rotate(numbers, block_.rope->cosines(position), block_.rope->sines(position), dim / 2);
+            k_.rotate(numbers, block_.rope->cosines(position), block_.rope->sines(position), block_.rope->half());
         }
         if (head.is_query) {
             const int64_t place = (first_query(kv_head, row) + head.index % heads_each) * query_bytes_;
@@ -272,14 +273,13 @@ void AttentionRun::finish_query(const Partial& running, const AttendItem& item, 
     const int64_t row = item.first_row + query / heads_per_row;
     const int64_t head = item.kv_head * heads_per_row + query % heads_per_row;
     const int64_t first = (row * block_.num_heads + head) * block_.head_dim;
-    if (!block_.output.weight->is_quantised() || !has_whole_groups()) {
-        k_.finish(running, block_.head_dim, buffers_.inner_values + first);
-        return;
-    }
+    const bool is_quantised = block_.output.weight->is_quantised() && has_whole_groups();
     alignas(64) thread_local static Scratch scratch;
-    float* attended = scratch.reserve<float>(block_.head_dim);
-    const int64_t group = first / kGroup, count = block_.head_dim / kGroup;
+    float* attended = is_quantised ? scratch.reserve<float>(block_.head_dim) : buffers_.inner_values + first;
     k_.finish(running, block_.head_dim, attended);
+    if (block_.gate) k_.multiply_gate(attended, buffers_.gates + first, block_.head_dim);
+    if (!is_quantised) return;
+    const int64_t group = first / kGroup, count = block_.head_dim / kGroup;
     k_.quantise(attended, count, buffers_.inner_groups.mine(worker_) + group);
     buffers_.inner_groups.publish(worker_, group, count);
 }
@@ -298,6 +298,7 @@ ScratchNeeds Attention::needs(const std::vector<Span>& spans, const Kernels& ker
             .inputs = query.inputs(),
             .inner = query_size(),
             .projected = query_size() + 2 * key_size(),
+            .gates = gate ? query_size() : 0,
             .query_bytes = static_cast<int64_t>(num_heads * Query::bytes(head_dim)),
             .cut_bytes = static_cast<int64_t>(most)};
 }

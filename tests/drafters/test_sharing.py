@@ -10,7 +10,7 @@ from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Draft, Drafter, DraftRequest, DraftState, Settled
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
-from model_files import HYBRID
+from model_files import HYBRIDS
 from random_drafters import drafter_named
 from random_heads import HEAD_KINDS
 
@@ -37,7 +37,7 @@ def draft(drafter: Drafter, state: DraftState, text: list[int]) -> Draft:
 
 @pytest.mark.parametrize("num_rows", [1, 7, 16])
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("architecture", ["llama", HYBRID])
+@pytest.mark.parametrize("architecture", ["llama", *HYBRIDS])
 def test_shared_memory_drafts_the_same(
     tiny_backbone: Callable[[str], Backbone], architecture: str, name: str, num_rows: int
 ) -> None:

@@ -14,16 +14,16 @@ from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
 from headlong.engine.request import Running
 from headlong.models.transformer import Backbone
-from model_files import HYBRID
+from model_files import HYBRIDS
 from random_drafters import drafter_named
 
 SYSTEM = tuple(20 + i % 60 for i in range(50))
 
 
-@pytest.fixture
-def backbone(tiny_backbone: Callable[[str], Backbone]) -> Backbone:
+@pytest.fixture(params=HYBRIDS)
+def backbone(tiny_backbone: Callable[[str], Backbone], request: pytest.FixtureRequest) -> Backbone:
     """A tiny hybrid."""
-    return tiny_backbone(HYBRID)
+    return tiny_backbone(request.param)
 
 
 @pytest.fixture(params=["chain-eagle3", "draft-model"])

@@ -21,13 +21,13 @@ from headlong.engine.request import FinishReason, Running
 from headlong.errors import CheckpointError, EngineError, HeadError
 from headlong.heads.head_files import build_head
 from headlong.models.transformer import Backbone
-from model_files import HYBRID
+from model_files import HYBRIDS
 from random_heads import random_head
 
 PROMPTS = [tuple(range(start, start + 12)) for start in (5, 20, 35, 50)]
 
 
-@pytest.fixture(params=["qwen3", HYBRID])
+@pytest.fixture(params=["qwen3", *HYBRIDS])
 def backbone(tiny_backbone: Callable[[str], Backbone], request: pytest.FixtureRequest) -> Backbone:
     """A tiny model whose layers attend, and one most of whose layers are recurrent."""
     return tiny_backbone(request.param)

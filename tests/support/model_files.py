@@ -24,6 +24,9 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
 HYBRID = "qwen35"
 """Recurrent and attending layers; written as a Hugging Face folder only."""
 
+HYBRIDS = (HYBRID, f"{HYBRID}@native")
+"""The same on both backends, as the fixture `tiny_backbone` names them."""
+
 HIDDEN_SIZE = 64
 INTERMEDIATE_SIZE = 96
 NUM_HEADS = 4

@@ -13,7 +13,17 @@ from headlong.errors import BackendError
 from headlong.models.rope import make_rope
 from headlong.ops.layer_state import KVLayer, has_positions
 from headlong.ops.native_ops import NativeOps
-from headlong.ops.op_set import Attention, GatedMlp, Layer, Linear, Norm, Ops, Rows, Span
+from headlong.ops.op_set import (
+    Attention,
+    GatedDeltaNet,
+    GatedMlp,
+    Layer,
+    Linear,
+    Norm,
+    Ops,
+    Rows,
+    Span,
+)
 from headlong.weights.tensors import StoredTensor
 
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
@@ -60,6 +70,28 @@ class Parts:
     def norm(self, seed: int, size: int | None = None) -> Norm:
         """Return a random norm."""
         return Norm(np.float32(1) + random(seed, size or self.hidden_size) / np.float32(10), 1e-5)
+
+    def delta_net(self, *, key_dim: int = 24, value_dim: int = 32) -> GatedDeltaNet:
+        """Return a gated delta net of four value heads that share two key heads."""
+        hidden, num_keys, num_values = self.hidden_size, 2, 4
+        value_size = num_values * value_dim
+        num_channels = 2 * num_keys * key_dim + value_size
+        return GatedDeltaNet(
+            norm=self.norm(30),
+            mixed=self.linear(31, num_channels, hidden),
+            gate=self.linear(33, value_size, hidden),
+            update=self.linear(35, num_values, hidden),
+            decay=self.linear(37, num_values, hidden),
+            convolution=random(39, 4, num_channels) / np.float32(2),
+            decay_rate=np.exp(random(40, num_values) - 1).astype(np.float32),
+            decay_bias=random(41, num_values),
+            head_norm=self.norm(42, value_dim),
+            output=self.linear(43, hidden, value_size),
+            num_key_heads=num_keys,
+            num_value_heads=num_values,
+            key_dim=key_dim,
+            value_dim=value_dim,
+        )
 
     def attention(self, *, is_beside: bool = False, window: int | None = None) -> Attention:
         """Return an attention block; with `is_beside` it has every optional part as well."""

@@ -95,7 +95,7 @@ class NativeOps(HostArrays):
         """Return an empty state: keys and values are 16-bit integers with scales."""
         if isinstance(mixer, Attention):
             return self.engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
-        raise NotImplementedError
+        return self.engine.make_delta_state(self._delta_net(mixer))
 
     def embed(self, table: _native.Matrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
         """Look up embedding rows: (N,) → (N, H)."""
@@ -124,17 +124,13 @@ class NativeOps(HostArrays):
         beside: FloatArray | None = None,
     ) -> FloatArray:
         """Norm, q/k/v, rotary, cache write, attend, project, add."""
-        stack = self._translate(block, lambda: _native.Stack([(self._attention(block), None)]))
-        y = np.array(x, dtype=np.float32, order="C")
-        caches: Any = [[layer] for layer in layers]
-        self.engine.run(stack, y, rows.spans, caches, (), None, beside)
-        return y
+        return self._mix(x, block, layers, rows, beside)
 
     def gated_delta_net(
         self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
     ) -> FloatArray:
         """Norm, projections, convolution, delta rule, gated norm, project, add."""
-        raise NotImplementedError
+        return self._mix(x, block, states, rows)
 
     def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
         """Norm, gate and up, activation, down, add."""
@@ -204,6 +200,20 @@ class NativeOps(HostArrays):
             return None
         return [(token_ids, probs) for token_ids, probs, _ in drafted]
 
+    def _mix(
+        self,
+        x: FloatArray,
+        block: Mixer,
+        states: Sequence[LayerState],
+        rows: Rows,
+        beside: FloatArray | None = None,
+    ) -> FloatArray:
+        stack = self._translate(block, lambda: _native.Stack([(self._mixer(block), None)]))
+        y = np.array(x, dtype=np.float32, order="C")
+        kernel_states: Any = [[state] for state in states]
+        self.engine.run(stack, y, rows.spans, kernel_states, (), None, beside)
+        return y
+
     def _rows(self, num_rows: int, num_columns: int) -> FloatArray:
         """Return room for rows; large ones out of memory that was used before."""
         if num_rows * num_columns < _MANY_NUMBERS:
@@ -242,6 +252,24 @@ class NativeOps(HostArrays):
     def _rope(self, rope: Rope) -> _native.Rope:
         return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
 
+    def _mixer(self, spec: Mixer) -> _native.Mixer:
+        return self._attention(spec) if isinstance(spec, Attention) else self._delta_net(spec)
+
+    def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
+        # By one of its parts, since the spec itself may stand for a stack.
+        return self._translate(spec.convolution, lambda: self._make_delta_net(spec))
+
+    def _make_delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
+        sizes = (spec.num_key_heads, spec.num_value_heads, spec.key_dim, spec.value_dim)
+        vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]
+        block = _native.GatedDeltaNet(self.engine, sizes, *vectors)
+        block.norm, block.head_norm = self._norm(spec.norm), self._norm(spec.head_norm)
+        block.mixed, block.gate = self._linear(spec.mixed), self._linear(spec.gate)
+        block.update, block.decay = self._linear(spec.update), self._linear(spec.decay)
+        block.output = self._linear(spec.output)
+        block.settle()
+        return block
+
     def _attention(self, spec: Attention) -> _native.Attention:
         block = _native.Attention()
         block.norm = self._norm(spec.norm)
@@ -255,6 +283,7 @@ class NativeOps(HostArrays):
         block.key_norm = self._optional_norm(spec.key_norm)
         block.beside_norm = self._optional_norm(spec.beside_norm)
         block.output_norm = self._optional_norm(spec.output_norm)
+        block.gate = None if spec.gate is None else self._linear(spec.gate)
         return block
 
     def _mlp(self, spec: GatedMlp) -> _native.GatedMlp:
@@ -290,7 +319,7 @@ class NativeOps(HostArrays):
 
     def _stack(self, layers: Sequence[Layer]) -> _native.Stack:
         return _native.Stack(
-            [(self._attention(layer.attention), self._mlp(layer.channel)) for layer in layers]
+            [(self._mixer(layer.mixer), self._mlp(layer.channel)) for layer in layers]
         )
 
 

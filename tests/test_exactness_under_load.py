@@ -135,7 +135,7 @@ def test_default_model_answers_the_same_under_load(
     default_llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headlong.engine.memory.ROOM_AHEAD", 8)  # so that memory runs short later
-    backbone, drafter = default_llm.backbone, default_llm.engine.drafter
+    backbone, drafter = default_llm.backbone, default_llm.drafter
     assert drafter is not None
     rng = random.Random(11)
     texts = (

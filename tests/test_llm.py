@@ -205,8 +205,8 @@ def test_prompts_of_the_wrong_kind_name_the_item(tiny_llm: LLM, prompt: Any) -> 
 
 def test_named_draft_model_is_used(tiny_model_path: Path) -> None:
     llm = LLM.load(tiny_model_path, draft_model=tiny_model_path, backend="numpy")
-    assert llm.engine.drafter is not None
-    assert llm.engine.drafter.name == "draft-model"
+    assert llm.drafter is not None
+    assert llm.drafter.name == "draft-model"
 
 
 def test_parts_that_would_lie_unused_are_refused(tiny_model_path: Path) -> None:
@@ -241,8 +241,8 @@ def test_same_weights_can_be_drafted_for_otherwise(tiny_model_path: Path) -> Non
     drafted = plain.with_drafter(drafter="ngram")
     assert drafted.backbone is plain.backbone
     assert drafted.engine is not plain.engine
-    assert drafted.engine.drafter is not None
-    assert plain.engine.drafter is None
+    assert drafted.drafter is not None
+    assert plain.drafter is None
     options: GenerateOptions = {"max_tokens": 12, "ignore_eos": True, "temperature": 0.9, "seed": 3}
     assert drafted.generate("ab ab", **options).token_ids == (
         plain.generate("ab ab", **options).token_ids

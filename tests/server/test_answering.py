@@ -15,10 +15,9 @@ from headlong.decode.sampling import Sampler
 from headlong.engine.engine import Engine
 from headlong.errors import RequestError
 from headlong.llm import LLM
-from headlong.server.app import make_app
 from headlong.server.records import RequestRecord
 from headlong.server.service import Service
-from headlong.server.settings import ServerSettings
+from served_model import make_model_app
 
 T = TypeVar("T")
 BODY: dict[str, Any] = {"prompt": "hello, hello", "max_tokens": 60, "ignore_eos": True, "seed": 1}
@@ -77,7 +76,7 @@ def run(llm: LLM, work: Callable[[FastAPI], Awaitable[T]], **settings: Any) -> T
     """Run `work` with a started app; afterwards nothing is left in the engine."""
 
     async def main() -> T:
-        app = make_app(llm, ServerSettings(**settings))
+        app = make_model_app(llm, **settings)
         async with app.router.lifespan_context(app), asyncio.timeout(30):
             result = await work(app)
             worker = service_of(app).worker

@@ -21,6 +21,7 @@ from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Drafter
 from headlong.engine.admission import check_request, max_sequence_tokens
 from headlong.engine.booking import Round, book, learn
+from headlong.engine.client import TokenStream
 from headlong.engine.limits import EngineLimits, EngineSnapshot
 from headlong.engine.memory import SPARE_ROWS, CacheMemory, no_cache
 from headlong.engine.planner import Planner
@@ -96,9 +97,24 @@ class Engine:
         return len(self._scheduler.waiting)
 
     @property
+    def context_length(self) -> int:
+        """Tokens, prompt and answer, that the model can attend to."""
+        return self.backbone.config.context_length
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids go from 0 to one less."""
+        return self.backbone.config.vocab_size
+
+    @property
+    def backend(self) -> str:
+        """What computes, in words for people."""
+        return f"{self.backbone.ops.name}, {self.backbone.ops.note}"
+
+    @property
     def max_sequence_tokens(self) -> int:
         """Tokens, prompt and answer, that one request can have: the context, or less memory."""
-        return max_sequence_tokens(self._memory, self.backbone.config.context_length)
+        return max_sequence_tokens(self._memory, self.context_length)
 
     def snapshot(self) -> EngineSnapshot:
         """Return what the engine is doing now."""
@@ -123,15 +139,22 @@ class Engine:
         """Forget what ended requests have left, so that the next prompt is read from its start."""
         self._memory.prefixes.clear()
 
-    def cancel(self, running: Running, reason: FinishReason = FinishReason.CANCELLED) -> None:
+    def cancel(self, stream: TokenStream, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """End a request now; it takes part in no further step, and untaken tokens do not count."""
+        assert isinstance(stream, Running), "a stream that this engine has given out"
         if self._is_stepping:  # a stream that is dropped while a pass holds its cache
-            self._cancelled.append((running, reason))
+            self._cancelled.append((stream, reason))
             return
-        timings = running.sequence.timings
-        timings.num_tokens = max(0, timings.num_tokens - len(running.outbox))
-        running.outbox.clear()
-        self._finish(running, reason)
+        timings = stream.sequence.timings
+        timings.num_tokens = max(0, timings.num_tokens - len(stream.outbox))
+        stream.outbox.clear()
+        self._finish(stream, reason)
+
+    def fail(self, stream: TokenStream, error: Exception) -> None:
+        """End a request with an error; others go on."""
+        assert isinstance(stream, Running), "a stream that this engine has given out"
+        stream.error = as_engine_error(error)
+        self._finish(stream, FinishReason.ERROR, keeps=False)
 
     def step(self) -> None:
         """Move every request on: begin, read prompts, one round for all that decode."""
@@ -142,8 +165,10 @@ class Engine:
             self._owes_round = not self._owes_round and self._read_prompts()
             if not self._owes_round:
                 self._decode()
-        except BaseException:
+        except BaseException as error:
             for running in list(self._scheduler.running):  # their caches may be half-written
+                if isinstance(error, Exception):
+                    self.fail(running, error)
                 self._finish(running, FinishReason.ERROR, keeps=False)
             raise
         finally:
@@ -154,8 +179,7 @@ class Engine:
 
     def _make_sampler(self, request: Request) -> Sampler:
         constraint = None if request.grammar is None else request.grammar.begin()
-        vocab_size = self.backbone.config.vocab_size
-        return Sampler(request.sampling, request.prompt_ids, vocab_size, constraint)
+        return Sampler(request.sampling, request.prompt_ids, self.vocab_size, constraint)
 
     def _running_bytes(self, num_more_rows: int = 0) -> int:
         return sum(
@@ -185,7 +209,7 @@ class Engine:
                 memory.begin(running, prefix, num_rows)
             except Exception as error:
                 memory.prefixes.clear()  # what is wrong may lie in what was kept
-                self._fail(running, error)
+                self.fail(running, error)
             else:
                 scheduler.begin(running)
 
@@ -213,8 +237,7 @@ class Engine:
         began_s = time.perf_counter()
         batch = self._scheduler.decoding
         wishes = self._plan(batch) if batch else {}
-        batch = self._make_room(batch, wishes)
-        if not batch:
+        if not (batch := self._make_room(batch, wishes)):
             return
 
         def run(some: Sequence[Running]) -> list[RoundResult]:
@@ -245,7 +268,7 @@ class Engine:
         wishes = self.planner.plan(policies, self.limits.rows_per_step, reading)
         found: dict[int, Wish] = {}
         for running, wish in zip(batch, wishes, strict=True):
-            most = max(0, running.tokens_left(self.backbone.config.context_length) - 1)
+            most = max(0, running.tokens_left(self.context_length) - 1)
             found[id(running)] = wish.at_most(most)
             running.sequence.bars = wish.bars
             running.sequence.is_resting = wish.is_resting
@@ -285,13 +308,13 @@ class Engine:
     def _run_together(
         self, batch: Sequence[Running], run: Callable[[Sequence[Running]], list[_T]]
     ) -> list[tuple[Running, _T]]:
-        return run_together(batch, run, Rescue(self.drafter, self._make_sampler, self._fail))
+        return run_together(batch, run, Rescue(self.drafter, self._make_sampler, self.fail))
 
     def _settle(self, running: Running, result: RoundResult) -> int:
         """Hand out what the round brought for one request; return how many tokens that were."""
         if result.verdict is None:
             assert result.error is not None
-            self._fail(running, result.error)
+            self.fail(running, result.error)
             return 0
         num_accepted, num_before = result.verdict.num_accepted, running.num_emitted
         running.sequence.stats.observe_round(result.draft.sources, num_accepted)
@@ -309,15 +332,11 @@ class Engine:
         running.outbox.append(Emitted(pick, source, depth))
         running.num_emitted += 1
         running.sequence.timings.num_tokens = running.num_emitted - 1  # the first is prefill's
-        stopping = running.request.stopping
-        if pick.token_id in running.request.eos_ids and not stopping.ignore_eos:
+        request = running.request
+        if pick.token_id in request.eos_ids and not request.stopping.ignore_eos:
             self._finish(running, FinishReason.STOP)
-        elif running.tokens_left(self.backbone.config.context_length) <= 0:
+        elif running.tokens_left(self.context_length) <= 0:
             self._finish(running, FinishReason.LENGTH)
-
-    def _fail(self, running: Running, error: Exception) -> None:
-        running.error = as_engine_error(error)
-        self._finish(running, FinishReason.ERROR, keeps=False)
 
     def _finish(self, running: Running, reason: FinishReason, *, keeps: bool = True) -> None:
         """End a request; its caches go to those that begin like it, or to nobody."""

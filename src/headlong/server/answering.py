@@ -47,7 +47,7 @@ class AnswerResponse(Response):
         """Run the whole exchange."""
         service = self._call.service
         try:
-            answer = await service.worker.submit(self._plan.asks)
+            answer = await service.worker.submit(self._plan.choices)
         except HeadlongError as error:
             refusal = self._refuse(error)
             if refusal.retry_after_s is not None:  # nothing is wrong with it: no room, or no time
@@ -161,7 +161,7 @@ async def _cancel_when_gone(receive: Receive, answer: Answer) -> None:
 
 def _reason(answer: Answer, plan: Plan) -> str:
     """Return why an ended answer ended, as the books say it."""
-    if any(stream.error is not None for stream in answer.streams):
+    if answer.error is not None:
         return "error"
     if answer.was_cancelled:
         return "cancelled"

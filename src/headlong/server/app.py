@@ -7,13 +7,14 @@ In:  a loaded model and settings. Out: a FastAPI app, ready for uvicorn; `app.st
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields
 from functools import partial
 from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from headlong.engine.engine import Engine
+from headlong.engine.limits import EngineLimits
+from headlong.errors import RequestError
 from headlong.llm import LLM
 from headlong.server import chat, completions, looking, page, tokenizing
 from headlong.server.door import add_door
@@ -33,20 +34,17 @@ Say `"mtp": "auto" | "off" | K` in a body; the text is the same with each.
 
 
 def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
-    """Build the server around a model; its engine is a new one, within the settings' limits."""
-    engine = Engine(llm.backbone, llm.engine.drafter, limits=settings.engine_limits)
-    worker = EngineWorker(engine)
+    """Build the server around a loaded model and its engine.
+
+    Raises:
+        RequestError: The engine was loaded with other limits than the settings name.
+    """
+    _check_limits(llm.engine.limits, settings.engine_limits)
+    worker = EngineWorker(llm.engine)
     metrics = Metrics(worker.snapshot)
     live = Live(worker.snapshot)
-    service = Service(
-        replace(llm, engine=engine),
-        settings,
-        worker,
-        metrics,
-        Records(),
-        live,
-        engine.max_sequence_tokens,
-    )
+    most = llm.engine.max_sequence_tokens
+    service = Service(llm, settings, worker, metrics, Records(), live, most)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -77,3 +75,13 @@ def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
     if settings.page:
         app.include_router(page.router)
     return app
+
+
+def _check_limits(loaded: EngineLimits, wanted: EngineLimits) -> None:
+    for field in fields(EngineLimits):
+        has, wants = getattr(loaded, field.name), getattr(wanted, field.name)
+        if has != wants:
+            raise RequestError(
+                f"The engine was loaded with {field.name} {has}; the settings say {wants}.",
+                "Load the model with limits=settings.engine_limits.",
+            )

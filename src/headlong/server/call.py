@@ -20,7 +20,7 @@ from headlong.server.answer_stream import Answer
 from headlong.server.planning import Plan
 from headlong.server.records import RequestRecord
 from headlong.server.service import Service, client_of
-from headlong.server.telemetry import gather, llama_timings, mtp_report, speculative_metrics
+from headlong.server.telemetry import add_up, llama_timings, mtp_report, speculative_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class Call:
 
     def usage(self, answer: Answer, plan: Plan) -> dict[str, Any]:
         """Return OpenAI's `usage`; every prompt counts once, however many choices it got."""
-        firsts = answer.runnings[:: len(plan.asks) // plan.num_prompts]
-        num_prompt_tokens = sum(len(running.request.prompt_ids) for running in firsts)
-        num_cached_tokens = sum(running.num_cached_tokens for running in firsts)
+        firsts = answer.reports[:: len(plan.choices) // plan.num_prompts]
+        num_prompt_tokens = sum(report.num_prompt_tokens for report in firsts)
+        num_cached_tokens = sum(report.num_cached_tokens for report in firsts)
         return {
             "prompt_tokens": num_prompt_tokens,
             "completion_tokens": self._num_tokens,
@@ -117,17 +117,17 @@ class Call:
 
     def telemetry(self, answer: Answer, warnings: Sequence[str]) -> dict[str, Any]:
         """Return how an ended answer was made, in three dialects, and what there is to warn of."""
-        runnings = answer.runnings
+        total = add_up(answer.reports)
         return {
-            "mtp": mtp_report(runnings, self.mtp),
-            "metrics": speculative_metrics(runnings),
-            "timings": llama_timings(runnings),
+            "mtp": mtp_report(total, self.mtp),
+            "metrics": speculative_metrics(total, self.mtp),
+            "timings": llama_timings(total),
             **({"warnings": list(warnings)} if warnings else {}),
         }
 
     def end(self, answer: Answer, plan: Plan, outcome: Outcome) -> None:
         """Close the books on an ended answer."""
-        usage, effort = self.usage(answer, plan), gather(answer.runnings)
+        usage, total = self.usage(answer, plan), add_up(answer.reports)
         client = client_of(self._request)
         record = RequestRecord(
             id=self.id,
@@ -141,11 +141,11 @@ class Call:
             num_cached_tokens=usage["prompt_tokens_details"]["cached_tokens"],
             status=outcome.status,
             ttft_s=self._ttft_s,
-            tokens_per_second=effort.timings.tokens_per_second,
+            tokens_per_second=total.timings.tokens_per_second,
             is_stream=outcome.is_stream,
             client=client.name if client is not None else None,
-            report=mtp_report(answer.runnings, self.mtp),
-            stats=effort.stats,
+            report=mtp_report(total, self.mtp),
+            stats=total.stats,
         )
         self._request.state.record = record
         self.service.records.add(record)

@@ -46,7 +46,7 @@ async def create_chat_completion(body: ChatBody, request: Request) -> Response:
 
 
 def plan_chat(service: Service, body: ChatBody, mtp: MtpMode) -> Plan:
-    """Turn a body into asks."""
+    """Turn a body into requests and writers."""
     check_body(service, body)
     _check(body)
     form, tokenizer = read_form(body.form_options()), service.llm.tokenizer
@@ -59,12 +59,12 @@ def plan_chat(service: Service, body: ChatBody, mtp: MtpMode) -> Plan:
     }
     planner = Planner(service, body, mtp, options, form.make_grammar(tokenizer))
     wants = Wants.of(body, logprobs=bool(body.logprobs))
-    asks = planner.ask(prompt_ids)
+    choices = planner.choices_for(prompt_ids)
     writers = [
-        ChatChoice(i, wants, tokenizer, _make_reader(form, tokenizer)) for i in range(len(asks))
+        ChatChoice(i, wants, tokenizer, _make_reader(form, tokenizer)) for i in range(len(choices))
     ]
     warnings = body.warnings() + room_warnings(service, max_tokens, len(prompt_ids))
-    return Plan(asks, writers, 1, warnings)
+    return Plan(choices, writers, 1, warnings)
 
 
 def _check(body: ChatBody) -> None:

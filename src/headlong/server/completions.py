@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from headlong.config import MtpMode
 from headlong.errors import TextError
-from headlong.server.answer_stream import Ask
+from headlong.server.answer_stream import ChoiceRequest
 from headlong.server.answering import AnswerResponse
 from headlong.server.call import COMPLETION, Call
 from headlong.server.choices import Wants
@@ -46,7 +46,7 @@ async def create_completion(body: CompletionBody, request: Request) -> Response:
 
 
 def plan_completion(service: Service, body: CompletionBody, mtp: MtpMode) -> Plan:
-    """Turn a body into asks."""
+    """Turn a body into requests and writers."""
     prompts = body.prompts()
     check_body(service, body, len(prompts))
     _check(body)
@@ -54,15 +54,15 @@ def plan_completion(service: Service, body: CompletionBody, mtp: MtpMode) -> Pla
     planner = Planner(service, body, mtp, options, continues_text=True)
     wants = Wants.of(body, logprobs=body.logprobs is not None)
     tokenizer = service.llm.tokenizer
-    asks, writers, warnings = list[Ask](), list[CompletionChoice](), body.warnings()
+    choices, writers, warnings = list[ChoiceRequest](), list[CompletionChoice](), body.warnings()
     for prompt in prompts:
         prompt_ids = _encode(service, prompt)
         warnings += room_warnings(service, body.max_tokens, len(prompt_ids))
         echo = _echo(service, prompt) if body.echo else ""
-        for ask in planner.ask(prompt_ids):
-            writers.append(CompletionChoice(len(asks), wants, tokenizer, echo))
-            asks.append(ask)
-    return Plan(asks, writers, len(prompts), warnings)
+        for choice in planner.choices_for(prompt_ids):
+            writers.append(CompletionChoice(len(choices), wants, tokenizer, echo))
+            choices.append(choice)
+    return Plan(choices, writers, len(prompts), warnings)
 
 
 def _check(body: CompletionBody) -> None:
@@ -85,7 +85,7 @@ def _encode(service: Service, prompt: str | Sequence[int]) -> Sequence[int]:
     except TextError as error:
         raise bad_request(str(error), "prompt", "invalid_value") from error
     check_prompt(service, len(prompt_ids), "prompt")
-    vocab_size = service.llm.backbone.config.vocab_size
+    vocab_size = service.llm.engine.vocab_size
     unknown = [token_id for token_id in prompt_ids if token_id >= vocab_size]
     if unknown:
         message = f"prompt has the token id {unknown[0]}. Ids go from 0 to {vocab_size - 1}."

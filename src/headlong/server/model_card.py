@@ -24,7 +24,7 @@ _DRAFTER_NAMES = {
 def make_card(service: Service) -> dict[str, Any]:
     """Describe the model that a server has."""
     llm = service.llm
-    drafter = llm.engine.drafter
+    drafter = llm.drafter
     return {
         "id": service.model_id,
         "name": service.model_id,
@@ -32,7 +32,7 @@ def make_card(service: Service) -> dict[str, Any]:
         "head": _describe_head(service),
         "drafter": "none" if drafter is None else _DRAFTER_NAMES.get(drafter.name, drafter.name),
         "context_length": service.context_length,
-        "backend": f"{llm.backbone.ops.name}, {llm.backbone.ops.note}",
+        "backend": llm.engine.backend,
         "version": version("headlong"),
     }
 

@@ -55,8 +55,8 @@ class Service:
 
     @property
     def context_length(self) -> int:
-        """Tokens the model can tell apart."""
-        return self.llm.backbone.config.context_length
+        """Tokens, prompt and answer, that the model can attend to."""
+        return self.llm.engine.context_length
 
     @property
     def max_prompt_tokens(self) -> int:

@@ -13,7 +13,7 @@ from headlong.engine.engine import Engine
 from headlong.errors import RequestError
 from headlong.llm import LLM
 from headlong.server.app import make_app
-from headlong.server.chat import plan_chat
+from headlong.server.chat import prepare_chat
 from headlong.server.chat_protocol import ChatBody
 from headlong.server.settings import ServerSettings
 from headlong.text.token_table import make_token_table
@@ -41,7 +41,7 @@ def test_table_of_tokens_is_there_before_the_first_request(
             assert made == [llm.tokenizer]
             body = {"messages": [{"role": "user", "content": "hello"}]}
             wanted = {**body, "response_format": {"type": "json_object"}}
-            assert plan_chat(app.state.service, ChatBody.model_validate(wanted), "auto").choices
+            assert prepare_chat(app.state.service, ChatBody.model_validate(wanted), "auto").choices
 
     asyncio.run(start_and_ask())
     assert made == [llm.tokenizer]

@@ -1,7 +1,7 @@
 """One call of the API in the books: who asked, when tokens came, how it ended.
 
 In:  events of an answer as it is given.
-Out: metrics while it runs; at its end a `RequestRecord`, and what the answer says of itself
+Out: metrics while it runs; at its end a `FinishedRequest`, and what the answer says of itself
      (usage, `mtp`, `metrics`, `timings`).
 """
 
@@ -17,8 +17,8 @@ from fastapi import Request
 from headlong.config import MtpMode
 from headlong.generation import Chunk
 from headlong.server.answer_stream import Answer
-from headlong.server.planning import Plan
-from headlong.server.records import RequestRecord
+from headlong.server.finished_requests import FinishedRequest
+from headlong.server.preparation import PreparedAnswer
 from headlong.server.service import Service, client_of
 from headlong.server.telemetry import add_up, llama_timings, mtp_report, speculative_metrics
 
@@ -103,9 +103,9 @@ class Call:
             if num_new:
                 metrics.tokens(num_new, now_s - before_s)
 
-    def usage(self, answer: Answer, plan: Plan) -> dict[str, Any]:
+    def usage(self, answer: Answer, prepared: PreparedAnswer) -> dict[str, Any]:
         """Return OpenAI's `usage`; every prompt counts once, however many choices it got."""
-        firsts = answer.reports[:: len(plan.choices) // plan.num_prompts]
+        firsts = answer.reports[:: len(prepared.choices) // prepared.num_prompts]
         num_prompt_tokens = sum(report.num_prompt_tokens for report in firsts)
         num_cached_tokens = sum(report.num_cached_tokens for report in firsts)
         return {
@@ -125,11 +125,11 @@ class Call:
             **({"warnings": list(warnings)} if warnings else {}),
         }
 
-    def end(self, answer: Answer, plan: Plan, outcome: Outcome) -> None:
+    def end(self, answer: Answer, prepared: PreparedAnswer, outcome: Outcome) -> None:
         """Close the books on an ended answer."""
-        usage, total = self.usage(answer, plan), add_up(answer.reports)
+        usage, total = self.usage(answer, prepared), add_up(answer.reports)
         client = client_of(self._request)
-        record = RequestRecord(
+        record = FinishedRequest(
             id=self.id,
             created_s=self._created_s,
             route=self.kind.route,

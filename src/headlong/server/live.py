@@ -15,7 +15,7 @@ from typing import Any
 
 from headlong.engine.limits import EngineSnapshot
 from headlong.generation import Chunk
-from headlong.server.records import RequestRecord
+from headlong.server.finished_requests import FinishedRequest
 
 WINDOW_S = 120
 """Seconds that are kept."""
@@ -82,7 +82,7 @@ class Live:
                 second.accepted_at_depth[chunk.depth - 1] += 1
             depth_before = chunk.depth
 
-    def request_finished(self, record: RequestRecord) -> None:
+    def request_finished(self, record: FinishedRequest) -> None:
         """Count a request that ended, and what it gained if it was to gain anything."""
         self._num_requests += 1
         self._num_failed += record.status >= 500

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from headlong.server.records import RequestRecord
+from headlong.server.finished_requests import FinishedRequest
 from headlong.server.settings import ServerSettings
 
 LOGGER = "headlong"
@@ -82,7 +82,7 @@ def log_request(facts: Mapping[str, Any], *, is_routine: bool) -> None:
     logger.log(level, "%s", _sentence(facts), extra={"facts": dict(facts)})
 
 
-def record_facts(record: RequestRecord) -> dict[str, Any]:
+def record_facts(record: FinishedRequest) -> dict[str, Any]:
     """Return what a log line says of a generation."""
     report = record.report
     return {

@@ -1,7 +1,7 @@
 """Numbers for Prometheus: what the server did since it began, and what it does now.
 
-In:  events of the routes (received, first token, tokens, finished) and of the door (answered,
-     refused); at each scrape the engine's own snapshot.
+In:  events of the routes (received, first token, tokens, finished) and of the middleware
+     (answered, refused); at each scrape the engine's own snapshot.
 Out: text in Prometheus' format, all names under `headlong:`; `docs/metrics.md` explains each.
 Its own registry: two servers in one process do not mix.
 """
@@ -31,7 +31,7 @@ from prometheus_client.utils import floatToGoString
 
 from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
-from headlong.server.records import RequestRecord
+from headlong.server.finished_requests import FinishedRequest
 
 PREFIX = "headlong:"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -77,7 +77,7 @@ class Metrics:
         """Book tokens that came together, so many seconds after the ones before them."""
         self._tokens.add(num, gap_s)
 
-    def request_finished(self, record: RequestRecord) -> None:
+    def request_finished(self, record: FinishedRequest) -> None:
         """Book a request's end, however it ended."""
         self._requests.finish(record)
         if record.stats is not None:
@@ -89,7 +89,7 @@ class Metrics:
         self._requests.answered.labels(route, str(status)).inc()
 
     def refused(self, reason: str) -> None:
-        """Count a request that was turned away at the door."""
+        """Count a request that was refused before it ran."""
         self._requests.refused.labels(reason).inc()
 
     def render(self) -> bytes:
@@ -118,7 +118,7 @@ class _RequestMetrics:
         self.ttft = histogram("time_to_first_token_seconds", "Arrival to first token.", _TTFT_S)
         self.total = histogram("e2e_request_latency_seconds", "Arrival to end.", _TOTAL_S)
 
-    def finish(self, record: RequestRecord) -> None:
+    def finish(self, record: FinishedRequest) -> None:
         """Count an ended request."""
         self.finished.labels(record.route, str(record.mtp), record.finish_reason).inc()
         self.prompt_tokens.inc(record.num_prompt_tokens)
@@ -189,7 +189,7 @@ class _DraftMetrics:
             self._drafted_by.labels(name).inc(count.num_drafted)
             self._accepted_by.labels(name).inc(count.num_accepted)
 
-    def add_speedup(self, speedup: float | None, record: RequestRecord) -> None:
+    def add_speedup(self, speedup: float | None, record: FinishedRequest) -> None:
         """Let one more request move the gauge, by the tokens it had."""
         if speedup is None or record.mtp == "off" or not record.num_completion_tokens:
             return

@@ -16,11 +16,10 @@ from fastapi import Request
 
 from headlong.config import MtpMode
 from headlong.llm import LLM
+from headlong.server.finished_requests import FinishedRequests
 from headlong.server.live import Live
 from headlong.server.metrics import Metrics
-from headlong.server.openai_errors import ApiError
-from headlong.server.records import Records
-from headlong.server.refusal import Refusal
+from headlong.server.refusal import ApiError, Refusal
 from headlong.server.settings import ApiKey, ServerSettings
 from headlong.server.worker import EngineWorker
 
@@ -39,7 +38,7 @@ class Service:
     settings: ServerSettings
     worker: EngineWorker
     metrics: Metrics
-    records: Records
+    records: FinishedRequests
     live: Live
     """The last two minutes, for the page."""
     max_sequence_tokens: int

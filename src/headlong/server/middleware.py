@@ -1,7 +1,7 @@
-"""The door: everything a request passes before a route, and an answer after it.
+"""Middleware: everything a request passes before a route, and an answer after it.
 
-In:  an app without doors. Out: the same, observed, guarded and limited.
-From the outside in: observe (request id, log line, metrics, 500 for what nobody foresaw), security
+In:  an app with routes. Out: the same, observed, guarded and limited.
+From the outside in: observe (request id, log line, metrics, 500 for unforeseen faults), security
 headers, origins, keys, concurrency and drain, time, body, HEAD. All plain ASGI: nothing holds a
 stream back.
 """
@@ -18,15 +18,15 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headlong.server.auth import AuthMiddleware, OriginMiddleware, is_page, route_path
-from headlong.server.limits import (
+from headlong.server.finished_requests import FinishedRequest
+from headlong.server.logs import log_request, record_facts
+from headlong.server.metrics import Metrics
+from headlong.server.rate_limits import (
     BodyLimitMiddleware,
     ConcurrencyMiddleware,
     InFlight,
     TimeoutMiddleware,
 )
-from headlong.server.logs import log_request, record_facts
-from headlong.server.metrics import Metrics
-from headlong.server.records import RequestRecord
 from headlong.server.refusal import Refusal, send_refusal
 from headlong.server.settings import ServerSettings
 
@@ -46,10 +46,10 @@ _FAULT = Refusal(
     "server_error",
     "internal_error",
 )
-_log = logging.getLogger("headlong.door")
+_log = logging.getLogger("headlong.middleware")
 
 
-def add_door(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> InFlight:
+def add_middleware(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> InFlight:
     """Put all middleware around an app; `app.state.in_flight` counts the requests inside."""
     app.state.in_flight = in_flight = InFlight()
     # Each one goes around those before it, so the innermost comes first.
@@ -196,7 +196,7 @@ class _Exchange:
             "address": None if address is None else address[0],
         }
         record = state.get("record")
-        if isinstance(record, RequestRecord):
+        if isinstance(record, FinishedRequest):
             facts |= record_facts(record)
         if state.get("timed_out"):
             facts["finish_reason"] = "timeout"

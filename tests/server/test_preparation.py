@@ -4,17 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from headlong.config import MtpMode
 from headlong.engine.request import FinishReason
 from headlong.errors import RequestError
 from headlong.generation import Chunk
 from headlong.llm import LLM
-from headlong.server.chat import plan_chat
+from headlong.server.chat import prepare_chat
 from headlong.server.chat_protocol import ChatBody
-from headlong.server.completions import plan_completion
-from headlong.server.completions_protocol import CompletionBody
-from headlong.server.openai_errors import ApiError, refusal_for
-from headlong.server.planning import Plan
+from headlong.server.completions import CompletionBody, prepare_completion
+from headlong.server.preparation import PreparedAnswer, choose_mtp
+from headlong.server.protocol import DraftFields
+from headlong.server.refusal import ApiError, refusal_for
 from headlong.server.service import Service
 from served_model import make_model_app
 
@@ -38,20 +40,20 @@ def make_service(llm: LLM, **settings: Any) -> Service:
     return service
 
 
-def chat(service: Service, **fields: Any) -> Plan:
-    """Plan a chat answer."""
+def chat(service: Service, **fields: Any) -> PreparedAnswer:
+    """Prepare a chat answer."""
     body = {"messages": [SAID], **fields}
-    return plan_chat(service, ChatBody.model_validate(body), "auto")
+    return prepare_chat(service, ChatBody.model_validate(body), "auto")
 
 
-def completion(service: Service, **fields: Any) -> Plan:
-    """Plan a plain completion."""
+def completion(service: Service, **fields: Any) -> PreparedAnswer:
+    """Prepare a plain completion."""
     body = {"prompt": "hello", **fields}
-    return plan_completion(service, CompletionBody.model_validate(body), "off")
+    return prepare_completion(service, CompletionBody.model_validate(body), "off")
 
 
 def refusal(service: Service, **fields: Any) -> ApiError:
-    """Plan what must be refused."""
+    """Prepare what must be refused."""
     with pytest.raises(ApiError) as caught:
         (completion if "prompt" in fields else chat)(service, **fields)
     assert caught.value.refusal.status == 400
@@ -96,12 +98,12 @@ def test_options_reach_the_request(service: Service) -> None:
 
 
 def test_prompts_and_choices_are_numbered_through(service: Service) -> None:
-    plan = completion(service, prompt=["hello", "he"], n=2)
-    assert plan.num_prompts == 2
-    prompts = [choice.request.prompt_ids for choice in plan.choices]
+    prepared = completion(service, prompt=["hello", "he"], n=2)
+    assert prepared.num_prompts == 2
+    prompts = [choice.request.prompt_ids for choice in prepared.choices]
     assert prompts[0] == prompts[1] != prompts[2] == prompts[3]
     end = Chunk("", (1,), False, "backbone", 0, None, FinishReason.STOP)
-    assert [writer.whole([end])["index"] for writer in plan.writers] == [0, 1, 2, 3]
+    assert [writer.whole([end])["index"] for writer in prepared.writers] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("prompt", [[5, 6, 7], [[5, 6, 7]]])
@@ -260,3 +262,66 @@ def test_grammar_is_there_when_the_form_is_given(service: Service) -> None:
     hidden = chat(service, tools=[tool], tool_choice="none").choices[0].request
     assert hidden.grammar is None
     assert hidden.prompt_ids == chat(service).choices[0].request.prompt_ids
+
+
+def choose(header: str | None = None, **fields: Any) -> MtpMode:
+    """Choose with a default that no case below asks for."""
+    return choose_mtp(DraftFields.model_validate(fields), header, default=9)
+
+
+@pytest.mark.parametrize(
+    ("fields", "mode"),
+    [
+        ({}, 9),
+        ({"mtp": "auto"}, "auto"),
+        ({"mtp": "off"}, "off"),
+        ({"mtp": 4}, 4),
+        ({"num_speculative_tokens": 4}, 4),
+        ({"num_speculative_tokens": 0}, "off"),
+        ({"speculative.n_max": 2}, 2),
+        ({"speculative.n_max": 0}, "off"),
+        ({"speculative": {"n_max": 3}}, 3),
+        ({"mtp": None, "num_speculative_tokens": 5}, 5),
+    ],
+)
+def test_every_name_is_understood(fields: dict[str, Any], mode: MtpMode) -> None:
+    assert choose(**fields) == mode
+
+
+@pytest.mark.parametrize(("header", "mode"), [("auto", "auto"), (" OFF ", "off"), ("16", 16)])
+def test_header_says_the_same(header: str, mode: MtpMode) -> None:
+    assert choose(header) == mode
+
+
+def test_names_that_agree_are_one() -> None:
+    assert choose("3", mtp=3, num_speculative_tokens=3, speculative={"n_max": 3}) == 3
+
+
+@pytest.mark.parametrize(
+    ("header", "fields"),
+    [
+        ("off", {"mtp": "auto"}),
+        (None, {"mtp": 3, "num_speculative_tokens": 0}),
+        (None, {"speculative.n_max": 2, "speculative": {"n_max": 3}}),
+    ],
+)
+def test_contradictions_are_refused(header: str | None, fields: dict[str, Any]) -> None:
+    with pytest.raises(ApiError, match="Keep one") as caught:
+        choose(header, **fields)
+    assert caught.value.refusal.status == 400
+
+
+@pytest.mark.parametrize("header", ["", "0", "17", "fast", "-1", "9" * 5000, "³"])
+def test_bad_header_is_refused_with_its_range(header: str) -> None:
+    with pytest.raises(ApiError, match="from 1 to 16") as caught:
+        choose(header)
+    assert caught.value.refusal.param == "X-Headlong-MTP"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"mtp": 0}, {"mtp": 17}, {"mtp": True}, {"mtp": "3"}, {"num_speculative_tokens": 17}],
+)
+def test_bad_field_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        choose(**fields)

@@ -97,7 +97,7 @@ class ConcurrencyMiddleware:
             await self._app(scope, receive, send)
 
     def _counts(self, scope: Scope) -> bool:
-        """Tell whether a request is work; looking at the server is always allowed."""
+        """Tell whether a request is work; status requests are always allowed."""
         if self._in_flight.is_draining and route_path(scope) == "/health":
             return True
         return bool(scope["method"] == "POST")

@@ -121,7 +121,7 @@ class _DrainingServer(uvicorn.Server):
         except OSError as error:  # somebody else was faster since `bind`
             raise _address_error(error, self._settings.host, self._settings.port) from error
         if self.started:
-            # What was loaded stays: checking whether it is garbage would stop all streams for 30 ms.
+            # What was loaded stays; checking it for garbage would stop all streams for 30 ms.
             gc.collect()
             gc.freeze()
             self._on_ready()

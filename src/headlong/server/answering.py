@@ -3,7 +3,7 @@
 In:  a prepared answer and the call it belongs to.
 Out: an ASGI response. Everything from the start in the engine to the record at the end happens in
      one place, so that whatever ends it (the answer, an error, the client, the clock) frees the
-     engine and closes the books.
+     engine and leaves a record.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from headlong.errors import HeadlongError
 from headlong.generation import Chunk
 from headlong.server.answer_stream import Answer, Arrival
-from headlong.server.call import Call, Outcome
+from headlong.server.call import Call
 from headlong.server.events import DONE, EventWriter, to_json
 from headlong.server.preparation import PreparedAnswer
 from headlong.server.protocol import GenerateBody
@@ -63,14 +63,19 @@ class AnswerResponse(Response):
         except HeadlongError as error:
             await send_refusal(send, self._refuse(error))
         except asyncio.CancelledError:
-            finish_reason, self._status = "timeout", 504  # nobody but the clock cancels this
+            finish_reason, self._status = "timeout", 504  # only the clock cancels this
             raise
         finally:
             watcher.cancel()
             answer.cancel()
             await answer.ended()
-            outcome = Outcome(finish_reason, self._status, self._is_stream)
-            self._call.end(answer, self._prepared, outcome)
+            self._call.end(
+                answer,
+                self._prepared,
+                finish_reason,
+                status=self._status,
+                is_stream=self._is_stream,
+            )
 
     def _refuse(self, error: HeadlongError) -> Refusal:
         """Return what the client is told of an error; where it is our fault, the log gets all."""
@@ -95,7 +100,7 @@ class AnswerResponse(Response):
         body = {
             **self._call.head(self._call.kind.whole_object),
             "choices": [writer.whole(chunks) for writer, chunks in writers],
-            "usage": self._call.usage(answer, self._prepared),
+            "usage": self._call.usage(answer, self._prepared).model_dump(),
             **self._call.telemetry(answer, self._prepared.warnings),
         }
         content = to_json(body)
@@ -141,7 +146,8 @@ class AnswerResponse(Response):
         """Return the end of a stream: telemetry goes with the usage, or with the last end."""
         more = self._call.telemetry(answer, self._prepared.warnings)
         if self._wants_usage:
-            more = {"usage": self._call.usage(answer, self._prepared), **more}
+            usage = self._call.usage(answer, self._prepared).model_dump()
+            more = {"usage": usage, **more}
             return events.chunks(pieces) + events.last([], more) + DONE
         return events.chunks(pieces[:-1]) + events.last(pieces[-1:], more) + DONE
 
@@ -159,7 +165,7 @@ async def _cancel_when_gone(receive: Receive, answer: Answer) -> None:
 
 
 def _reason(answer: Answer, prepared: PreparedAnswer) -> str:
-    """Return why an ended answer ended, as the books say it."""
+    """Return why an ended answer ended, as its record says."""
     if answer.error is not None:
         return "error"
     if answer.was_cancelled:

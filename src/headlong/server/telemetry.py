@@ -7,12 +7,49 @@ Knows nothing of HTTP or text.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
+from pydantic import BaseModel, Field
+
 from headlong.config import MtpMode
-from headlong.decode.stats import DecodeStats, Timings
+from headlong.decode.stats import DecodeStats, DrafterCount, Timings
 from headlong.engine.request import RequestReport
+
+
+class PromptTokensDetails(BaseModel):
+    """Where prompt tokens came from."""
+
+    cached_tokens: int = Field(description="Found in the prefix cache.")
+
+
+class Usage(BaseModel):
+    """Tokens that were read and written."""
+
+    prompt_tokens: int
+    completion_tokens: int = Field(description="The token that ended the answer included.")
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class MtpReport(BaseModel):
+    """What multi-token prediction did for this answer."""
+
+    mode: MtpMode
+    rounds: int
+    num_drafted: int
+    num_accepted: int
+    acceptance_length: float = Field(description="Tokens per round, the next token included.")
+    acceptance_at_depth: list[float]
+    by_drafter: dict[str, DrafterCount]
+    k_histogram: dict[str, int]
+    draft_ms: float
+    verify_ms: float
+    prefill_ms: float
+    prefill_head_ms: float
+    measured_speedup: float | None
+    off_reason: str | None
+    explanation: str
 
 
 def add_up(reports: Sequence[RequestReport]) -> RequestReport:
@@ -35,27 +72,40 @@ def add_up(reports: Sequence[RequestReport]) -> RequestReport:
     )
 
 
+def count_usage(firsts: Sequence[RequestReport], num_tokens: int) -> Usage:
+    """Return OpenAI's `usage` from one report per prompt: choices share their prompt."""
+    num_prompt_tokens = sum(report.num_prompt_tokens for report in firsts)
+    num_cached_tokens = sum(report.num_cached_tokens for report in firsts)
+    return Usage(
+        prompt_tokens=num_prompt_tokens,
+        completion_tokens=num_tokens,
+        total_tokens=num_prompt_tokens + num_tokens,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=num_cached_tokens),
+    )
+
+
 def mtp_report(total: RequestReport, mode: MtpMode) -> dict[str, Any]:
     """Return the answer's `mtp` object; `mode` is what was asked for."""
     stats, timings = total.stats, total.timings
-    return {
-        "mode": mode,
-        "rounds": stats.rounds,
-        "num_drafted": stats.num_drafted,
-        "num_accepted": stats.num_accepted,
-        "acceptance_length": round(stats.acceptance_length, 4),
-        "acceptance_at_depth": [round(share, 4) for share in stats.acceptance_at_depth],
-        "by_drafter": {name: asdict(count) for name, count in stats.by_drafter.items()},
-        "k_histogram": {str(k): num for k, num in sorted(stats.k_histogram.items())},
-        "draft_ms": _ms(timings.draft_s),
-        "verify_ms": _ms(timings.verify_s),
-        "prefill_ms": _ms(timings.prefill_s),
-        "prefill_head_ms": _ms(timings.prefill_head_s),
+    report = MtpReport(
+        mode=mode,
+        rounds=stats.rounds,
+        num_drafted=stats.num_drafted,
+        num_accepted=stats.num_accepted,
+        acceptance_length=round(stats.acceptance_length, 4),
+        acceptance_at_depth=[round(share, 4) for share in stats.acceptance_at_depth],
+        by_drafter=stats.by_drafter,
+        k_histogram={str(k): num for k, num in sorted(stats.k_histogram.items())},
+        draft_ms=_ms(timings.draft_s),
+        verify_ms=_ms(timings.verify_s),
+        prefill_ms=_ms(timings.prefill_s),
+        prefill_head_ms=_ms(timings.prefill_head_s),
         # Plain decoding against itself is no measurement.
-        "measured_speedup": None if mode == "off" else _rounded(total.measured_speedup),
-        "off_reason": total.off_reason,
-        "explanation": total.explanation,
-    }
+        measured_speedup=None if mode == "off" else _rounded(total.measured_speedup),
+        off_reason=total.off_reason,
+        explanation=total.explanation,
+    )
+    return report.model_dump()
 
 
 def speculative_metrics(total: RequestReport, mode: MtpMode) -> dict[str, Any]:

@@ -8,19 +8,24 @@ Out: an ASGI response. Everything from the start in the engine to the record at 
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
+from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from headlong.config import MtpMode
 from headlong.errors import HeadlongError
 from headlong.generation import Chunk
 from headlong.server.answer_stream import Answer, Arrival
-from headlong.server.call import Call
+from headlong.server.call import Call, CallKind
 from headlong.server.events import DONE, EventWriter, to_json
-from headlong.server.preparation import PreparedAnswer
+from headlong.server.preparation import MTP_HEADER, PreparedAnswer, choose_mtp
 from headlong.server.protocol import GenerateBody
 from headlong.server.refusal import Refusal, end_stream, refusal_for, send_refusal
+from headlong.server.service import Service, service_of
 
 _EVENT_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -28,7 +33,23 @@ _EVENT_HEADERS = [
     (b"x-accel-buffering", b"no"),  # proxies would hold events back
 ]
 
+BodyT = TypeVar("BodyT", bound=GenerateBody)
+
 _log = logging.getLogger("headlong.server.answering")
+
+
+async def answer_with(
+    prepare: Callable[[Service, BodyT, MtpMode], PreparedAnswer],
+    kind: CallKind,
+    body: BodyT,
+    request: Request,
+) -> Response:
+    """Return the answer to a body, which `prepare` turns into engine requests."""
+    service = service_of(request)
+    mtp = choose_mtp(body, request.headers.get(MTP_HEADER), service.default_mtp(request))
+    call = Call(kind, request, service, mtp)
+    prepared = await service.in_text_thread(partial(prepare, service, body, mtp))
+    return AnswerResponse(call, prepared, body)
 
 
 class AnswerResponse(Response):

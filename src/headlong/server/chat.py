@@ -7,7 +7,6 @@ a call) becomes a grammar that the engine follows token by token.
 
 import secrets
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -16,23 +15,21 @@ from headlong.config import MtpMode
 from headlong.decode.sampling import TokenLogprob
 from headlong.engine.request import FinishReason
 from headlong.generation import Chunk
-from headlong.server.answering import AnswerResponse
-from headlong.server.call import CHAT, Call
+from headlong.server.answering import answer_with
+from headlong.server.call import CHAT
 from headlong.server.chat_protocol import ChatBody
 from headlong.server.choices import ChoiceWriter, TokenDetails
 from headlong.server.preparation import (
-    MTP_HEADER,
     PreparedAnswer,
     RequestMaker,
     check_body,
     check_prompt,
-    choose_mtp,
     encode_messages,
     room_warnings,
 )
 from headlong.server.refusal import bad_request
 from headlong.server.response_schemas import CHAT_RESPONSES
-from headlong.server.service import Service, service_of
+from headlong.server.service import Service
 from headlong.text.answer_form import AnswerForm, read_form
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.tool_calls import TextDelta, ToolCallReader, ToolCallStart, ToolEvent
@@ -43,11 +40,7 @@ router = APIRouter(tags=["completions"])
 @router.post(CHAT.route, responses=CHAT_RESPONSES, response_class=Response)
 async def create_chat_completion(body: ChatBody, request: Request) -> Response:
     """Answer a conversation."""
-    service = service_of(request)
-    mtp = choose_mtp(body, request.headers.get(MTP_HEADER), service.default_mtp(request))
-    call = Call(CHAT, request, service, mtp)
-    prepared = await service.in_text_thread(partial(prepare_chat, service, body, mtp))
-    return AnswerResponse(call, prepared, body)
+    return await answer_with(prepare_chat, CHAT, body, request)
 
 
 def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> PreparedAnswer:

@@ -5,7 +5,6 @@ Out: OpenAI's answer, streamed or whole.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -16,23 +15,21 @@ from headlong.decode.sampling import TokenLogprob
 from headlong.errors import TextError
 from headlong.generation import Chunk
 from headlong.server.answer_stream import ChoiceRequest
-from headlong.server.answering import AnswerResponse
-from headlong.server.call import COMPLETION, Call
+from headlong.server.answering import answer_with
+from headlong.server.call import COMPLETION
 from headlong.server.choices import ChoiceWriter, TokenDetails
 from headlong.server.preparation import (
-    MTP_HEADER,
     PreparedAnswer,
     RequestMaker,
     check_body,
     check_prompt,
     check_text,
-    choose_mtp,
     room_warnings,
 )
 from headlong.server.protocol import GenerateBody, TokenId
 from headlong.server.refusal import bad_request
 from headlong.server.response_schemas import COMPLETION_RESPONSES
-from headlong.server.service import Service, service_of
+from headlong.server.service import Service
 from headlong.text.detokenizer import Detokenizer
 from headlong.text.tokenizer import Tokenizer
 
@@ -81,11 +78,7 @@ class CompletionBody(GenerateBody):
 @router.post(COMPLETION.route, responses=COMPLETION_RESPONSES, response_class=Response)
 async def create_completion(body: CompletionBody, request: Request) -> Response:
     """Continue one or many prompts."""
-    service = service_of(request)
-    mtp = choose_mtp(body, request.headers.get(MTP_HEADER), service.default_mtp(request))
-    call = Call(COMPLETION, request, service, mtp)
-    prepared = await service.in_text_thread(partial(prepare_completion, service, body, mtp))
-    return AnswerResponse(call, prepared, body)
+    return await answer_with(prepare_completion, COMPLETION, body, request)
 
 
 def prepare_completion(service: Service, body: CompletionBody, mtp: MtpMode) -> PreparedAnswer:

@@ -29,7 +29,7 @@ class Chunk:
     from_draft: bool
     """Whether a drafter had proposed the token and the backbone agreed."""
     source: str
-    """Who proposed it: "backbone", "head", "ngram", "grammar" or "draft-model"."""
+    """What proposed it: "backbone", "head", "ngram", "grammar" or "draft-model"."""
     depth: int
     """Its place in the draft, from 1; 0 when no drafter proposed it."""
     logprob: TokenLogprob | None = None
@@ -77,7 +77,7 @@ class AnswerReader:
         """Take one token; `ending` says why it is the last one, None that more may come.
 
         The chunk's own finish reason may come earlier: a stop string ends the answer for the
-        reader, who then has to end the request.
+        caller, which then has to end the request.
         """
         pick = emitted.pick
         found = self._scanner.push(self._detokenizer.push(pick.token_id))

@@ -78,7 +78,7 @@ class GenerateOptions(TypedDict, total=False):
 
 
 class DraftOptions(TypedDict, total=False):
-    """Who drafts for a model."""
+    """What drafts for a model."""
 
     head: str | Path | None
     head_quant: HeadQuant
@@ -284,7 +284,7 @@ class _FoundHead:
 
 
 def _backend_notes(ops: Ops, options: LoadOptions) -> tuple[str, ...]:
-    """Say why the slow backend computes where nobody asked for it."""
+    """Say why the slow backend computes though it was not asked for."""
     is_fallback = options.get("backend", "auto") == "auto" and ops.name == "numpy"
     return (ops.note,) if is_fallback else ()
 

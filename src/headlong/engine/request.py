@@ -50,7 +50,7 @@ class Emitted(NamedTuple):
 
     pick: Pick
     source: str
-    """Who proposed it: "backbone", or the drafter whose proposal stood."""
+    """What proposed it: "backbone", or the drafter whose proposal stood."""
     depth: int
     """Its place in the draft, from 1; 0 for a token no drafter proposed."""
 
@@ -86,7 +86,7 @@ class Running:
     arrival: int = 0
     """Its place among all requests ever submitted."""
     has_drafter: bool = False
-    """Whether it asked for drafts and there is somebody to make them."""
+    """Whether it asked for drafts and there is a drafter."""
     outbox: deque[Emitted] = field(default_factory=deque)
     num_emitted: int = 0
     finish_reason: FinishReason | None = None

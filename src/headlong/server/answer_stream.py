@@ -1,9 +1,9 @@
 """One answer on its way from the engine's thread to a coroutine: chunks, round by round.
 
-In:  parcels that the worker hands over in the event loop's thread.
-Out: lists of chunks for whoever writes the answer; all that has come since it last asked.
-A reader that falls behind gets more at a time. What waits for it is bounded by its own `max_tokens`
-and ends with its request's timeout; nobody else waits for it.
+In:  chunks that the worker hands over in the event loop's thread.
+Out: lists of chunks for the response; all that have come since it last asked.
+A slow reader gets more at a time. What waits for it is bounded by its own `max_tokens` and ends
+with its request's timeout; other requests do not wait for it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from headlong.generation import AnswerReader, Chunk
 
 @dataclass(frozen=True, slots=True)
 class ChoiceRequest:
-    """One choice that is asked for: a request, and who makes text of its tokens."""
+    """One choice to compute: a request, and what makes text of its tokens."""
 
     request: Request
     reader: AnswerReader

@@ -1,4 +1,4 @@
-"""Who may ask: API keys, and whose web page a browser is showing.
+"""Access: API keys, and the origin of a browser's web page.
 
 In:  HTTP requests on their way to the app. Out: the same, with `request.state.client` set to the
      `ApiKey` or None; or a refusal in OpenAI's form.
@@ -26,7 +26,7 @@ _NO_KEY = Refusal(
 )
 _WRONG_KEY = Refusal(
     401,
-    "The API key is not one of this server's. Check it, or ask whoever runs the server.",
+    "The API key is not one of this server's. Check it, or ask the server's operator.",
     "authentication_error",
     "invalid_api_key",
 )

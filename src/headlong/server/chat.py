@@ -79,7 +79,7 @@ def _check(body: ChatBody) -> None:
 
 
 def _make_reader(form: AnswerForm, tokenizer: Tokenizer) -> ToolCallReader | None:
-    """Return who finds calls in an answer, if there may be any; ids differ between answers."""
+    """Return a reader that finds calls in an answer, where tools are given."""
     if form.tools is None:
         return None
     return ToolCallReader(secrets.token_hex(8), tokenizer.tool_style, form.tool_names)

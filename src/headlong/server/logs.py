@@ -39,7 +39,7 @@ def set_up_logs(settings: ServerSettings, stream: TextIO | None = None) -> None:
 
 
 def writes_json(settings: ServerSettings, stream: TextIO) -> bool:
-    """Tell whether lines are for machines: asked for, or nobody is looking."""
+    """Tell whether lines are for machines: asked for, or the stream is no terminal."""
     return settings.log_format == "json" or (settings.log_format == "auto" and not stream.isatty())
 
 

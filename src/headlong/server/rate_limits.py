@@ -104,13 +104,13 @@ class ConcurrencyMiddleware(HttpMiddleware):
             return Refusal(
                 503, message, "server_error", "draining", retry_after_s=5 * RETRY_AFTER_S
             )
-        everyone, own = self._settings.max_concurrent, self._settings.max_concurrent_per_key
+        most, own = self._settings.max_concurrent, self._settings.max_concurrent_per_key
         if client is not None and client.max_concurrent is not None:
             own = client.max_concurrent
         if own is not None and client is not None and self._in_flight.num_of(client) >= own:
             return _too_many(f"This API key may have {own} requests at one time, and has them.")
-        if everyone is not None and self._in_flight.num >= everyone:
-            return _too_many(f"The server takes {everyone} requests at one time, and has them.")
+        if most is not None and self._in_flight.num >= most:
+            return _too_many(f"The server takes {most} requests at one time, and has them.")
         return None
 
 

@@ -1,8 +1,8 @@
-"""What all routes of one server share: the model, the worker, the settings and the books.
+"""What all routes of one server share: the model, the worker, the settings and the counters.
 
 In:  a loaded model and settings. Out: one record, `app.state.service`.
 Text becomes tokens in a thread of its own, so that a long prompt holds up neither the event loop
-nor the engine; one thread, because nothing promises that a model's template may run in two.
+nor the engine; one thread, because a model's template may not be safe in two.
 """
 
 import asyncio

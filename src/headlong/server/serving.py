@@ -33,7 +33,7 @@ _log = logging.getLogger("headlong.serving")
 
 
 def bind(settings: ServerSettings) -> socket.socket:
-    """Take the address before anything slow happens; nobody can connect until `run_server`."""
+    """Take the address before anything slow happens; clients can connect from `run_server` on."""
     host, port = settings.host, settings.port
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -118,7 +118,7 @@ class _DrainingServer(uvicorn.Server):
         """Begin to listen and say so."""
         try:
             await super().startup(sockets)
-        except OSError as error:  # somebody else was faster since `bind`
+        except OSError as error:  # another program was faster since `bind`
             raise _address_error(error, self._settings.host, self._settings.port) from error
         if self.started:
             # What was loaded stays; checking it for garbage would stop all streams for 30 ms.

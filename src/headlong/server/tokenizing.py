@@ -1,4 +1,4 @@
-"""`POST /tokenize` and `POST /detokenize`: what the model makes of text, for those who count.
+"""`POST /tokenize` and `POST /detokenize`: text to token ids and back.
 
 In:  text or messages; token ids. Out: token ids with their number and the limit; text.
 The names are vLLM's.

@@ -119,3 +119,29 @@ def test_only_the_engine_client_is_seen_from_above(name: str) -> None:
     insides |= {"backbone"} if name.startswith("server/") else set()
     for read in (node for node in ast.walk(tree) if isinstance(node, ast.Attribute)):
         assert read.attr not in insides, f"{name}:{read.lineno} reads .{read.attr}"
+
+
+ABOVE_THE_RUNNER = ("cli", "doctor", "bench", "server", "llm", "generation", "engine")
+
+EXAMINERS = ("doctor", "bench")
+"""These look into models on purpose, through the op set."""
+
+BACKEND_MODULES = ("_native", "native_", "numpy_", "torch_")
+"""How the modules of backends in `ops/` begin; `ops/backends.py` alone may look them up."""
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in FILES if n.split("/")[0].removesuffix(".py") in ABOVE_THE_RUNNER]
+)
+def test_nothing_above_the_runner_touches_logits_or_a_backend(name: str) -> None:
+    """Rows and picks cross the runner; arrays of logits and backends stay below it."""
+    for node, module in first_party_imports(ast.parse((SOURCE / name).read_text())):
+        is_array = module == "headlong.arrays" and not name.startswith(EXAMINERS)
+        assert not is_array, f"{name}:{node.lineno} handles arrays of the model"
+        if module.startswith("headlong.ops"):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+            parts = [module.removeprefix("headlong.ops.").removeprefix("headlong.ops"), *names]
+            is_backend = any(part.startswith(BACKEND_MODULES) for part in parts)
+            assert not is_backend, f"{name}:{node.lineno} imports a backend's module"
+    if name.startswith(("engine/", "server/")) or name == "generation.py":
+        assert "numpy" not in (SOURCE / name).read_text(), f"{name} needs no arrays"

@@ -25,12 +25,13 @@ from headlong.config import (
     StopParams,
     check_mtp,
 )
+from headlong.decode.request import Request
 from headlong.drafters.choose import make_drafter
 from headlong.drafters.drafter import Drafter
 from headlong.engine.client import EngineClient
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
-from headlong.engine.request import FinishReason, Request
+from headlong.engine.request import FinishReason
 from headlong.errors import HeadError, RequestError
 from headlong.generation import Chunk, Completion, Generation
 from headlong.heads.head import Head
@@ -148,7 +149,7 @@ class LLM:
             drafter=drafter,
             report=loaded.report,
             notes=(*_backend_notes(ops, options), *found.notes),
-            engine=Engine(loaded.backbone, drafter, options.get("limits") or EngineLimits()),
+            engine=Engine.for_model(loaded.backbone, drafter, options.get("limits")),
         )
 
     def with_drafter(self, **options: Unpack[DraftOptions]) -> "LLM":
@@ -163,7 +164,7 @@ class LLM:
         found = _find_head(checkpoint, self.backbone, name, wanted)
         drafter = make_drafter(name, self.backbone, found.head, None)
         self.backbone.ops.settle()
-        engine = Engine(self.backbone, drafter, self.engine.limits)
+        engine = Engine.for_model(self.backbone, drafter, self.engine.limits)
         return replace(self, head=found.head, drafter=drafter, notes=found.notes, engine=engine)
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Completion:
@@ -254,18 +255,14 @@ def generate(
     model: LLM, tokenizer: Tokenizer, prompt: Prompt, **options: Unpack[GenerateOptions]
 ) -> str:
     """Generate an answer and return its text."""
-    return _with_tokenizer(model, tokenizer).generate(prompt, **options).text
+    return replace(model, tokenizer=tokenizer).generate(prompt, **options).text
 
 
 def stream_generate(
     model: LLM, tokenizer: Tokenizer, prompt: Prompt, **options: Unpack[GenerateOptions]
 ) -> Iterator[Chunk]:
     """Generate an answer chunk by chunk."""
-    return _with_tokenizer(model, tokenizer).stream(prompt, **options)
-
-
-def _with_tokenizer(model: LLM, tokenizer: Tokenizer) -> LLM:
-    return model if tokenizer is model.tokenizer else replace(model, tokenizer=tokenizer)
+    return replace(model, tokenizer=tokenizer).stream(prompt, **options)
 
 
 @dataclass(frozen=True, slots=True)

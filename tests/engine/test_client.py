@@ -1,9 +1,10 @@
 import pytest
 
 from headlong.config import SamplingParams, StopParams
+from headlong.decode.request import Request
 from headlong.engine.client import EngineClient, TokenStream
 from headlong.engine.engine import Engine
-from headlong.engine.request import FinishReason, Request
+from headlong.engine.request import FinishReason
 from headlong.errors import EngineError
 from headlong.llm import LLM
 from scripted_engine import ScriptedEngine
@@ -18,7 +19,7 @@ REQUEST = Request(
 
 def clients(llm: LLM) -> list[EngineClient]:
     """The local engine, and one that stands for any other."""
-    return [Engine(llm.backbone, llm.drafter), ScriptedEngine(tuple(range(65, 77)))]
+    return [Engine.for_model(llm.backbone, llm.drafter), ScriptedEngine(tuple(range(65, 77)))]
 
 
 def run(client: EngineClient) -> TokenStream:
@@ -48,7 +49,7 @@ def test_report_tells_what_an_ended_request_took(tiny_llm: LLM) -> None:
 
 
 def test_report_of_the_local_engine_counts_its_rounds(tiny_llm: LLM) -> None:
-    report = run(Engine(tiny_llm.backbone, tiny_llm.drafter)).report()
+    report = run(Engine.for_model(tiny_llm.backbone, tiny_llm.drafter)).report()
     assert report.stats.rounds > 0
     assert report.stats.num_drafted > 0
     assert report.measured_speedup == report.timings.measured_speedup
@@ -56,7 +57,7 @@ def test_report_of_the_local_engine_counts_its_rounds(tiny_llm: LLM) -> None:
 
 
 def test_cancelled_tokens_are_dropped_and_not_counted(tiny_llm: LLM) -> None:
-    client = Engine(tiny_llm.backbone, tiny_llm.drafter)
+    client = Engine.for_model(tiny_llm.backbone, tiny_llm.drafter)
     stream = run(client)
     stream.take(5)
     client.cancel(stream, FinishReason.STOP)
@@ -80,7 +81,7 @@ def test_failed_request_ends_and_leaves_others_alone(tiny_llm: LLM) -> None:
 def test_fault_of_a_step_is_the_error_of_those_it_hit(
     tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = Engine(tiny_llm.backbone, tiny_llm.drafter)
+    client = Engine.for_model(tiny_llm.backbone, tiny_llm.drafter)
     stream = client.submit(REQUEST)
     client.step()
 

@@ -36,7 +36,7 @@ def run(
     """Run `work` beside a worker, and stop it."""
 
     async def main() -> T:
-        engine = Engine(llm.backbone, llm.drafter, limits or EngineLimits())
+        engine = Engine.for_model(llm.backbone, llm.drafter, limits or EngineLimits())
         worker = EngineWorker(engine)
         worker.start()
         try:
@@ -240,7 +240,7 @@ def test_end_of_the_thread_ends_every_answer_at_once(
         return snapshot(engine)
 
     async def main() -> None:
-        worker = EngineWorker(Engine(tiny_llm.backbone, tiny_llm.drafter))
+        worker = EngineWorker(Engine.for_model(tiny_llm.backbone, tiny_llm.drafter))
         worker.start()
         answer = await worker.submit([make_choice(tiny_llm, max_tokens=200)] * 2)
         monkeypatch.setattr(Engine, "snapshot", broken_snapshot)

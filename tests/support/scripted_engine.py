@@ -3,11 +3,12 @@
 from collections import deque
 from dataclasses import dataclass, field, fields
 
+from headlong.decode.request import Request
 from headlong.decode.sampling import Pick
 from headlong.decode.stats import DecodeStats, Timings
 from headlong.engine.client import TokenStream
 from headlong.engine.limits import EngineLimits, EngineSnapshot
-from headlong.engine.request import Emitted, FinishReason, Request, RequestReport
+from headlong.engine.request import Emitted, FinishReason, RequestReport
 from headlong.errors import EngineError, HeadlongError
 
 

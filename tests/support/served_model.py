@@ -13,7 +13,7 @@ from headlong.server.settings import ServerSettings
 
 def with_own_engine(llm: LLM, settings: ServerSettings) -> LLM:
     """Return the same model in a new engine, with the limits that the settings name."""
-    return replace(llm, engine=Engine(llm.backbone, llm.drafter, settings.engine_limits))
+    return replace(llm, engine=Engine.for_model(llm.backbone, llm.drafter, settings.engine_limits))
 
 
 def make_model_app(llm: LLM, **fields: Any) -> FastAPI:

@@ -19,7 +19,8 @@ from headlong.bench.stand_in_head import make_stand_in_head
 from headlong.cache.kv_cache import KVCache
 from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
-from headlong.drafters.drafter import DraftAsk, Settled
+from headlong.drafters.draft_plan import DraftPlan
+from headlong.drafters.drafter import DraftRequest, Settled
 from headlong.drafters.head_drafter import RecursiveDrafter
 from headlong.heads.head import RecursiveHead
 from headlong.models.hidden import HiddenRows
@@ -119,7 +120,7 @@ class _Stage:
         history = [0] * (self.plan.context + 1)
         guesser = Sampler(SamplingParams(), history, self.backbone.config.vocab_size)
         start = time.perf_counter()
-        self.drafter.draft([DraftAsk(self.memory, history, DRAFT_LENGTH, guesser)])
+        self.drafter.draft([DraftRequest(self.memory, history, DraftPlan(DRAFT_LENGTH), guesser)])
         return (time.perf_counter() - start) / DRAFT_LENGTH
 
     def prefill_s(self) -> tuple[float, float]:

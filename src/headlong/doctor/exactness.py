@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from headlong.config import MtpMode, SamplingParams, StopParams
+from headlong.decode.request import Request
 from headlong.doctor.finding import Finding, fault, ok
 from headlong.doctor.probe import write_answer
 from headlong.drafters.drafter import Drafter
 from headlong.engine.client import TokenStream
 from headlong.engine.engine import Engine
-from headlong.engine.request import Request
 from headlong.models.transformer import Backbone
 
 MODES: tuple[MtpMode, ...] = ("off", 1, 4, "auto")
@@ -85,7 +85,7 @@ def run_requests(
     subject: Subject, asked: Sequence[tuple[tuple[int, ...], MtpMode]], sampling: SamplingParams
 ) -> list[TokenStream]:
     """Decode some requests together, to their ends."""
-    engine = Engine(subject.backbone, subject.drafter)
+    engine = Engine.for_model(subject.backbone, subject.drafter)
     stopping = StopParams(max_tokens=subject.max_tokens)
     running: list[TokenStream] = [
         engine.submit(Request(ids, sampling, stopping, mode, subject.eos_ids))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headlong.doctor.finding import Finding, ok, skipped, warning
-from headlong.ops.backends import HOW_TO_BUILD, NATIVE_PROBLEM
+from headlong.ops.backends import MODULES, backend_problem
 from headlong.ops.op_set import Ops
 
 BUSY_SHARE = 0.6
@@ -61,8 +61,8 @@ def check_backend(ops: Ops, asked: str) -> Finding:
         return ok("backend", f"{ops.name}, as asked for; it is the slow, readable one", numbers)
     return warning(
         "backend",
-        f"The slow numpy backend computes: the compiled kernels are not built ({NATIVE_PROBLEM}).",
-        HOW_TO_BUILD,
+        f"The slow numpy backend computes. {backend_problem('native')}",
+        MODULES["native"].remedy,
         numbers,
     )
 

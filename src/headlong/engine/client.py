@@ -8,8 +8,9 @@ is a second one; nothing above this file would change for it.
 
 from typing import Protocol
 
+from headlong.decode.request import Request
 from headlong.engine.limits import EngineLimits, EngineSnapshot
-from headlong.engine.request import Emitted, FinishReason, Request, RequestReport
+from headlong.engine.request import Emitted, FinishReason, RequestReport
 from headlong.errors import HeadlongError
 
 

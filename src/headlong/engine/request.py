@@ -1,12 +1,11 @@
-"""What a client asked, what it has got so far, and how it ended."""
+"""A request in progress: what it has got so far, and how it ended."""
 
 from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from headlong.config import MtpMode, SamplingParams, StopParams
-from headlong.decode.constraint import Grammar
+from headlong.decode.request import Request
 from headlong.decode.sampling import Pick
 from headlong.decode.sequence import DecodingSequence
 from headlong.decode.stats import DecodeStats, Timings
@@ -28,21 +27,6 @@ class FinishReason(StrEnum):
     """The caller lost interest."""
     ERROR = "error"
     """A pass broke off; `TokenStream.error` says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One generation, as asked for; token ids only, text stays above."""
-
-    prompt_ids: tuple[int, ...]
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    stopping: StopParams = field(default_factory=StopParams)
-    mtp: MtpMode = "auto"
-    eos_ids: frozenset[int] = frozenset()
-    grammar: Grammar | None = None
-    """What the answer must look like; None leaves it free."""
-    cache_salt: str = ""
-    """Only requests with the same salt share what they have run."""
 
 
 class Emitted(NamedTuple):
@@ -85,15 +69,13 @@ class Running:
     policy: Policy
     arrival: int = 0
     """Its place among all requests ever submitted."""
-    has_drafter: bool = False
-    """Whether it asked for drafts and there is a drafter."""
+    stats: DecodeStats = field(default_factory=DecodeStats)
+    timings: Timings = field(default_factory=Timings)
     outbox: deque[Emitted] = field(default_factory=deque)
     num_emitted: int = 0
     finish_reason: FinishReason | None = None
     error: HeadlongError | None = None
     """Why it ended with `FinishReason.ERROR`; other requests go on."""
-    num_cached_tokens: int = 0
-    """Prompt tokens that another request had already run, so that this one need not."""
 
     def tokens_left(self, context_length: int) -> int:
         """Return how many tokens it may still get, by its own limit and by the context."""
@@ -113,16 +95,11 @@ class Running:
     def report(self) -> RequestReport:
         """Return what the request took: at its end, or so far."""
         return RequestReport(
-            stats=self.sequence.stats,
-            timings=self.sequence.timings,
+            stats=self.stats,
+            timings=self.timings,
             num_prompt_tokens=len(self.request.prompt_ids),
-            num_cached_tokens=self.num_cached_tokens,
+            num_cached_tokens=self.sequence.num_cached_tokens,
             num_completion_tokens=self.num_emitted,
             off_reason=self.sequence.off_reason or self.policy.off_reason,
             explanation=self.policy.explain(),
         )
-
-    @property
-    def drafts(self) -> bool:
-        """Whether it has, or gets, a drafter's memory."""
-        return self.has_drafter and self.sequence.off_reason is None

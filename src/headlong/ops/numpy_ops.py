@@ -16,6 +16,9 @@ from gguf.quants import dequantize, quantize
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
+from headlong.ops.backends import register_backend
+from headlong.ops.host_ops import HostOps
+from headlong.ops.numpy_host import NumpyHost
 from headlong.ops.op_set import Attention, GatedMlp, KVLayer, LayerBlocks, Linear, Norm, Rope, Rows
 from headlong.weights.tensors import StoredTensor
 
@@ -103,6 +106,7 @@ class NumpyOps:
     """The op set in numpy."""
 
     name = "numpy"
+    host: HostOps = NumpyHost()
 
     def __init__(self, note: str = "") -> None:
         self.note = note
@@ -296,3 +300,9 @@ def _keeps_rows_apart(values: FloatArray) -> bool:
         np.array_equal(result, np.roll(expected, shift, axis=0), equal_nan=True)
         for shift, result in turned.items()
     )
+
+
+@register_backend("numpy")
+def make_ops(threads: int | None = None) -> NumpyOps:
+    """Return the numpy backend; its number of threads is BLAS's own business."""
+    return NumpyOps()

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.ops.picking import PickRule
-from headlong.ops.worth import Worth
+from headlong.ops.calibration import Calibration
+from headlong.ops.host_ops import HostOps, PickRule
 from headlong.weights.tensors import StoredTensor
 
 Matrix: TypeAlias = Any
@@ -163,6 +163,8 @@ class Ops(Protocol):
     name: str
     note: str
     """What is to be said about this backend: how it runs, or why a faster one does not."""
+    host: HostOps
+    """Its picks, rows that wait for a drafter, and token indices."""
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> Matrix:
         """Pack a stored (outputs, inputs) tensor for `project`, `embed` and the blocks.
@@ -247,10 +249,10 @@ class DraftRow(NamedTuple):
     first_position: int
     """Where the row of the first guess goes in `layer`, which has room for `num_tokens` - 1."""
     num_tokens: int
-    go_on: float
+    extend: float
     """The product of chances below which the draft ends."""
-    worth: Worth | None
-    """What probabilities are worth; None where they are the chances."""
+    calibration: Calibration | None
+    """Turns probabilities into chances to stand; None where they are the same."""
     rule: PickRule
     token_position: int
     """Absolute position of the first guess."""

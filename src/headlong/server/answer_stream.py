@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from headlong.decode.request import Request
 from headlong.engine.client import TokenStream
-from headlong.engine.request import FinishReason, Request, RequestReport
+from headlong.engine.request import FinishReason, RequestReport
 from headlong.errors import HeadlongError
 from headlong.generation import AnswerReader, Chunk
 

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from headlong.ops import _native
-from headlong.ops.worth import EDGES, Worth
+from headlong.ops.calibration import EDGES, Calibration
 
-RISING = Worth(tuple(place / len(EDGES) for place in range(len(EDGES) + 1)))
+RISING = Calibration(tuple(place / len(EDGES) for place in range(len(EDGES) + 1)))
 
 
 def test_what_lies_on_an_edge_belongs_to_the_range_above() -> None:

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.decode.filters import at_least, scale
-from headlong.decode.noise import MAX_GUMBEL, bits_reaching, gumbel_of, noise_bits
-from headlong.ops import compiled, picking
+from headlong.ops.filters import at_least, scale
+from headlong.ops.noise import MAX_GUMBEL, bits_reaching, gumbel_of, noise_bits
 
 _NEAR = 8.0
 """Tokens whose scaled logit is within this of the best one are looked at first."""
@@ -49,14 +48,6 @@ class Field:
 
 def race(field: Field, key: int) -> int:
     """Return the column with the largest score, the lowest one among equals."""
-    if compiled.HAS_KERNELS:
-        ids = field.token_ids
-        return picking.race(field.logits, ids, field.best, field.temperature, key)
-    return race_in_numpy(field, key)
-
-
-def race_in_numpy(field: Field, key: int) -> int:
-    """Return the same without compiled kernels; this is the definition."""
     if len(field.logits) <= _NUM_PROBES:
         return int(field.scores(np.arange(len(field.logits)), key).argmax())
     near = np.flatnonzero(at_least(field.logits, field.best - _NEAR * field.temperature))

@@ -8,15 +8,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import slow_sampling
-from headlong.arrays import FloatArray, IntArray
+from headlong.arrays import FloatArray
 from headlong.config import SamplingParams
-from headlong.decode.filters import (
+from headlong.decode.sampling import pick_rule
+from headlong.ops.filters import (
     at_least,
     scale,
     surviving_columns,
-    surviving_columns_in_numpy,
     top_columns,
 )
+from headlong.ops.native_host import NativeHost
 
 # Few distinct values, so that ties happen all the time.
 coarse = st.integers(-12, 12).map(lambda n: n / 4)
@@ -32,12 +33,11 @@ filter_params = st.builds(
 
 
 def survivors(logits: FloatArray, params: SamplingParams) -> list[int]:
-    """Return what both the definition and, where they are built, the kernels keep."""
-    columns = surviving_columns(logits, float(logits.max()), params)
-    defined = surviving_columns_in_numpy(logits, float(logits.max()), params)
-    everything: IntArray = np.arange(len(logits))
-    kept: list[int] = (everything if columns is None else columns).tolist()
-    assert kept == (everything if defined is None else defined).tolist()
+    """Return what both the definition and the kernels keep."""
+    best, rule = float(logits.max()), pick_rule(params)
+    kept: list[int] = surviving_columns(logits, best, rule).tolist()
+    if rule.filters(len(logits)):
+        assert NativeHost().surviving_columns(logits, best, rule).tolist() == kept
     return kept
 
 
@@ -63,10 +63,11 @@ def test_filters_agree_on_long_rows(spread: float, seed: int) -> None:
         assert survivors(row, params) == sorted(slow_sampling.survivors(row.tolist(), params))
 
 
-def test_no_filter_keeps_all_without_a_list() -> None:
+def test_no_filter_is_known_beforehand_and_keeps_all() -> None:
     row = slow_sampling.rows([1, 2, 3])[0]
     for params in (SamplingParams(temperature=1), SamplingParams(temperature=1, top_k=3)):
-        assert surviving_columns(row, 3.0, params) is None
+        assert not pick_rule(params).filters(len(row))
+        assert survivors(row, params) == [0, 1, 2]
 
 
 def test_top_k_ties_keep_lowest_ids() -> None:

@@ -5,47 +5,15 @@ run again, alone; so only the one that fails again is lost. Going back must rest
 depends on caches and histories agreeing.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple
 
+from headlong.decode.request import Request
 from headlong.decode.sampling import Sampler
-from headlong.decode.sequence import Backlog, DecodingSequence
+from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Drafter
-from headlong.engine.request import Request, Running
 from headlong.errors import EngineError, HeadlongError
-from headlong.ops.packed_rows import PackedRows
-
-_T = TypeVar("_T")
-
-
-class Rescue(NamedTuple):
-    """What it takes to bring sequences back, and to end those that cannot be."""
-
-    drafter: Drafter | None
-    make_sampler: Callable[[Request], Sampler]
-    fail: Callable[[Running, Exception], None]
-
-
-def run_together(
-    batch: Sequence[Running], run: Callable[[Sequence[Running]], list[_T]], rescue: Rescue
-) -> list[tuple[Running, _T]]:
-    """Run a pass over all; where it breaks off, over each alone, and end those that fail.
-
-    One that fails alone is run once more without its drafter: the answer does not need that.
-    """
-    marks = [mark(one.sequence) for one in batch]
-    try:
-        return list(zip(batch, run(batch), strict=True))
-    except Exception as error:
-        if len(batch) == 1 and batch[0].sequence.draft_state is None:
-            rescue.fail(batch[0], error)
-            return []
-        if len(batch) == 1:
-            give_up_drafter(batch[0].sequence, error)
-    for running, before in zip(batch, marks, strict=True):
-        sampler = rescue.make_sampler(running.request)
-        go_back(running.sequence, before, rescue.drafter, sampler)
-    return [done for one in batch for done in run_together([one], run, rescue)]
+from headlong.ops.host_ops import PackedRows
 
 
 class Mark(NamedTuple):
@@ -60,30 +28,31 @@ class Mark(NamedTuple):
 
 def mark(sequence: DecodingSequence) -> Mark:
     """Note where a sequence stands."""
-    waiting = sequence.unobserved.rows
+    waiting = sequence.backlog.rows
     return Mark(
         len(sequence.token_ids), sequence.cache.length, waiting, len(waiting), sequence.has_begun
     )
 
 
 def go_back(
-    sequence: DecodingSequence, mark: Mark, drafter: Drafter | None, sampler: Sampler
+    sequence: DecodingSequence,
+    mark: Mark,
+    drafter: Drafter | None,
+    make_sampler: Callable[[Request], Sampler],
 ) -> None:
-    """Bring a sequence back to where it stood; `sampler` is a new one for its prompt.
-
-    A drafter whose memory is lost is done without.
-    """
+    """Bring a sequence back to where it stood; a drafter whose memory is lost is done without."""
     del sequence.token_ids[mark.num_tokens :]
     sequence.cache.truncate(mark.num_rows)
     sequence.has_begun = mark.has_begun
     # A sampler only moves on, so a new one relives the answer.
+    sampler = make_sampler(sequence.request)
     for token_id in sequence.token_ids[sampler.num_tokens :]:
         sampler.push(token_id)
     sequence.sampler = sampler
     if drafter is None or sequence.draft_state is None:
         return
     mark.waiting.truncate(mark.num_waiting)  # since then rows only came behind them
-    sequence.unobserved.rows = mark.waiting
+    sequence.backlog.rows = mark.waiting
     try:
         sequence.draft_state = drafter.share(sequence.draft_state, sequence.num_observed)
     except Exception as error:
@@ -92,7 +61,8 @@ def go_back(
 
 def give_up_drafter(sequence: DecodingSequence, error: Exception) -> None:
     """Go on without drafts: whatever is wrong with the drafter, the answer does not need it."""
-    sequence.draft_state, sequence.unobserved = None, Backlog()
+    sequence.draft_state = None
+    sequence.backlog.clear()
     sequence.off_reason = f"The drafter failed: {error}"
 
 

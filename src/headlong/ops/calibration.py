@@ -1,7 +1,7 @@
-"""What a drafter's probabilities are worth: behind each of them, the chance to stand.
+"""Calibration of a drafter's confidence: from its probability of a token to the chance to stand.
 
-A table by ranges of probability, learned elsewhere (`engine.chances`). Kernels that make whole
-drafts read it as well, since a draft ends where its chance is no longer worth one more step.
+A table by ranges of probability, learned by the draft policy. Kernels that make whole drafts read
+it as well, since a draft ends where its chance no longer pays for one more step.
 """
 
 from bisect import bisect_right
@@ -23,23 +23,23 @@ EDGES = (
     0.9,
     0.97,
 )
-"""Borders between probabilities that are judged together."""
+"""Borders between ranges of probability."""
 
 
 def range_of(prob: float) -> int:
-    """Return in which range a probability lies; what lies on an edge belongs to the one above."""
+    """Return the range of a probability; one on an edge belongs to the range above."""
     return bisect_right(EDGES, prob)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Worth:
-    """What probabilities of a drafter are worth, as far as was learned."""
+class Calibration:
+    """The chance to stand for every range of probability."""
 
     chances: tuple[float, ...]
     """One for every range: below the first edge, between two of them, from the last one on."""
 
     def __call__(self, prob: float) -> float:
         """Return the chance of a token of this probability to stand if all before it do."""
-        if prob != prob:  # no number has no place between edges
+        if prob != prob:  # NaN lies in no range
             return prob
         return self.chances[range_of(prob)]

@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 
 from headlong.cache.kv_cache import KVCache
 from headlong.cache.prefix_cache import Prefix, PrefixCache, common_length
-from headlong.decode.observing import catch_up
+from headlong.decode.draft_backlog import catch_up
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter
-from headlong.engine.limits import EngineLimits
-from headlong.engine.request import Running
 from headlong.models.transformer import Backbone
 
 SPARE_ROWS = 32
@@ -37,17 +35,35 @@ def no_cache() -> KVCache:
 
 @dataclass(slots=True)
 class CacheMemory:
-    """The caches of an engine."""
+    """The caches of a runner."""
 
     backbone: Backbone
     drafter: Drafter | None
-    limits: EngineLimits
+    kv_bytes: int | None
+    """Bytes for all caches together; None sets no bound."""
+    prefix_bytes: int
+    """Of these, bytes that prefixes of ended requests may take."""
     prefixes: PrefixCache = field(init=False)
     hit_tokens: int = 0
     lookup_tokens: int = 0
 
     def __post_init__(self) -> None:
-        self.prefixes = PrefixCache(self.limits.prefix_bytes)
+        self.prefixes = PrefixCache(self.prefix_bytes)
+
+    @property
+    def max_sequence_tokens(self) -> int:
+        """Tokens, prompt and answer, that a request alone can have: the context, or less."""
+        context = self.backbone.config.context_length
+        if self.kv_bytes is None or self.bytes_for(context, drafts=True) <= self.kv_bytes:
+            return context
+        fits, too_many = 0, context
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            if self.bytes_for(middle, drafts=True) <= self.kv_bytes:
+                fits = middle
+            else:
+                too_many = middle
+        return fits
 
     def bytes_for(self, num_tokens: int, drafts: bool) -> int:
         """Return the bytes a sequence takes once it has so many tokens."""
@@ -65,7 +81,7 @@ class CacheMemory:
         num_bytes = sequence.cache.bytes_for(num_rows)
         if self.drafter is not None and sequence.draft_state is not None:
             num_bytes += self.drafter.num_bytes(sequence.draft_state, num_rows)
-            num_bytes += sequence.unobserved.bytes_for(num_more_rows)
+            num_bytes += sequence.backlog.bytes_for(num_more_rows)
         return num_bytes
 
     def has_room(self, num_bytes: int, spared: Prefix | None = None) -> bool:
@@ -73,7 +89,7 @@ class CacheMemory:
 
         A `spared` prefix stays: somebody is about to use it.
         """
-        limit = self.limits.kv_bytes
+        limit = self.kv_bytes
         if limit is None:
             return True
         dropped = [one for one in self.prefixes if one is not spared]
@@ -84,103 +100,111 @@ class CacheMemory:
             self.prefixes.take(dropped.pop(0))
         return True
 
-    def find(self, running: Running, others: Iterable[Running]) -> tuple[Prefix | None, int]:
+    def find(
+        self, sequence: DecodingSequence, others: Iterable[DecodingSequence]
+    ) -> tuple[Prefix | None, int]:
         """Return the prefix that spares a request most rows, and how many."""
         best: Prefix | None = None
-        most, sequence = 0, running.sequence
+        most = 0
         for prefix in [*self.prefixes, *map(_lent, others)]:
-            if prefix.salt != running.request.cache_salt:
+            if prefix.salt != sequence.request.cache_salt:
                 continue
             num_rows = prefix.num_shared(
-                sequence.token_ids, has_drafter=running.drafts, lets_wait=sequence.is_resting
+                sequence.token_ids, has_drafter=sequence.drafts, lets_wait=sequence.plan.is_idle
             )
             if num_rows > most:
                 best, most = prefix, num_rows
         return best, most
 
-    def awaits(self, running: Running, others: Iterable[Running], num_rows: int) -> bool:
+    def awaits(
+        self, sequence: DecodingSequence, others: Iterable[DecodingSequence], num_rows: int
+    ) -> bool:
         """Tell whether somebody is reading a prompt now that will spare this one more rows."""
         for other in others:
-            is_reading = other.sequence.num_rows_left > 0
-            is_shared = other.request.cache_salt == running.request.cache_salt
-            if is_reading and is_shared and (other.drafts or not running.drafts):
-                num_common = common_length(other.sequence.token_ids, running.sequence.token_ids)
+            is_reading = other.num_rows_left > 0
+            is_shared = other.request.cache_salt == sequence.request.cache_salt
+            if is_reading and is_shared and (other.drafts or not sequence.drafts):
+                num_common = common_length(other.token_ids, sequence.token_ids)
                 if num_common - 1 - num_rows >= WORTH_WAITING:
                     return True
         return False
 
-    def bytes_to_begin(self, running: Running, prefix: Prefix | None, num_rows: int) -> int:
+    def bytes_to_begin(
+        self, sequence: DecodingSequence, prefix: Prefix | None, num_rows: int
+    ) -> int:
         """Return how many more bytes running sequences take once this one has begun."""
-        num_bytes = self.bytes_for(self._first_room(running), running.drafts)
+        num_bytes = self.bytes_for(self._first_room(sequence), sequence.drafts)
         # What is handed over was counted as kept so far, and is given up there.
-        if prefix is None or not self._is_handed_over(running, prefix, num_rows):
+        if prefix is None or not self._is_handed_over(sequence, prefix, num_rows):
             return num_bytes
         return num_bytes - prefix.num_bytes
 
-    def begin(self, running: Running, prefix: Prefix | None, num_rows: int) -> None:
+    def begin(self, sequence: DecodingSequence, prefix: Prefix | None, num_rows: int) -> None:
         """Give a sequence its caches, with the first `num_rows` of a prefix in them."""
-        sequence, drafter = running.sequence, self.drafter if running.drafts else None
-        sequence.unobserved = Backlog()
+        drafter = self.drafter if sequence.drafts else None
+        sequence.backlog = Backlog(self.backbone.ops.host)
         if prefix is None:
             sequence.cache = self.backbone.make_cache()
             sequence.draft_state = None if drafter is None else drafter.begin()
         else:
-            self._use(running, prefix, num_rows, drafter)
-        request = running.request
+            self._use(sequence, prefix, num_rows, drafter)
+        request = sequence.request
         most = min(request.stopping.max_tokens, self.backbone.config.context_length)
         sequence.cache.max_length = len(request.prompt_ids) + most + SPARE_ROWS
-        sequence.cache.reserve(self._first_room(running))
+        sequence.cache.reserve(self._first_room(sequence))
         if not sequence.has_begun:
-            running.num_cached_tokens = num_rows
+            sequence.num_cached_tokens = num_rows
             self.hit_tokens += num_rows
             self.lookup_tokens += len(request.prompt_ids)
 
-    def release(self, running: Running, *, keeps: bool) -> None:
+    def release(self, sequence: DecodingSequence, *, keeps: bool) -> None:
         """Take a sequence's caches back, and keep them for others if they are worth it."""
-        sequence = running.sequence
         if keeps and sequence.cache.length:
-            prefix = _lent(running)
+            prefix = _lent(sequence)
             prefix.num_bytes = self.bytes_of(sequence)
             self.prefixes.keep(prefix)
         sequence.cache, sequence.draft_state = no_cache(), None
-        sequence.unobserved = Backlog()
+        sequence.backlog = Backlog(self.backbone.ops.host)
 
     def _use(
-        self, running: Running, prefix: Prefix, num_rows: int, drafter: Drafter | None
+        self, sequence: DecodingSequence, prefix: Prefix, num_rows: int, drafter: Drafter | None
     ) -> None:
-        sequence, state = running.sequence, None
+        state = None
         if drafter is not None:
-            if not sequence.is_resting:
+            if not sequence.plan.is_idle:
                 catch_up(drafter, [prefix])  # what its owner had no use for
             num_observed = min(num_rows, prefix.num_observed)
             state = drafter.share(prefix.draft_state, num_observed)
-            sequence.unobserved = prefix.unobserved.first_rows(num_rows - num_observed)
-        if self._is_handed_over(running, prefix, num_rows):
+            sequence.backlog = prefix.backlog.first_rows(num_rows - num_observed)
+        if self._is_handed_over(sequence, prefix, num_rows):
             self.prefixes.take(prefix)
             sequence.cache = prefix.cache
             sequence.cache.truncate(num_rows)
         else:
             self.prefixes.touch(prefix, self.bytes_of(prefix))
-            room = self._first_room(running)
+            room = self._first_room(sequence)
             sequence.cache = prefix.cache.copy(num_rows, self.backbone.make_cache, room)
         sequence.draft_state = state
 
-    def _first_room(self, running: Running) -> int:
+    def _first_room(self, sequence: DecodingSequence) -> int:
         """Return how many positions a sequence gets room for when it begins."""
-        num_left = running.tokens_left(self.backbone.config.context_length)
-        return len(running.sequence.token_ids) + min(num_left, ROOM_AHEAD)
+        num_left = sequence.max_tokens_left(self.backbone.config.context_length)
+        return len(sequence.token_ids) + min(num_left, ROOM_AHEAD)
 
-    def _is_handed_over(self, running: Running, prefix: Prefix, num_rows: int) -> bool:
+    def _is_handed_over(self, sequence: DecodingSequence, prefix: Prefix, num_rows: int) -> bool:
         """Tell whether a request gets a prefix for itself; else it gets a copy."""
         is_kept = any(prefix is one for one in self.prefixes)
         # One that does not draft would come back without the drafter's memory.
-        uses_all = running.drafts or prefix.draft_state is None
+        uses_all = sequence.drafts or prefix.draft_state is None
         return is_kept and uses_all and num_rows >= TAKE_OVER * prefix.cache.length
 
 
-def _lent(running: Running) -> Prefix:
+def _lent(sequence: DecodingSequence) -> Prefix:
     """Return the rows of a sequence as a prefix for others."""
-    sequence = running.sequence
-    state, unobserved = sequence.draft_state, sequence.unobserved
-    salt = running.request.cache_salt
-    return Prefix(sequence.token_ids, sequence.cache, state, unobserved, salt=salt)
+    return Prefix(
+        sequence.token_ids,
+        sequence.cache,
+        sequence.draft_state,
+        sequence.backlog,
+        salt=sequence.request.cache_salt,
+    )

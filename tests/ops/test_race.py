@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.decode import race as race_room
-from headlong.decode.noise import BitsArray, gumbel, gumbel_of, noise_key
-from headlong.decode.race import Field, race
+from headlong.ops import race as race_room
+from headlong.ops.noise import BitsArray, gumbel, gumbel_of, noise_key
+from headlong.ops.race import Field, race
 
 
 def slow_race(logits: FloatArray, ids: IntArray, temperature: float, position: int) -> int:

@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.config import SamplingParams
-from headlong.ops import compiled, picking
-from headlong.ops.picking import PickRule
+from headlong.ops.host_ops import PickRule
 
 _TOP_P_RANGES = (4.0, 8.0, 12.0, 16.0, math.inf)
 """How far below the best logit (in units of temperature) top-p looks, attempt after attempt."""
@@ -63,37 +61,21 @@ def top_columns(logits: FloatArray, num_columns: int) -> IntArray:
     return _head(logits, float(_kth_largest(pool, num_columns)), num_columns)
 
 
-def pick_rule(params: SamplingParams) -> PickRule:
-    """Return the part of the parameters that picks a token once logits are adjusted."""
-    return PickRule(params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
-
-
-def surviving_columns(logits: FloatArray, best: float, params: SamplingParams) -> IntArray | None:
-    """Return the columns that top-k, top-p and min-p leave, ascending; None when no filter is on.
+def surviving_columns(logits: FloatArray, best: float, rule: PickRule) -> IntArray:
+    """Return the columns that top-k, top-p and min-p leave, ascending.
 
     `best` is the maximum of `logits`; a best token always survives.
     """
-    if not (0 < params.top_k < len(logits) or params.top_p < 1 or params.min_p > 0):
-        return None
-    if compiled.HAS_KERNELS:
-        return picking.surviving_columns(logits, best, pick_rule(params))
-    return surviving_columns_in_numpy(logits, best, params)
-
-
-def surviving_columns_in_numpy(
-    logits: FloatArray, best: float, params: SamplingParams
-) -> IntArray | None:
-    """Return the same without compiled kernels; this is the definition."""
     columns: IntArray | None = None
-    if 0 < params.top_k < len(logits):
-        columns = top_columns(logits, params.top_k)
-    if params.top_p < 1:
-        kept = _top_p_columns(_take(logits, columns), best, params.temperature, params.top_p)
+    if 0 < rule.top_k < len(logits):
+        columns = top_columns(logits, rule.top_k)
+    if rule.top_p < 1:
+        kept = _top_p_columns(_take(logits, columns), best, rule.temperature, rule.top_p)
         columns = kept if columns is None else columns[kept]
-    if params.min_p > 0:
-        kept = _min_p_columns(_take(logits, columns), best, params.temperature, params.min_p)
+    if rule.min_p > 0:
+        kept = _min_p_columns(_take(logits, columns), best, rule.temperature, rule.min_p)
         columns = kept if columns is None else columns[kept]
-    return columns
+    return np.arange(len(logits)) if columns is None else columns
 
 
 def _top_p_columns(logits: FloatArray, best: float, temperature: float, top_p: float) -> IntArray:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from headlong.decode.noise import (
+from headlong.ops.noise import (
     MAX_GUMBEL,
     MIN_GUMBEL,
     bits_reaching,

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from fakes import ScriptedDrafter, run_rows
+from fakes import ScriptedDrafter, make_sequence, run_rows
 from headlong.arrays import FloatArray
 from headlong.cache.kv_cache import KVCache
-from headlong.config import SamplingParams
-from headlong.decode.observing import MAX_UNOBSERVED, catch_up, settle
-from headlong.decode.sampling import Sampler
+from headlong.decode.draft_backlog import MAX_BACKLOG, catch_up, observe_kept
 from headlong.decode.sequence import DecodingSequence
+from headlong.drafters.draft_plan import NO_PLAN, DraftPlan
 from headlong.drafters.drafter import Settled
 
 
@@ -33,22 +32,21 @@ def listener() -> Listener:
     return Listener([], 96)
 
 
-def make_sequence() -> DecodingSequence:
+def listened_to() -> DecodingSequence:
     """Return a sequence that has a drafter's memory and a prompt none of which has run."""
-    sampler = Sampler(SamplingParams(), [1], 96)
-    return DecodingSequence(list(range(2000)), KVCache(()), sampler, "memory")
+    return make_sequence(range(2000), KVCache(()), "memory")
 
 
 def test_rows_of_a_drafting_sequence_are_observed_at_once(listener: Listener) -> None:
-    sequence = make_sequence()
+    sequence = listened_to()
     run_rows(listener, sequence, 3)
     assert [one.token_ids.tolist() for one in listener.heard] == [[0, 1, 2]]
-    assert sequence.unobserved.num_rows == 0
+    assert sequence.backlog.num_rows == 0
 
 
 def test_rows_of_a_resting_sequence_wait_and_come_together(listener: Listener) -> None:
-    sequence = make_sequence()
-    sequence.is_resting = True
+    sequence = listened_to()
+    sequence.plan = DraftPlan(is_idle=True)
     for num_rows, num_others in ((8, 0), (1, 7), (2, 3)):
         run_rows(listener, sequence, num_rows, num_others)
     assert listener.heard == []
@@ -63,59 +61,59 @@ def test_rows_of_a_resting_sequence_wait_and_come_together(listener: Listener) -
 
 
 def test_rows_that_waited_come_before_the_newest(listener: Listener) -> None:
-    sequence = make_sequence()
-    sequence.is_resting = True
+    sequence = listened_to()
+    sequence.plan = DraftPlan(is_idle=True)
     run_rows(listener, sequence, 4, num_others=2)
-    sequence.is_resting = False
+    sequence.plan = NO_PLAN
     run_rows(listener, sequence, 2, num_others=1)
     (one,) = listener.heard
     np.testing.assert_allclose(one.features[:, 0], np.arange(6), rtol=1e-6)
-    assert sequence.unobserved.num_rows == 0
+    assert sequence.backlog.num_rows == 0
 
 
 def test_sequences_of_one_pass_rest_and_draft_side_by_side(listener: Listener) -> None:
-    resting, drafting, other = [make_sequence() for _ in range(3)]
-    resting.is_resting = other.is_resting = True
+    resting, drafting, other = [listened_to() for _ in range(3)]
+    resting.plan = other.plan = DraftPlan(is_idle=True)
     features: FloatArray = np.arange(6, dtype=np.float32)[:, None]
     for sequence, num_rows in ((resting, 2), (drafting, 1), (other, 2)):
         sequence.cache.append(num_rows)
         sequence.cache.commit(num_rows)
-    settle(listener, features, [(resting, 0, 2), (drafting, 2, 3), (other, 4, 6)])
+    observe_kept(listener, features, [(resting, 0, 2), (drafting, 2, 3), (other, 4, 6)])
     assert [one.features.tolist() for one in listener.heard] == [[[2.0]]]
-    np.testing.assert_allclose(resting.unobserved.rows.read(), features[:2], rtol=1e-6)
-    np.testing.assert_allclose(other.unobserved.rows.read(), features[4:], rtol=1e-6)
+    np.testing.assert_allclose(resting.backlog.rows.read(), features[:2], rtol=1e-6)
+    np.testing.assert_allclose(other.backlog.rows.read(), features[4:], rtol=1e-6)
 
 
 def test_waiting_rows_are_bounded(listener: Listener) -> None:
-    sequence = make_sequence()
-    sequence.is_resting = True
-    for _ in range(0, 3 * MAX_UNOBSERVED, 2):
+    sequence = listened_to()
+    sequence.plan = DraftPlan(is_idle=True)
+    for _ in range(0, 3 * MAX_BACKLOG, 2):
         run_rows(listener, sequence, 2)
-        assert sequence.unobserved.num_rows <= MAX_UNOBSERVED
+        assert sequence.backlog.num_rows <= MAX_BACKLOG
     ids = np.concatenate([one.token_ids for one in listener.heard]).tolist()
     assert ids == list(range(len(ids)))
     assert len(listener.heard) <= 3
 
 
 def test_leading_rows_can_wait_for_somebody_else(listener: Listener) -> None:
-    sequence = make_sequence()
-    sequence.is_resting = True
+    sequence = listened_to()
+    sequence.plan = DraftPlan(is_idle=True)
     for num_rows in (3, 1, 4):
         run_rows(listener, sequence, num_rows, num_others=2)
-    shared = sequence.unobserved.first_rows(5)
-    assert (shared.num_rows, sequence.unobserved.num_rows) == (5, 8)
+    shared = sequence.backlog.first_rows(5)
+    assert (shared.num_rows, sequence.backlog.num_rows) == (5, 8)
     np.testing.assert_allclose(shared.rows.read()[:, 0], np.arange(5), rtol=1e-6)
     shared.clear()
-    assert sequence.unobserved.num_rows == 8
+    assert sequence.backlog.num_rows == 8
 
 
 def test_observed_rows_are_counted(listener: Listener) -> None:
-    sequence = make_sequence()
+    sequence = listened_to()
     run_rows(listener, sequence, 4)
-    sequence.is_resting = True
+    sequence.plan = DraftPlan(is_idle=True)
     for num_rows in (2, 1):
         run_rows(listener, sequence, num_rows)
     assert sequence.num_observed == 4
-    assert sequence.unobserved.bytes_for(0) > 0
+    assert sequence.backlog.bytes_for(0) > 0
     catch_up(listener, [sequence])
-    assert sequence.unobserved.bytes_for(9) == 0
+    assert sequence.backlog.bytes_for(9) == 0

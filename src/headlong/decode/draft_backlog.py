@@ -1,8 +1,8 @@
 """Keep drafters' memories up to date: at once while drafts are wanted, in larger bites otherwise.
 
-A head must see every committed row before it can draft again, but it need not see it now. Rows of
-a sequence that rests wait, and run through the head together, which costs much less than one by
-one, and nothing where drafts are never wanted again. Drafting starts again from full memory.
+A head must observe every committed row before it can draft again, but it need not do so now. Rows
+of an idle sequence wait in its backlog and run through the head together, which costs much less
+than one by one, and nothing where drafts are never wanted again.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from headlong.cache.kv_cache import KVCache
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter, DraftState, Settled
 from headlong.models.hidden import join_rows
-from headlong.ops.packed_rows import PackedRows, pack_rows
+from headlong.ops.host_ops import PackedRows
 
-MAX_UNOBSERVED = 1024
-"""Rows that may wait; looking at all of them at once holds others up for tens of milliseconds."""
+MAX_BACKLOG = 1024
+"""Rows that may wait; observing all of them at once holds others up for tens of milliseconds."""
 
 
 class Listener(Protocol):
@@ -27,34 +27,35 @@ class Listener(Protocol):
     token_ids: list[int]
     cache: KVCache
     draft_state: DraftState
-    unobserved: Backlog
+    backlog: Backlog
 
 
 Kept: TypeAlias = tuple[DecodingSequence, int, int]
-"""The rows of one sequence in a pass that stand: first to stop."""
+"""The rows of one sequence in a pass that stand, first to stop; still pending in its cache."""
 
 
-def settle(drafter: Drafter, features: FloatArray, kept: Sequence[Kept]) -> None:
-    """Tell the drafter what was just committed; rows of resting sequences wait.
+def observe_kept(drafter: Drafter, features: FloatArray, kept: Sequence[Kept]) -> None:
+    """Tell the drafter which rows stand; rows of idle sequences join their backlogs.
 
-    `features` is what it reads of the whole pass: (N, F).
+    `features` is what it reads of the whole pass: (N, F). Nothing is committed yet, so a drafter
+    that fails leaves every cache as it was.
     """
     due: list[tuple[Listener, Settled]] = []
     waiting: list[tuple[PackedRows, int, int]] = []
     for sequence, first, stop in kept:
-        rows = sequence.unobserved.rows
-        if sequence.is_resting and len(rows) + stop - first <= MAX_UNOBSERVED:
-            waiting.append((rows, first, stop))
+        backlog = sequence.backlog
+        if sequence.plan.is_idle and backlog.num_rows + stop - first <= MAX_BACKLOG:
+            waiting.append((backlog.rows, first, stop))
         else:
             due.append((sequence, _all_rows(sequence, features[first:stop])))
     if waiting:
-        pack_rows(features, waiting)
+        kept[0][0].backlog.host.pack_rows(features, waiting)
     _observe(drafter, due)
 
 
 def catch_up(drafter: Drafter, listeners: Sequence[Listener]) -> None:
     """Let the drafter observe whatever waits for these memories."""
-    _observe(drafter, [(one, _all_rows(one)) for one in listeners if one.unobserved.num_rows])
+    _observe(drafter, [(one, _all_rows(one)) for one in listeners if one.backlog.num_rows])
 
 
 def _observe(drafter: Drafter, due: Sequence[tuple[Listener, Settled]]) -> None:
@@ -62,14 +63,14 @@ def _observe(drafter: Drafter, due: Sequence[tuple[Listener, Settled]]) -> None:
         return
     drafter.observe([rows for _, rows in due])
     for listener, _ in due:
-        listener.unobserved.clear()
+        listener.backlog.clear()
 
 
 def _all_rows(listener: Listener, newest: FloatArray | None = None) -> Settled:
     """Put the waiting rows of a sequence and its newest ones, (n, F), under one another."""
-    waiting = listener.unobserved.rows
+    waiting = listener.backlog.rows
     parts = [waiting.read()] if len(waiting) else []
     features = join_rows(parts if newest is None else [*parts, newest])
-    stop = listener.cache.length
+    stop = listener.cache.length + (0 if newest is None else len(newest))
     ids = np.array(listener.token_ids[stop - len(features) : stop + 1])
     return Settled(listener.draft_state, ids[:-1], features, ids[1:])

@@ -96,6 +96,31 @@ def test_every_room_is_placed() -> None:
     assert rooms <= set(LEVEL), f"give these a level: {rooms - set(LEVEL)}"
 
 
+ABOVE_ENGINE = [
+    name
+    for name in FILES
+    if LEVEL.get(name.split("/")[0].removesuffix(".py"), 99) < LEVEL["engine"]
+]
+CLIENT_MODULES = {f"headlong.engine.{name}" for name in ("client", "request", "limits")}
+ENGINE_BUILDERS = {"llm.py", "doctor/exactness.py"}
+"""The only files above the engine that may build a local one."""
+
+
+@pytest.mark.parametrize("name", ABOVE_ENGINE)
+def test_only_the_engine_client_is_seen_from_above(name: str) -> None:
+    """Another engine must fit in without a change above: its streams have no local insides."""
+    tree = ast.parse((SOURCE / name).read_text())
+    allowed = CLIENT_MODULES | ({"headlong.engine.engine"} if name in ENGINE_BUILDERS else set())
+    for node, module in first_party_imports(tree):
+        assert room_of(module) != "engine" or module in allowed, f"{name}:{node.lineno}: {module}"
+        if module == "headlong.engine.request" and isinstance(node, ast.ImportFrom):
+            assert "Running" not in [alias.name for alias in node.names], f"{name}:{node.lineno}"
+    insides = {"sequence", "policy", "outbox", "num_emitted"}
+    insides |= {"backbone"} if name.startswith("server/") else set()
+    for read in (node for node in ast.walk(tree) if isinstance(node, ast.Attribute)):
+        assert read.attr not in insides, f"{name}:{read.lineno} reads .{read.attr}"
+
+
 ABOVE_THE_RUNNER = ("cli", "doctor", "bench", "server", "llm", "generation", "engine")
 
 EXAMINERS = ("doctor", "bench")

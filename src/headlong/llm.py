@@ -28,7 +28,9 @@ from headlong.config import (
 from headlong.decode.request import Request
 from headlong.drafters.choose import make_drafter
 from headlong.drafters.drafter import Drafter
+from headlong.engine.client import EngineClient
 from headlong.engine.engine import Engine
+from headlong.engine.limits import EngineLimits
 from headlong.engine.request import FinishReason
 from headlong.errors import HeadError, RequestError
 from headlong.generation import Chunk, Completion, Generation
@@ -77,7 +79,7 @@ class GenerateOptions(TypedDict, total=False):
 
 
 class DraftOptions(TypedDict, total=False):
-    """Who drafts for a model."""
+    """What drafts for a model."""
 
     head: str | Path | None
     head_quant: HeadQuant
@@ -90,6 +92,7 @@ class LoadOptions(DraftOptions, total=False):
     quant: QuantName | None
     draft_model: str | Path | None
     backend: str
+    limits: EngineLimits | None
     progress: Progress | None
 
 
@@ -106,12 +109,11 @@ class LLM:
     """What was found in the model's file: tensors used, left over, belonging to a head."""
     notes: tuple[str, ...]
     """Whole sentences about what loading found and the user should know."""
-    engine: Engine
+    engine: EngineClient
 
     def __repr__(self) -> str:
-        drafter = self.drafter.name if self.drafter is not None else "none"
-        backend = self.backbone.ops.name
-        return f"LLM({self.model_path.name}, drafter={drafter}, backend={backend})"
+        drafter, backend = self.drafter and self.drafter.name, self.backbone.ops.name
+        return f"LLM({self.model_path.name}, drafter={drafter or 'none'}, backend={backend})"
 
     @classmethod
     def load(cls, model: str | Path | None = None, **options: Unpack[LoadOptions]) -> "LLM":
@@ -120,12 +122,11 @@ class LLM:
         Args:
             model: A GGUF file, a Hugging Face folder, a catalogue name, or a hub id.
             options: `head` – folder of a head (else the model's own one, or one we ship for it);
-                `quant` – format to pack the model in: "q4", "q8", "f16", "bf16", "f32", or None
-                for as stored; `head_quant` – the same for the head, or "auto" for the one it was
-                made for (else "q8"), or "stored";
-                `drafter` – "auto", "head", "ngram", "draft-model" or "none";
-                `draft_model` – a second model for drafter="draft-model";
-                `backend` – "auto" or a backend's name; `progress` – who hears of downloads.
+                `quant` – format to pack the model in: "q4", "q8", "f16", "bf16", "f32", or None for
+                as stored; `head_quant` – the same for the head, or "auto" for the one it was made
+                for (else "q8"), or "stored"; `drafter` – "auto", "head", "ngram", "draft-model" or
+                "none"; `draft_model` – a second model for drafter="draft-model"; `backend` – "auto"
+                or a backend's name; `limits` – the engine's bounds; `progress` – told of downloads.
         """
         _refuse_unknown(options, LoadOptions)
         ops = make_ops(options.get("backend", "auto"))
@@ -134,22 +135,21 @@ class LLM:
         checkpoint = open_checkpoint(path)
         loaded = load_backbone(checkpoint, ops, options.get("quant"))
         tokenizer = load_tokenizer(checkpoint)
-        drafter_name = _resolve_drafter(options)
-        found = _find_head(checkpoint, loaded.backbone, drafter_name, options)
-        draft_model = options.get("draft_model")
-        second = None if draft_model is None else _load_second(str(draft_model), tokenizer, options)
-        drafter = make_drafter(drafter_name, loaded.backbone, found.head, second)
-        del checkpoint  # its tables are large, and nobody reads them any more
+        name = _resolve_drafter(options)
+        found = _find_head(checkpoint, loaded.backbone, name, options)
+        second = _load_second(tokenizer, options)
+        drafter = make_drafter(name, loaded.backbone, found.head, second)
+        del checkpoint  # its tables are large and not needed any more
         ops.settle()
         return cls(
             model_path=path,
             tokenizer=tokenizer,
             backbone=loaded.backbone,
             head=found.head,
+            drafter=drafter,
             report=loaded.report,
             notes=(*_backend_notes(ops, options), *found.notes),
-            drafter=drafter,
-            engine=Engine.for_model(loaded.backbone, drafter),
+            engine=Engine.for_model(loaded.backbone, drafter, options.get("limits")),
         )
 
     def with_drafter(self, **options: Unpack[DraftOptions]) -> "LLM":
@@ -160,17 +160,12 @@ class LLM:
         """
         _refuse_unknown(options, DraftOptions)
         wanted = cast(LoadOptions, options)
-        name = _resolve_drafter(wanted)
-        found = _find_head(open_checkpoint(self.model_path), self.backbone, name, wanted)
+        name, checkpoint = _resolve_drafter(wanted), open_checkpoint(self.model_path)
+        found = _find_head(checkpoint, self.backbone, name, wanted)
         drafter = make_drafter(name, self.backbone, found.head, None)
         self.backbone.ops.settle()
-        return replace(
-            self,
-            head=found.head,
-            drafter=drafter,
-            notes=found.notes,
-            engine=Engine.for_model(self.backbone, drafter),
-        )
+        engine = Engine.for_model(self.backbone, drafter, self.engine.limits)
+        return replace(self, head=found.head, drafter=drafter, notes=found.notes, engine=engine)
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Completion:
         """Generate an answer and return it whole, tool calls taken out of its text."""
@@ -191,9 +186,9 @@ class LLM:
         prompt_ids = self.encode(prompt, form.tools)
         request = make_request(prompt_ids, self.tokenizer.eos_ids, options)
         grammar = form.make_grammar(self.tokenizer)
-        running = self.engine.submit(replace(request, grammar=grammar))
-        continues_text = not is_chat(prompt)  # an answer to messages begins a text of its own
-        return Generation(self.engine, running, self.tokenizer, continues_text=continues_text)
+        stream = self.engine.submit(replace(request, grammar=grammar))
+        # An answer to messages begins a text of its own.
+        return Generation(self.engine, stream, self.tokenizer, continues_text=not is_chat(prompt))
 
     def encode(
         self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None = None
@@ -260,18 +255,14 @@ def generate(
     model: LLM, tokenizer: Tokenizer, prompt: Prompt, **options: Unpack[GenerateOptions]
 ) -> str:
     """Generate an answer and return its text."""
-    return _with_tokenizer(model, tokenizer).generate(prompt, **options).text
+    return replace(model, tokenizer=tokenizer).generate(prompt, **options).text
 
 
 def stream_generate(
     model: LLM, tokenizer: Tokenizer, prompt: Prompt, **options: Unpack[GenerateOptions]
 ) -> Iterator[Chunk]:
     """Generate an answer chunk by chunk."""
-    return _with_tokenizer(model, tokenizer).stream(prompt, **options)
-
-
-def _with_tokenizer(model: LLM, tokenizer: Tokenizer) -> LLM:
-    return model if tokenizer is model.tokenizer else replace(model, tokenizer=tokenizer)
+    return replace(model, tokenizer=tokenizer).stream(prompt, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +281,7 @@ class _FoundHead:
 
 
 def _backend_notes(ops: Ops, options: LoadOptions) -> tuple[str, ...]:
-    """Say why the slow backend computes where nobody asked for it."""
+    """Say why the slow backend computes though it was not asked for."""
     is_fallback = options.get("backend", "auto") == "auto" and ops.name == "numpy"
     return (ops.note,) if is_fallback else ()
 
@@ -329,9 +320,11 @@ def _find_head(
         return _FoundHead(None, f"The model's own head is not used: {error}")
 
 
-def _load_second(name: str, tokenizer: Tokenizer, options: LoadOptions) -> Backbone:
-    """Load the backbone of a draft model; refuse one that speaks in other tokens."""
-    checkpoint = open_checkpoint(resolve_model(name, progress=options.get("progress")))
+def _load_second(tokenizer: Tokenizer, options: LoadOptions) -> Backbone | None:
+    """Load the backbone of the draft model, if one is named; refuse one with other tokens."""
+    if (name := options.get("draft_model")) is None:
+        return None
+    checkpoint = open_checkpoint(resolve_model(str(name), progress=options.get("progress")))
     if not load_tokenizer(checkpoint).has_same_tokens(tokenizer):
         raise HeadError(
             f"The draft model {name} does not have the tokens of the model.",

@@ -99,7 +99,7 @@ def run_measurement(llm: LLM, clock: FakeClock, draft_ms: float) -> dict[str, An
     drafter = TimedDrafter(
         [], llm.backbone.config.vocab_size, clock=clock, truths=truths, draft_ms=draft_ms
     )
-    scripted = replace(llm, engine=Engine.for_model(llm.backbone, drafter))
+    scripted = replace(llm, drafter=drafter, engine=Engine.for_model(llm.backbone, drafter))
     scene = Scene(Wording.MTP, {"model": "tiny"}, make_prompt_set(*PROMPTS))
     plan = Plan(PROMPTS, max_tokens=NUM_TOKENS)
     sides = [LocalSide(scripted, "off"), LocalSide(scripted, K)]

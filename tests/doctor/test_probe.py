@@ -31,7 +31,7 @@ def test_acceptance_is_that_of_real_decoding(
     subject = Subject(backbone, drafter, tokenizer.eos_ids, len(heard.text.answer_ids))
     asked: list[tuple[tuple[int, ...], MtpMode]] = [(heard.text.prompt_ids, k) for k in (1, 3, 5)]
     for k, running in zip((1, 3, 5), run_requests(subject, asked, SamplingParams()), strict=True):
-        depths = [one.depth for one in running.outbox][1:]
+        depths = [one.depth for one in running.take()][1:]
         rounds = _rounds(found, k)
         # The last walked round ends short of the answer's end, so decoding has it in full too.
         assert rounds == _rounds_of(depths)[: len(rounds)]

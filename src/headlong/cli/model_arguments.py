@@ -14,6 +14,7 @@ from headlong.cli.progress_bar import ProgressBar
 from headlong.config import HEAD_QUANTS, DrafterName, QuantName
 
 if TYPE_CHECKING:
+    from headlong.engine.limits import EngineLimits
     from headlong.llm import LLM
 
 
@@ -69,7 +70,7 @@ def add_backend_argument(group: argparse._ActionsContainer) -> None:
     )
 
 
-def load_llm(args: argparse.Namespace) -> "LLM":
+def load_llm(args: argparse.Namespace, limits: "EngineLimits | None" = None) -> "LLM":
     """Load what the model options name; what the user should know of it goes to standard error."""
     with ProgressBar() as progress:
         llm = headlong.LLM.load(
@@ -80,6 +81,7 @@ def load_llm(args: argparse.Namespace) -> "LLM":
             head_quant=args.head_quant,
             draft_model=args.draft_model,
             backend=args.backend,
+            limits=limits,
             progress=progress,
         )
     for note in llm.notes:

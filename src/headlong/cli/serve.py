@@ -114,7 +114,7 @@ def _serve(effective: EffectiveSettings, *, as_json: bool) -> int:
         console.print(f"note: {note}", style="yellow", soft_wrap=True)
     set_up_logs(settings)
     with bind(settings) as listener:
-        llm = load_llm(_model_options(settings))
+        llm = load_llm(_model_options(settings), settings.engine_limits)
         banner = make_banner(llm, settings, url_of(listener))
 
         def say_ready() -> None:

@@ -50,6 +50,10 @@ class Runner(Protocol):
         """The shape of the backbone: context length, vocabulary."""
 
     @property
+    def backend(self) -> str:
+        """What computes, in words for people."""
+
+    @property
     def max_sequence_tokens(self) -> int:
         """Tokens, prompt and answer, that one request alone can have: the context, or less."""
 

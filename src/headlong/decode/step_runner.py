@@ -45,6 +45,11 @@ class StepRunner:
         return self.backbone.config
 
     @property
+    def backend(self) -> str:
+        """What computes, in words for people."""
+        return f"{self.backbone.ops.name}, {self.backbone.ops.note}"
+
+    @property
     def max_sequence_tokens(self) -> int:
         """Tokens, prompt and answer, that one request alone can have: the context, or less."""
         return self.memory.max_sequence_tokens

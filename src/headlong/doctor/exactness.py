@@ -16,8 +16,8 @@ from headlong.decode.request import Request
 from headlong.doctor.finding import Finding, fault, ok
 from headlong.doctor.probe import write_answer
 from headlong.drafters.drafter import Drafter
+from headlong.engine.client import TokenStream
 from headlong.engine.engine import Engine
-from headlong.engine.request import Running
 from headlong.models.transformer import Backbone
 
 MODES: tuple[MtpMode, ...] = ("off", 1, 4, "auto")
@@ -83,11 +83,11 @@ def decode_modes(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Iterat
 
 def run_requests(
     subject: Subject, asked: Sequence[tuple[tuple[int, ...], MtpMode]], sampling: SamplingParams
-) -> list[Running]:
+) -> list[TokenStream]:
     """Decode some requests together, to their ends."""
     engine = Engine.for_model(subject.backbone, subject.drafter)
     stopping = StopParams(max_tokens=subject.max_tokens)
-    running = [
+    running: list[TokenStream] = [
         engine.submit(Request(ids, sampling, stopping, mode, subject.eos_ids))
         for ids, mode in asked
     ]
@@ -154,8 +154,8 @@ def _plain(subject: Subject, ids: tuple[int, ...], sampling: SamplingParams) -> 
     return write_answer(subject.backbone, ids, subject.eos_ids, subject.max_tokens, sampling)
 
 
-def _decoded(label: str, running: Running, truth: tuple[int, ...]) -> Decoded:
-    ids = tuple(emitted.pick.token_id for emitted in running.outbox)
+def _decoded(label: str, running: TokenStream, truth: tuple[int, ...]) -> Decoded:
+    ids = tuple(emitted.pick.token_id for emitted in running.take())
     return Decoded(label, running.request.prompt_ids, truth, ids)
 
 

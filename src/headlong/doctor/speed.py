@@ -84,7 +84,8 @@ def measure_drafts(
     for _ in range(num_repeats):
         for k, samples in seen.items():
             (running,) = run_requests(subject, [(ids, k)], SamplingParams())
-            stats, timings = running.stats, running.timings
+            report = running.report()
+            stats, timings = report.stats, report.timings
             if stats.num_drafted:
                 samples.append((stats.num_drafted / stats.rounds, timings.draft_s / stats.rounds))
             if k == max(_DRAFT_LENGTHS):

@@ -22,6 +22,7 @@ from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Drafter
 from headlong.engine.admission import check_request
 from headlong.engine.booking import Round, book, learn
+from headlong.engine.client import TokenStream
 from headlong.engine.limits import EngineLimits, EngineSnapshot
 from headlong.engine.planner import Planner
 from headlong.engine.policy import Policy
@@ -88,6 +89,21 @@ class Engine:
         return len(self._scheduler.waiting)
 
     @property
+    def context_length(self) -> int:
+        """Tokens, prompt and answer, that the model can attend to."""
+        return self.runner.config.context_length
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids go from 0 to one less."""
+        return self.runner.config.vocab_size
+
+    @property
+    def backend(self) -> str:
+        """What computes, in words for people."""
+        return self.runner.backend
+
+    @property
     def max_sequence_tokens(self) -> int:
         """Tokens, prompt and answer, that one request can have: the context, or less memory."""
         return self.runner.max_sequence_tokens
@@ -115,15 +131,22 @@ class Engine:
         """Forget what ended requests have left, so that the next prompt is read from its start."""
         self.runner.clear_prefixes()
 
-    def cancel(self, running: Running, reason: FinishReason = FinishReason.CANCELLED) -> None:
+    def cancel(self, stream: TokenStream, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """End a request now; it takes part in no further step, and untaken tokens do not count."""
+        assert isinstance(stream, Running), "a stream that this engine has given out"
         if self._is_stepping:  # a stream that is dropped while a pass holds its cache
-            self._cancelled.append((running, reason))
+            self._cancelled.append((stream, reason))
             return
-        timings = running.timings
-        timings.num_tokens = max(0, timings.num_tokens - len(running.outbox))
-        running.outbox.clear()
-        self._finish(running, reason)
+        timings = stream.timings
+        timings.num_tokens = max(0, timings.num_tokens - len(stream.outbox))
+        stream.outbox.clear()
+        self._finish(stream, reason)
+
+    def fail(self, stream: TokenStream, error: Exception) -> None:
+        """End a request with an error; others go on."""
+        assert isinstance(stream, Running), "a stream that this engine has given out"
+        stream.error = as_engine_error(error)
+        self._finish(stream, FinishReason.ERROR, keeps=False)
 
     def step(self) -> None:
         """Move every request on: begin, read prompts, one round for all that decode."""
@@ -134,8 +157,10 @@ class Engine:
             self._owes_round = not self._owes_round and self._read_prompts()
             if not self._owes_round:
                 self._decode()
-        except BaseException:
+        except BaseException as error:
             for running in list(self._scheduler.running):  # their caches may be half-written
+                if isinstance(error, Exception):
+                    self.fail(running, error)
                 self._finish(running, FinishReason.ERROR, keeps=False)
             raise
         finally:
@@ -155,7 +180,7 @@ class Engine:
             try:
                 admission = self.runner.begin(running.sequence, is_idle=is_idle)
             except Exception as error:
-                self._fail(running, error)
+                self.fail(running, error)
                 continue
             if admission is Admission.NO_ROOM:
                 return
@@ -177,7 +202,7 @@ class Engine:
             running.timings.prefill_s += result.prefill_s
             running.timings.prefill_head_s += result.head_s
             if result.error is not None:
-                self._fail(running, result.error)
+                self.fail(running, result.error)
             elif result.pick is not None:
                 self._emit(running, result.pick, BACKBONE, 0)
         return any(result.pick is not None for result in results)
@@ -215,9 +240,8 @@ class Engine:
             one.policy.num_waiting = one.sequence.backlog.num_rows
         reading = self.runner.cache_share([one.sequence for one in batch])
         plans = self.planner.plan(policies, self.limits.rows_per_step, reading)
-        context = self.runner.config.context_length
         return [
-            plan.at_most(max(0, running.tokens_left(context) - 1))
+            plan.at_most(max(0, running.tokens_left(self.context_length) - 1))
             for running, plan in zip(batch, plans, strict=True)
         ]
 
@@ -238,7 +262,7 @@ class Engine:
         """Hand out what the round brought for one request; return how many tokens that were."""
         if result.verdict is None:
             assert result.error is not None
-            self._fail(running, result.error)
+            self.fail(running, result.error)
             return 0
         num_accepted, num_before = result.verdict.num_accepted, running.num_emitted
         running.stats.observe_round(result.draft.sources, num_accepted)
@@ -259,12 +283,8 @@ class Engine:
         stopping = running.request.stopping
         if pick.token_id in running.request.eos_ids and not stopping.ignore_eos:
             self._finish(running, FinishReason.STOP)
-        elif running.tokens_left(self.runner.config.context_length) <= 0:
+        elif running.tokens_left(self.context_length) <= 0:
             self._finish(running, FinishReason.LENGTH)
-
-    def _fail(self, running: Running, error: Exception) -> None:
-        running.error = as_engine_error(error)
-        self._finish(running, FinishReason.ERROR, keeps=False)
 
     def _finish(self, running: Running, reason: FinishReason, *, keeps: bool = True) -> None:
         """End a request; its caches go to those that begin like it, or are freed."""

@@ -26,7 +26,7 @@ class FinishReason(StrEnum):
     CANCELLED = "cancelled"
     """The caller lost interest."""
     ERROR = "error"
-    """A pass broke off; `Running.error` says why."""
+    """A pass broke off; `TokenStream.error` says why."""
 
 
 class Emitted(NamedTuple):
@@ -34,14 +34,35 @@ class Emitted(NamedTuple):
 
     pick: Pick
     source: str
-    """Who proposed it: "backbone", or the drafter whose proposal stood."""
+    """What proposed it: "backbone", or the drafter whose proposal stood."""
     depth: int
     """Its place in the draft, from 1; 0 for a token no drafter proposed."""
 
 
+@dataclass(frozen=True, slots=True)
+class RequestReport:
+    """What one request took, or several together."""
+
+    stats: DecodeStats
+    timings: Timings
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    """Prompt tokens that another request had already run."""
+    num_completion_tokens: int
+    off_reason: str | None
+    """Why there were no drafts in the end, if there were none; None when drafting went on."""
+    explanation: str
+    """What the draft policy decided and why, in plain words."""
+
+    @property
+    def measured_speedup(self) -> float | None:
+        """Against plain decoding at the pass costs of the same moments; None when unknown."""
+        return self.timings.measured_speedup
+
+
 @dataclass(slots=True, eq=False)
 class Running:
-    """A request in progress."""
+    """A request in progress: the `TokenStream` of the local engine."""
 
     request: Request
     sequence: DecodingSequence
@@ -60,3 +81,25 @@ class Running:
         """Return how many tokens it may still get, by its own limit and by the context."""
         room = context_length - len(self.request.prompt_ids)
         return min(self.request.stopping.max_tokens, room) - self.num_emitted
+
+    @property
+    def num_ready(self) -> int:
+        """Tokens that have arrived and were not taken."""
+        return len(self.outbox)
+
+    def take(self, most: int | None = None) -> list[Emitted]:
+        """Return tokens that were not taken before, oldest first: all, or at most so many."""
+        num = len(self.outbox) if most is None else min(most, len(self.outbox))
+        return [self.outbox.popleft() for _ in range(num)]
+
+    def report(self) -> RequestReport:
+        """Return what the request took: at its end, or so far."""
+        return RequestReport(
+            stats=self.stats,
+            timings=self.timings,
+            num_prompt_tokens=len(self.request.prompt_ids),
+            num_cached_tokens=self.sequence.num_cached_tokens,
+            num_completion_tokens=self.num_emitted,
+            off_reason=self.sequence.off_reason or self.policy.off_reason,
+            explanation=self.policy.explain(),
+        )

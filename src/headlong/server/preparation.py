@@ -1,8 +1,8 @@
 """From a checked body to engine requests: what both kinds of completion do alike.
 
 In:  a body, the prompts as token ids, the draft policy.
-Out: a `Plan`: one `Ask` and one writer per choice. Runs in the text thread; nothing has been
-     computed when it refuses.
+Out: a `PreparedAnswer`: one engine request and one writer per choice. Runs in the text thread;
+     nothing has been computed when it refuses.
 """
 
 import secrets
@@ -10,35 +10,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from headlong.config import MtpMode
+from headlong.config import MAX_DRAFT_TOKENS, MtpMode, check_mtp
 from headlong.decode.constraint import Grammar
-from headlong.errors import TextError
+from headlong.errors import RequestError, TextError
 from headlong.generation import AnswerReader
 from headlong.llm import GenerateOptions, make_request
-from headlong.server.answer_stream import Ask
+from headlong.server.answer_stream import ChoiceRequest
 from headlong.server.chat_protocol import ChatMessage
 from headlong.server.choices import ChoiceWriter
-from headlong.server.openai_errors import bad_request
-from headlong.server.protocol import GenerateBody
+from headlong.server.protocol import DraftFields, GenerateBody
+from headlong.server.refusal import bad_request
 from headlong.server.service import Service
+
+MTP_HEADER = "X-Headlong-MTP"
 
 _NUM_SEEDS = 2**64
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """An answer that is about to be asked for."""
+class PreparedAnswer:
+    """An answer that is ready to be computed."""
 
-    asks: Sequence[Ask]
+    choices: Sequence[ChoiceRequest]
     writers: Sequence[ChoiceWriter]
-    """One per ask: all choices of the first prompt, then those of the second, …"""
+    """One per choice: all choices of the first prompt, then those of the second, …"""
     num_prompts: int
     warnings: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Planner:
-    """Makes the asks of one body."""
+class RequestMaker:
+    """Makes the engine requests of one body."""
 
     service: Service
     body: GenerateBody
@@ -48,12 +50,12 @@ class Planner:
     grammar: Grammar | None = None
     continues_text: bool = False
 
-    def ask(self, prompt_ids: Sequence[int]) -> list[Ask]:
-        """Return one ask per choice of a prompt; the i-th has seed + i."""
+    def choices_for(self, prompt_ids: Sequence[int]) -> list[ChoiceRequest]:
+        """Return the choices of one prompt; the i-th has seed + i."""
         tokenizer = self.service.llm.tokenizer
         seed = secrets.randbits(63) if self.body.seed is None else self.body.seed
         shared = {**self.body.sampling_options(), **self.options, "mtp": self.mtp}
-        asks: list[Ask] = []
+        choices: list[ChoiceRequest] = []
         room = room_after(self.service, len(prompt_ids))
         shared["max_tokens"] = min(shared.get("max_tokens") or room, room)
         for i in range(self.body.num_choices):
@@ -64,8 +66,41 @@ class Planner:
             request = replace(request, grammar=self.grammar, cache_salt=salt)
             stop = request.stopping.stop
             reader = AnswerReader(tokenizer, stop, continues_text=self.continues_text)
-            asks.append(Ask(request, reader))
-        return asks
+            choices.append(ChoiceRequest(request, reader))
+        return choices
+
+
+def choose_mtp(body: DraftFields, header: str | None, default: MtpMode) -> MtpMode:
+    """Return the draft policy that a body or the header names, or `default` where none does.
+
+    Names that disagree are refused, since it cannot be known which was meant.
+    """
+    given: dict[str, MtpMode] = {}
+    if body.mtp is not None:
+        given["mtp"] = body.mtp
+    if header is not None:
+        given[MTP_HEADER] = _read_header(header)
+    if body.num_speculative_tokens is not None:
+        given["num_speculative_tokens"] = body.num_speculative_tokens or "off"
+    if body.speculative_n_max is not None:
+        given["speculative.n_max"] = body.speculative_n_max or "off"
+    if body.speculative is not None:
+        given["speculative: n_max"] = body.speculative.n_max or "off"
+    if len(set(given.values())) > 1:
+        stated = ", ".join(f"{name} means {mode}" for name, mode in given.items())
+        message = f"The request says in several ways how to draft: {stated}. Keep one."
+        raise bad_request(message, "mtp", "invalid_value")
+    return next(iter(given.values()), default)
+
+
+def _read_header(value: str) -> MtpMode:
+    text = value.strip().lower()
+    try:
+        return check_mtp(int(text) if text.isdecimal() and len(text) < 9 else text)
+    except RequestError as error:
+        allowed = f'"auto", "off", or a whole number from 1 to {MAX_DRAFT_TOKENS}'
+        message = f"The header {MTP_HEADER} is {value[:80]!r}. It must be {allowed}."
+        raise bad_request(message, MTP_HEADER, "invalid_value") from error
 
 
 def check_body(service: Service, body: GenerateBody, num_prompts: int = 1) -> None:
@@ -74,14 +109,15 @@ def check_body(service: Service, body: GenerateBody, num_prompts: int = 1) -> No
     if body.stream_options is not None and not body.stream:
         raise bad_request("stream_options was given without stream. Set stream to true.", "stream")
     num_answers = num_prompts * body.num_choices
-    most = service.settings.max_running + service.settings.max_waiting
+    limits = service.llm.engine.limits
+    most = limits.max_running + limits.max_waiting
     if num_answers > most:  # a full queue would turn it away for ever
         message = (
             f"The request asks for {num_answers} answers at one time; this server holds {most}"
             " (max_running and max_waiting). Ask for fewer."
         )
         raise bad_request(message, "n" if num_prompts == 1 else "prompt", "invalid_value")
-    vocab_size = service.llm.backbone.config.vocab_size
+    vocab_size = service.llm.engine.vocab_size
     unknown = [token_id for token_id in body.logit_bias or () if int(token_id) >= vocab_size]
     if unknown:
         allowed = f"Ids go from 0 to {vocab_size - 1}."

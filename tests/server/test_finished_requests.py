@@ -1,12 +1,12 @@
 import json
 
 from headlong.decode.stats import DecodeStats
-from headlong.server.records import Records, RequestRecord
+from headlong.server.finished_requests import FinishedRequest, FinishedRequests
 
 
-def record(number: int) -> RequestRecord:
+def record(number: int) -> FinishedRequest:
     """Return a record that can be told from others."""
-    return RequestRecord(
+    return FinishedRequest(
         id=f"chatcmpl-{number}",
         created_s=1.7e9 + number,
         route="/v1/chat/completions",
@@ -21,7 +21,7 @@ def record(number: int) -> RequestRecord:
 
 
 def test_the_newest_come_first_and_the_oldest_go() -> None:
-    records = Records(max_records=3)
+    records = FinishedRequests(max_records=3)
     for number in range(5):
         records.add(record(number))
     assert [one.id for one in records.latest()] == ["chatcmpl-4", "chatcmpl-3", "chatcmpl-2"]
@@ -36,7 +36,7 @@ def test_a_record_goes_into_json() -> None:
 
 
 def test_200_are_kept() -> None:
-    records = Records()
+    records = FinishedRequests()
     for number in range(250):
         records.add(record(number))
     assert len(records.latest(300)) == 200

@@ -7,8 +7,8 @@ from fastapi import FastAPI, Request
 from starlette.responses import StreamingResponse
 
 from asgi_calls import Called, Client
-from headlong.server.door import add_door
 from headlong.server.metrics import Metrics
+from headlong.server.middleware import add_middleware
 from headlong.server.settings import ApiKey, ServerSettings
 
 TWO_KEYS = (ApiKey("secret-of-alice", "alice", max_concurrent=1), ApiKey("secret-of-bob", "bob"))
@@ -16,9 +16,9 @@ ALICE, BOB = ({"authorization": f"Bearer {key.key}"} for key in TWO_KEYS)
 
 
 def limited(settings: ServerSettings) -> tuple[Client, FastAPI]:
-    """Return a client of a small app behind the whole door."""
+    """Return a client of a small app behind all middleware."""
     app = FastAPI()
-    add_door(app, settings, Metrics())
+    add_middleware(app, settings, Metrics())
     app.state.cancelled = asyncio.Event()
 
     @app.get("/health")

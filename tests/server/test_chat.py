@@ -8,14 +8,14 @@ import pytest
 from headlong.decode.sampling import TokenLogprob, TopLogprob
 from headlong.engine.request import FinishReason
 from headlong.generation import Chunk
-from headlong.server.chat_choice import ChatChoice
-from headlong.server.choices import Wants
+from headlong.server.chat import ChatChoice
+from headlong.server.choices import TokenDetails
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.tool_calls import ToolCallReader
 from headlong.text.tools import HERMES
 from tiny_text import byte_level_tokenizer
 
-PLAIN = Wants(logprobs=False, sources=False, token_ids=False)
+PLAIN = TokenDetails(logprobs=False, sources=False, token_ids=False)
 CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "a"}}\n</tool_call>'
 
 
@@ -36,7 +36,9 @@ def chunks_of(
     ]
 
 
-def choice(tokenizer: Tokenizer, wants: Wants = PLAIN, *, has_tools: bool = False) -> ChatChoice:
+def choice(
+    tokenizer: Tokenizer, wants: TokenDetails = PLAIN, *, has_tools: bool = False
+) -> ChatChoice:
     """Begin a choice."""
     calls = ToolCallReader("x", HERMES) if has_tools else None
     return ChatChoice(0, wants, tokenizer, calls)
@@ -110,7 +112,7 @@ def test_call_without_text_has_no_content(tokenizer: Tokenizer) -> None:
 
 
 def test_tokens_without_text_are_told_when_asked(tokenizer: Tokenizer) -> None:
-    wants = Wants(logprobs=False, sources=True, token_ids=True)
+    wants = TokenDetails(logprobs=False, sources=True, token_ids=True)
     pieces = deltas(choice(tokenizer, wants), chunks_of(["", "é"]))
     assert pieces[0]["sources"] == [{"text": "", "source": "backbone", "depth": 0}]
     assert [piece.get("token_ids") for piece in pieces] == [[0], [1], None]
@@ -120,7 +122,7 @@ def test_logprobs_carry_text_and_bytes(tokenizer: Tokenizer) -> None:
     (token_id,) = tokenizer.encode("he", add_special=False)
     entry = TokenLogprob(token_id, -0.5, (TopLogprob(token_id, -0.5),))
     end = TokenLogprob(next(iter(tokenizer.eos_ids)), -0.1, ())
-    wants = Wants(logprobs=True, sources=False, token_ids=False)
+    wants = TokenDetails(logprobs=True, sources=False, token_ids=False)
     chunks = [*chunks_of(["he"], logprob=entry), *chunks_of([""], logprob=end)]
     logprobs = choice(tokenizer, wants).whole(chunks)["logprobs"]
     top = {"token": "he", "logprob": -0.5, "bytes": [104, 101]}

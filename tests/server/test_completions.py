@@ -5,8 +5,8 @@ import pytest
 from headlong.decode.sampling import TokenLogprob, TopLogprob
 from headlong.engine.request import FinishReason
 from headlong.generation import Chunk
-from headlong.server.choices import Wants
-from headlong.server.completion_choice import CompletionChoice
+from headlong.server.choices import TokenDetails
+from headlong.server.completions import CompletionChoice
 from headlong.text.tokenizer import Tokenizer
 from tiny_text import byte_level_tokenizer
 
@@ -27,7 +27,7 @@ def make(tokenizer: Tokenizer, text: str, end: FinishReason | None = None) -> Ch
 
 
 def test_offsets_go_on_from_piece_to_piece(tokenizer: Tokenizer) -> None:
-    wants = Wants(logprobs=True, sources=False, token_ids=False)
+    wants = TokenDetails(logprobs=True, sources=False, token_ids=False)
     choice = CompletionChoice(2, wants, tokenizer)
     pieces = choice.pieces([make(tokenizer, "he"), make(tokenizer, "ll")])
     pieces += choice.pieces([make(tokenizer, "o", FinishReason.LENGTH)])
@@ -43,7 +43,7 @@ def test_offsets_go_on_from_piece_to_piece(tokenizer: Tokenizer) -> None:
 
 
 def test_offsets_count_characters_of_many_tokens_once(tokenizer: Tokenizer) -> None:
-    wants = Wants(logprobs=True, sources=False, token_ids=False)
+    wants = TokenDetails(logprobs=True, sources=False, token_ids=False)
     ids = tokenizer.encode("\N{SNOWMAN}o", add_special=False)
     assert len(ids) == 4
     chunks = [
@@ -58,7 +58,7 @@ def test_offsets_count_characters_of_many_tokens_once(tokenizer: Tokenizer) -> N
 
 
 def test_echo_comes_first(tokenizer: Tokenizer) -> None:
-    wants = Wants(logprobs=False, sources=False, token_ids=False)
+    wants = TokenDetails(logprobs=False, sources=False, token_ids=False)
     chunks = [make(tokenizer, "o", FinishReason.STOP)]
     assert CompletionChoice(0, wants, tokenizer, "hell").whole(chunks)["text"] == "hello"
     opening = CompletionChoice(0, wants, tokenizer, "hell").opening()
@@ -68,5 +68,5 @@ def test_echo_comes_first(tokenizer: Tokenizer) -> None:
 
 
 def test_held_back_text_sends_nothing(tokenizer: Tokenizer) -> None:
-    wants = Wants(logprobs=False, sources=False, token_ids=False)
+    wants = TokenDetails(logprobs=False, sources=False, token_ids=False)
     assert CompletionChoice(0, wants, tokenizer).pieces([Chunk("", (1,), False, "x", 0)]) == []

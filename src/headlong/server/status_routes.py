@@ -1,6 +1,6 @@
-"""Looking at the server without asking it for text: its model, its health, its numbers.
+"""Routes that tell how the server is: its model, its health, its numbers.
 
-In:  GET requests. Out: OpenAI's model list, a health answer for whoever restarts it, Prometheus'
+In:  GET requests. Out: OpenAI's model list, a health answer for supervisors, Prometheus'
 text. None of these waits for the engine.
 """
 
@@ -24,7 +24,7 @@ class ModelCard(BaseModel):
     created: int
     owned_by: str = "headlong"
     max_model_len: int = Field(description="Tokens of prompt and answer together.")
-    drafter: str | None = Field(description="Who drafts; null when nobody does.")
+    drafter: str | None = Field(description="Who drafts; null without a drafter.")
 
 
 class ModelList(BaseModel):

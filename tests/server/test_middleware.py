@@ -11,13 +11,13 @@ from starlette.responses import HTMLResponse
 
 from asgi_calls import Client
 from headlong.decode.stats import DecodeStats
-from headlong.server.door import add_door
+from headlong.server.finished_requests import FinishedRequest
 from headlong.server.logs import set_up_logs
 from headlong.server.metrics import Metrics
-from headlong.server.records import RequestRecord
+from headlong.server.middleware import add_middleware
 from headlong.server.settings import ApiKey, ServerSettings
 
-RECORD = RequestRecord(
+RECORD = FinishedRequest(
     id="chatcmpl-1",
     created_s=0.0,
     route="/v1/chat/completions",
@@ -45,10 +45,10 @@ def log() -> Iterator[io.StringIO]:
 
 
 def observed(settings: ServerSettings, log: io.StringIO, metrics: Metrics | None = None) -> Client:
-    """Return a client of a small app behind the whole door, logging to `log`."""
+    """Return a client of a small app behind all middleware, logging to `log`."""
     set_up_logs(settings, log)
     app = FastAPI()
-    add_door(app, settings, metrics or Metrics())
+    add_middleware(app, settings, metrics or Metrics())
 
     @app.post("/v1/chat/completions")
     async def chat(request: Request) -> dict[str, str]:

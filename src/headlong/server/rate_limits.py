@@ -1,8 +1,8 @@
 """How much may come at once: bodies, requests at one time, time itself; and the drain.
 
 In:  HTTP requests on their way to the app. Out: the same, or 413, 408, 429, 503, 504 in OpenAI's
-     error form, the moment a limit is passed. Plain ASGI: streams pass untouched.
-`InFlight` is shared with whoever drains the server.
+     error form, the moment a limit is passed.
+`InFlight` is shared with the drain of the server.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headlong.server.auth import route_path
+from headlong.server.http_middleware import HttpMiddleware, route_path
 from headlong.server.metrics import Metrics
 from headlong.server.refusal import Refusal, end_stream, send_refusal
 from headlong.server.settings import ApiKey, ServerSettings
@@ -71,33 +71,29 @@ class InFlight:
         return True
 
 
-class ConcurrencyMiddleware:
+class ConcurrencyMiddleware(HttpMiddleware):
     """Counts requests that compute, and turns away those above a limit or while draining."""
 
     def __init__(
         self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, in_flight: InFlight
     ) -> None:
-        self._app = app
-        self._settings = settings
-        self._metrics = metrics
+        super().__init__(app, settings, metrics)
         self._in_flight = in_flight
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or refuse it."""
-        if scope["type"] != "http" or not self._counts(scope):
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._counts(scope):
             await self._app(scope, receive, send)
             return
         client: ApiKey | None = scope.get("state", {}).get("client")
         refusal = self._refusal(client)
         if refusal is not None:
-            self._metrics.refused(refusal.code or "limit")
-            await send_refusal(send, refusal)
+            await self._refuse(send, refusal, refusal.code or "limit")
             return
         with self._in_flight.count(client):
             await self._app(scope, receive, send)
 
     def _counts(self, scope: Scope) -> bool:
-        """Tell whether a request is work; looking at the server is always allowed."""
+        """Tell whether a request is work; status requests are always allowed."""
         if self._in_flight.is_draining and route_path(scope) == "/health":
             return True
         return bool(scope["method"] == "POST")
@@ -108,60 +104,49 @@ class ConcurrencyMiddleware:
             return Refusal(
                 503, message, "server_error", "draining", retry_after_s=5 * RETRY_AFTER_S
             )
-        everyone, own = self._settings.max_concurrent, self._settings.max_concurrent_per_key
+        most, own = self._settings.max_concurrent, self._settings.max_concurrent_per_key
         if client is not None and client.max_concurrent is not None:
             own = client.max_concurrent
         if own is not None and client is not None and self._in_flight.num_of(client) >= own:
             return _too_many(f"This API key may have {own} requests at one time, and has them.")
-        if everyone is not None and self._in_flight.num >= everyone:
-            return _too_many(f"The server takes {everyone} requests at one time, and has them.")
+        if most is not None and self._in_flight.num >= most:
+            return _too_many(f"The server takes {most} requests at one time, and has them.")
         return None
 
 
-class BodyLimitMiddleware:
+class BodyLimitMiddleware(HttpMiddleware):
     """Cuts bodies that are too large or too slow, while they are being read."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
-        self._app = app
-        self._max_bytes = settings.max_body_bytes
-        self._timeout_s = settings.body_timeout_s
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or refuse it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        most, headers = self._settings.max_body_bytes, Headers(scope=scope)
         declared = headers.get("content-length", "")
-        if declared.isdecimal() and int(declared) > self._max_bytes:
+        if declared.isdecimal() and int(declared) > most:
             if headers.get("expect", "").lower() != "100-continue":  # else it waits to be asked
                 await _discard(receive)
-            self._metrics.refused("body_too_large")
-            await send_refusal(send, self._too_large(f"{int(declared):,} bytes"))
+            await self._refuse_large(send, f"{int(declared):,} bytes")
             return
-        body = _LimitedBody(receive, self._max_bytes, self._timeout_s)
+        body = _LimitedBody(receive, most, self._settings.body_timeout_s)
         answer = _Answer(send, body)
         try:
             await self._app(scope, body.receive, answer.send)
         except Exception:
             if body.failure is None:
                 raise
-        if body.failure is not None and not answer.has_started:
-            is_slow = body.failure == "slow"
-            if not is_slow:
-                await _discard(receive)
-            self._metrics.refused("body_too_slow" if is_slow else "body_too_large")
-            more = f"more than {self._max_bytes:,} bytes"
-            await send_refusal(send, self._too_slow() if is_slow else self._too_large(more))
+        if body.failure is None or answer.has_started:
+            return
+        if body.failure == "slow":
+            seconds = self._settings.body_timeout_s
+            message = f"The request's body did not arrive within {seconds:g} s."
+            refusal = Refusal(408, message, "timeout_error", "body_too_slow")
+            await self._refuse(send, refusal, "body_too_slow")
+        else:
+            await _discard(receive)
+            await self._refuse_large(send, f"more than {most:,} bytes")
 
-    def _too_large(self, given: str) -> Refusal:
-        message = f"The request's body has {given}; this server takes {self._max_bytes:,} at most."
-        return Refusal(413, message, code="body_too_large")
-
-    def _too_slow(self) -> Refusal:
-        message = f"The request's body did not arrive within {self._timeout_s:g} s."
-        return Refusal(408, message, "timeout_error", "body_too_slow")
+    async def _refuse_large(self, send: Send, given: str) -> None:
+        most = self._settings.max_body_bytes
+        message = f"The request's body has {given}; this server takes {most:,} at most."
+        await self._refuse(send, Refusal(413, message, code="body_too_large"), "body_too_large")
 
 
 class _LimitedBody:
@@ -226,17 +211,11 @@ class _Answer:
         await self._send(message)
 
 
-class TimeoutMiddleware:
+class TimeoutMiddleware(HttpMiddleware):
     """Ends requests that take too long, with an answer: 504, or a last event in the stream."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
-        self._app = app
-        self._timeout_s = settings.request_timeout_s
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the app for as long as a request may take."""
-        if scope["type"] != "http" or scope["method"] != "POST":
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
         has_started, has_ended = False, False
@@ -249,7 +228,7 @@ class TimeoutMiddleware:
             has_ended = is_body and not message.get("more_body", False)
 
         try:
-            async with asyncio.timeout(self._timeout_s) as timer:
+            async with asyncio.timeout(self._settings.request_timeout_s) as timer:
                 await self._app(scope, receive, watch)
         except TimeoutError:
             if not timer.expired():
@@ -264,7 +243,8 @@ class TimeoutMiddleware:
 
     def _refusal(self) -> Refusal:
         message = (
-            f"The request took longer than the {self._timeout_s:g} s this server allows. "
+            f"The request took longer than the {self._settings.request_timeout_s:g} s this server "
+            "allows. "
             "Ask for fewer tokens, or raise request_timeout_s."
         )
         return Refusal(504, message, "timeout_error", "timeout")

@@ -1,9 +1,8 @@
-"""The door: everything a request passes before a route, and an answer after it.
+"""Middleware: everything a request passes before a route, and an answer after it.
 
-In:  an app without doors. Out: the same, observed, guarded and limited.
-From the outside in: observe (request id, log line, metrics, 500 for what nobody foresaw), security
-headers, origins, keys, concurrency and drain, time, body, HEAD. All plain ASGI: nothing holds a
-stream back.
+In:  an app with routes. Out: the same, observed, guarded and limited.
+From the outside in: observe (request id, log line, metrics, 500 for unforeseen faults), security
+headers, origins, keys, concurrency and drain, time, body, HEAD.
 """
 
 import logging
@@ -15,18 +14,19 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from headlong.server.auth import AuthMiddleware, OriginMiddleware, is_page, route_path
-from headlong.server.limits import (
+from headlong.server.auth import AuthMiddleware, OriginMiddleware, is_page
+from headlong.server.finished_requests import FinishedRequest
+from headlong.server.http_middleware import HttpMiddleware, route_path
+from headlong.server.logs import log_request, record_facts
+from headlong.server.metrics import Metrics
+from headlong.server.rate_limits import (
     BodyLimitMiddleware,
     ConcurrencyMiddleware,
     InFlight,
     TimeoutMiddleware,
 )
-from headlong.server.logs import log_request, record_facts
-from headlong.server.metrics import Metrics
-from headlong.server.records import RequestRecord
 from headlong.server.refusal import Refusal, send_refusal
 from headlong.server.settings import ServerSettings
 
@@ -46,21 +46,19 @@ _FAULT = Refusal(
     "server_error",
     "internal_error",
 )
-_log = logging.getLogger("headlong.door")
+_log = logging.getLogger("headlong.middleware")
 
 
-def add_door(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> InFlight:
+def add_middleware(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> InFlight:
     """Put all middleware around an app; `app.state.in_flight` counts the requests inside."""
     app.state.in_flight = in_flight = InFlight()
     # Each one goes around those before it, so the innermost comes first.
-    app.add_middleware(HeadMiddleware)
-    app.add_middleware(BodyLimitMiddleware, settings=settings, metrics=metrics)
-    app.add_middleware(TimeoutMiddleware, settings=settings, metrics=metrics)
-    app.add_middleware(
-        ConcurrencyMiddleware, settings=settings, metrics=metrics, in_flight=in_flight
-    )
-    app.add_middleware(AuthMiddleware, settings=settings, metrics=metrics)
-    app.add_middleware(OriginMiddleware, settings=settings, metrics=metrics)
+    app.add_middleware(HeadMiddleware, settings, metrics)
+    app.add_middleware(BodyLimitMiddleware, settings, metrics)
+    app.add_middleware(TimeoutMiddleware, settings, metrics)
+    app.add_middleware(ConcurrencyMiddleware, settings, metrics, in_flight)
+    app.add_middleware(AuthMiddleware, settings, metrics)
+    app.add_middleware(OriginMiddleware, settings, metrics)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -69,20 +67,16 @@ def add_door(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> InFlig
             allow_headers=["*"],
             expose_headers=[REQUEST_ID_HEADER, "Retry-After"],
         )
-    app.add_middleware(SecurityHeadersMiddleware)
-    app.add_middleware(ObserveMiddleware, settings=settings, metrics=metrics)
+    app.add_middleware(SecurityHeadersMiddleware, settings, metrics)
+    app.add_middleware(ObserveMiddleware, settings, metrics)
     return in_flight
 
 
-class HeadMiddleware:
+class HeadMiddleware(HttpMiddleware):
     """Answers HEAD wherever GET is answered, without the body: load balancers ask that way."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the app answer as if it were asked with GET."""
-        if scope["type"] != "http" or scope["method"] != "HEAD":
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
 
@@ -95,15 +89,10 @@ class HeadMiddleware:
         scope["route"] = asked.get("route")  # what the metrics call it
 
 
-class SecurityHeadersMiddleware:
+class SecurityHeadersMiddleware(HttpMiddleware):
     """Tells browsers what an answer is not: a frame, a guess, a place for foreign scripts."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Add the headers to an answer."""
-
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def add(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -114,23 +103,14 @@ class SecurityHeadersMiddleware:
                     headers["X-Frame-Options"] = "DENY"
             await send(message)
 
-        await self._app(scope, receive, add if scope["type"] == "http" else send)
+        await self._app(scope, receive, add)
 
 
-class ObserveMiddleware:
-    """Names a request, counts it, logs it, and answers for what nobody foresaw."""
+class ObserveMiddleware(HttpMiddleware):
+    """Names a request, counts it, logs it, and answers for unforeseen faults."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-        self._keeps_text = settings.log_prompts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the app and say how it went."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        seen = _Exchange(scope, receive, send, keeps_text=self._keeps_text)
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        seen = _Exchange(scope, receive, send, keeps_text=self._settings.log_prompts)
         try:
             await self._app(scope, seen.receive, seen.send)
         except Exception:
@@ -140,8 +120,8 @@ class ObserveMiddleware:
         finally:
             self._metrics.answered(_route_label(scope), seen.status or 499)
             path = route_path(scope)
-            is_looking = path in ("/health", "/metrics") or path.startswith("/headlong/")
-            log_request(seen.facts(), is_routine=is_looking or is_page(path))
+            is_status = path in ("/health", "/metrics") or path.startswith("/headlong/")
+            log_request(seen.facts(), is_routine=is_status or is_page(path))
 
 
 class _Exchange:
@@ -196,7 +176,7 @@ class _Exchange:
             "address": None if address is None else address[0],
         }
         record = state.get("record")
-        if isinstance(record, RequestRecord):
+        if isinstance(record, FinishedRequest):
             facts |= record_facts(record)
         if state.get("timed_out"):
             facts["finish_reason"] = "timeout"
@@ -213,6 +193,6 @@ class _Exchange:
 
 
 def _route_label(scope: Scope) -> str:
-    """Return the route that answered; paths nobody knows share a label, or they could flood us."""
+    """Return the route that answered; unknown paths share a label, or they could flood us."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else "page" if is_page(route_path(scope)) else "other"

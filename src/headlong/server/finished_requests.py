@@ -1,7 +1,7 @@
 """What is remembered of a finished request, and the last 200 of them.
 
 In:  numbers and names a route has at the end of a request. Never a prompt, never an answer.
-Out: `RequestRecord`s for metrics, the log line and the page's list of recent requests.
+Out: `FinishedRequest`s for metrics, the log line and the page's list of recent requests.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ MAX_RECORDS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class RequestRecord:
+class FinishedRequest:
     """One finished request, without its text."""
 
     id: str
@@ -51,16 +51,16 @@ class RequestRecord:
         return {**shown, "report": dict(self.report)}
 
 
-class Records:
+class FinishedRequests:
     """The last finished requests, newest first when read."""
 
     def __init__(self, max_records: int = MAX_RECORDS) -> None:
-        self._records: deque[RequestRecord] = deque(maxlen=max_records)
+        self._records: deque[FinishedRequest] = deque(maxlen=max_records)
 
-    def add(self, record: RequestRecord) -> None:
+    def add(self, record: FinishedRequest) -> None:
         """Remember one more; the oldest is forgotten when there are too many."""
         self._records.append(record)
 
-    def latest(self, num: int = MAX_RECORDS) -> list[RequestRecord]:
+    def latest(self, num: int = MAX_RECORDS) -> list[FinishedRequest]:
         """Return up to `num` records, newest first."""
         return [record for _, record in zip(range(num), reversed(self._records), strict=False)]

@@ -111,7 +111,8 @@ def test_help_and_stats_are_shown(model: str, say: Say) -> None:
     assert "0 answers" in seen
     counted = session["stats"]["by_drafter"]["ngram"]
     assert counted["num_drafted"] > 0
-    told = f"n-grams: {counted['num_accepted']} of {counted['num_drafted']} drafted tokens stood"
+    counts = f"{counted['num_accepted']} of {counted['num_drafted']}"
+    told = f"n-grams: {counts} drafted tokens were accepted"
     assert told in seen
 
 

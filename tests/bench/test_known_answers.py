@@ -15,9 +15,9 @@ import pytest
 
 from bench_parts import FakeClock, make_prompt, make_prompt_set
 from fakes import ScriptedDrafter
-from headlong.bench.ab import Plan
 from headlong.bench.local_side import LocalSide
-from headlong.bench.session import Scene, measure
+from headlong.bench.measure import Plan
+from headlong.bench.summary import Scene, measure
 from headlong.bench.verdict import Wording
 from headlong.drafters.drafter import Draft, DraftAsk, Settled
 from headlong.engine.engine import Engine

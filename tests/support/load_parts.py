@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench_parts import make_prompt
-from headlong.bench.load_client import Asked, Ending
-from headlong.bench.load_run import Level, LoadLog, LoadPlan, Slice
+from headlong.bench.load_run import Asked, Ending, Level, LoadLog, LoadPlan, Slice
 from headlong.bench.load_summary import LoadContext, summarise_load
 from headlong.bench.measure import Acceptance, Answer, Question, Run
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from headlong.bench.report_files import RESULTS
+from headlong.bench.report_folder import RESULTS
 from headlong.bench.rows import Row, read_row
 from headlong.bench.summary import FORMAT, KIND, Context, summarise
 from headlong.bench.verdict import Wording

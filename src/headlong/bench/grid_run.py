@@ -1,25 +1,27 @@
 """Measuring a grid: cell after cell, as long as time lasts; what is known is not measured again.
 
-In:  cells in order, their prompts, whoever makes sides for a cell, results of earlier runs.
-Out: one flat record per cell. Inside a cell plain decoding and the cell's own setting answer every
-prompt in turn, by `ab.py`, so a machine that gets busier does it to both.
+In:  cells in order, their prompts, the models, results of earlier runs. Out: one flat record per
+cell. Inside a cell plain decoding and the cell's own setting answer every prompt in turn, on one
+model. Every precision is loaded once, every drafter made once, and all are kept.
 """
 
 import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from headlong.bench.ab import STOPPED_BY_USER, Plan, run_ab
 from headlong.bench.figures import Group, describe_group, pair_rows
-from headlong.bench.grid_cells import Cell
-from headlong.bench.identity import find_divergence
-from headlong.bench.measure import Measured, Side
+from headlong.bench.grid_cells import Cell, GridDrafter
+from headlong.bench.local_side import LocalSide
+from headlong.bench.measure import STOPPED_BY_USER, Answer, Measured, Plan, Question, Side, run_ab
 from headlong.bench.prompt_sets import BenchPrompt, hash_all
-from headlong.bench.rows import make_row
-from headlong.errors import HeadlongError
+from headlong.bench.rows import find_divergence, make_row
+from headlong.config import DrafterName, QuantName
+from headlong.errors import HeadlongError, RequestError
+from headlong.llm import LLM
 
 Record: TypeAlias = dict[str, Any]
 """A measured cell: its levels, its figures, its key; flat, for JSON and CSV."""
@@ -30,6 +32,8 @@ FIGURES = (
     "num_identical", "num_compared", "divergence", "error", "seconds", "commit", "key",
 )  # fmt: skip
 """The fields of a record besides its levels."""
+
+CELL_COLUMNS = (*(field.name for field in fields(Cell)), *FIGURES)
 
 
 class SideMaker(Protocol):
@@ -145,3 +149,88 @@ def _read_figures(cell: Cell, sides: tuple[Side, Side], measured: Measured) -> R
         "num_compared": speedup["num_compared"],
         "divergence": None if divergence is None else divergence.words,
     }
+
+
+BASELINE = "off"
+CONTROL = "off again"
+
+_DRAFTERS: dict[GridDrafter, DrafterName] = {"chain": "auto", "head": "head", "ngram": "ngram"}
+
+
+@dataclass(slots=True)
+class GridSide:
+    """A side that is warmed up once, however many cells it takes part in."""
+
+    name: str
+    side: LocalSide
+    is_warm: bool = False
+
+    @property
+    def label(self) -> str:
+        """The mode for people."""
+        return self.side.label
+
+    def warm_up(self, question: Question) -> None:
+        """Touch every weight and every path, the first time."""
+        if not self.is_warm:
+            self.side.warm_up(question)
+        self.is_warm = True
+
+    def answer(self, question: Question) -> Answer:
+        """Answer a question."""
+        return self.side.answer(question)
+
+
+@dataclass(slots=True)
+class GridModels:
+    """Makes sides for cells; loads what it has not loaded yet."""
+
+    load: Callable[[QuantName], LLM]
+    """Loads the model in a precision, with whatever drafter."""
+    head: Path | None = None
+    """Folder of the head; None takes the model's own, or the one that comes with Headlong."""
+    is_raw: bool = False
+    _models: dict[QuantName, LLM] = field(default_factory=dict)
+    _drafted: dict[tuple[QuantName, QuantName | None, GridDrafter | None], LLM] = field(
+        default_factory=dict
+    )
+    _sides: dict[tuple[int, str], GridSide] = field(default_factory=dict)
+
+    def model(self, quant: QuantName) -> LLM:
+        """Return the model in a precision."""
+        if quant not in self._models:
+            self._models[quant] = self.load(quant)
+        return self._models[quant]
+
+    def sides(self, cell: Cell) -> tuple[Side, Side]:
+        """Return plain decoding, and what the cell compares with it."""
+        llm = self._with_drafter(cell)
+        name = CONTROL if cell.is_control else str(cell.mtp)
+        return self._side(llm, BASELINE, cell), self._side(llm, name, cell)
+
+    def _side(self, llm: LLM, name: str, cell: Cell) -> GridSide:
+        key = (id(llm), name)
+        if key not in self._sides:
+            mtp = "off" if name == BASELINE else cell.mtp
+            self._sides[key] = GridSide(name, LocalSide(llm, mtp, self.is_raw))
+        return self._sides[key]
+
+    def _with_drafter(self, cell: Cell) -> LLM:
+        key = (cell.quant, cell.head_quant, cell.drafter)
+        if key not in self._drafted:
+            model = self.model(cell.quant)
+            self._drafted[key] = model if cell.drafter is None else self._draft_for(model, cell)
+        return self._drafted[key]
+
+    def _draft_for(self, model: LLM, cell: Cell) -> LLM:
+        assert cell.drafter is not None
+        name = _DRAFTERS[cell.drafter]
+        if cell.head_quant is None:
+            return model.with_drafter(drafter=name)
+        llm = model.with_drafter(drafter=name, head=self.head, head_quant=cell.head_quant)
+        if llm.head is None:  # a chain would quietly go on with n-grams alone
+            raise RequestError(
+                f"The model has no head, so drafter {cell.drafter!r} cannot be measured.",
+                "Name one with --head DIR, or measure n-grams: --drafter ngram.",
+            )
+        return llm

@@ -1,18 +1,22 @@
 """This process as a side: one loaded model, one MTP mode.
 
-In:  an `LLM`, a mode, questions. Out: answers, timed at the front door, where a user would stand.
+In:  an `LLM`, a mode, questions. Out: answers, timed where a user of the Python API would stand.
 Both sides of a comparison share the model, its memory and its token counter.
 """
 
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from headlong.bench.measure import Acceptance, Answer, Pace, Question
 from headlong.bench.prompt_sets import BenchPrompt
 from headlong.config import MtpMode
 from headlong.errors import HeadlongError, RequestError
 from headlong.generation import Generation
+from headlong.heads.head_files import CONFIG_FILE
+from headlong.heads.shipped_heads import find_shipped_head
 from headlong.llm import LLM, Prompt
 
 _WARM_UP_TOKENS = 12
@@ -99,3 +103,17 @@ def split_by_context(
                 f"{prompt.name} has {num_tokens:,} tokens; the model's context holds {limit:,}."
             )
     return fitting, skipped
+
+
+def name_head(llm: LLM, given: Path | None) -> str:
+    """Name the head that drafts for a model."""
+    if llm.head is None:
+        return "none"
+    is_native = given is None and llm.report.head_tensors
+    folder = None if is_native else given or find_shipped_head(llm.backbone)
+    if folder is None:
+        return "the model's own"
+    folder = (folder if folder.is_dir() else folder.parent).resolve()
+    files = [folder / CONFIG_FILE, *sorted(folder.glob("*.safetensors"))]
+    content = hashlib.sha256(b"".join(file.read_bytes() for file in files))
+    return f"{folder.name} ({content.hexdigest()[:10]})"

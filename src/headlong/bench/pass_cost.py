@@ -1,9 +1,8 @@
 """What one pass costs: the numbers that decide whether speculation can pay on this machine.
 
-In:  a backbone, perhaps its head, row counts and a context length.
-Out: `PassCost`: medians in milliseconds, memory bandwidth measured in the same run, and the share
-of it that a pass over one row reaches. All row counts are measured in turn, round after round, so
-that a busy moment of the machine hits them alike.
+In:  a backbone, perhaps its head, row counts and a context length. Out: `PassCost`: medians in
+milliseconds, memory bandwidth measured in the same run, and the share of it that a pass over one
+row reaches. A model without a head is measured with a random one of the right sizes.
 """
 
 import statistics
@@ -13,18 +12,66 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gguf import GGMLQuantizationType
+from gguf.quants import quantize
 
-from headlong.arrays import IntArray
-from headlong.bench.stand_in_head import make_stand_in_head
+from headlong.arrays import FloatArray, IntArray
 from headlong.cache.kv_cache import KVCache
 from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
 from headlong.drafters.drafter import DraftAsk, Settled
 from headlong.drafters.head_drafter import RecursiveDrafter
+from headlong.heads.eagle3 import Eagle3Head, build_eagle3, make_eagle3_config
 from headlong.heads.head import RecursiveHead
+from headlong.heads.head_weights import HeadWeights
 from headlong.models.hidden import HiddenRows
 from headlong.models.traffic import pass_bytes
 from headlong.models.transformer import Backbone
+from headlong.weights.tensors import StoredTensor
+
+DRAFT_VOCAB_SIZE = 16_384
+
+
+def make_stand_in_head(backbone: Backbone) -> Eagle3Head:
+    """Build a random EAGLE-3-format head of the backbone's sizes."""
+    config = backbone.config
+    hidden, inner = config.hidden_size, config.intermediate_size
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    num_drafted = min(DRAFT_VOCAB_SIZE, config.vocab_size)
+    matrices = {
+        "fc": (hidden, 3 * hidden),
+        "midlayer.self_attn.q_proj": (queries, 2 * hidden),
+        "midlayer.self_attn.k_proj": (keys, 2 * hidden),
+        "midlayer.self_attn.v_proj": (keys, 2 * hidden),
+        "midlayer.self_attn.o_proj": (hidden, queries),
+        "midlayer.mlp.gate_proj": (inner, hidden),
+        "midlayer.mlp.up_proj": (inner, hidden),
+        "midlayer.mlp.down_proj": (hidden, inner),
+        "lm_head": (num_drafted, hidden),
+    }
+    norms = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
+    rng = np.random.default_rng(0)
+    tensors = {}
+    for name, shape in matrices.items():
+        values = rng.standard_normal(shape, dtype=np.float32) * np.float32(shape[1] ** -0.5)
+        tensors[f"{name}.weight"] = _store(f"{name}.weight", values)
+    for name in ("norm", *(f"midlayer.{norm}" for norm in norms)):
+        ones: FloatArray = np.ones(hidden, dtype=np.float32)
+        data = ones.view(np.uint8).reshape(1, -1)
+        tensors[f"{name}.weight"] = StoredTensor(name, (hidden,), GGMLQuantizationType.F32, data)
+    vocabulary = np.linspace(0, config.vocab_size - 1, num_drafted).astype(np.int64)
+    head_config = make_eagle3_config(config, num_drafted)
+    weights = HeadWeights("eagle3", head_config, tensors, vocabulary, "The stand-in head")
+    return build_eagle3(weights, backbone)
+
+
+def _store(name: str, values: FloatArray) -> StoredTensor:
+    # Rows that are no whole groups of 32 cannot be 8-bit; tiny test models have such.
+    is_whole = values.shape[1] % 32 == 0
+    kind = GGMLQuantizationType.Q8_0 if is_whole else GGMLQuantizationType.F32
+    data = np.ascontiguousarray(quantize(values, kind)).view(np.uint8).reshape(len(values), -1)
+    return StoredTensor(name, values.shape, kind, data)
+
 
 DRAFT_LENGTH = 4
 

@@ -1,12 +1,13 @@
-"""A run as one flat row: what goes into CSV and JSON, and comes back for comparing later.
+"""Rows: runs with one token counter, flattened for CSV and JSON, and compared text by text.
 
-In:  runs, or the rows of a results file. Out: `Row`. Texts stay out of it: prompts and answers may
-be private, and their hashes are enough to tell whether two are the same.
+In:  runs, or the rows of a results file. Out: `Row`, and the first place where two sides differ.
+Texts stay out of rows: prompts and answers may be private, and their hashes are enough to tell
+whether two are the same.
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeAlias
 
 from headlong.bench.measure import Acceptance, Answer, Run
@@ -142,3 +143,105 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+BY_ENGINE = "the engine's own tokens, the same for all sides"
+BY_USAGE = "`usage` of the servers' answers"
+BY_TOKENIZER = "the answers' texts, through one tokenizer"
+BY_PIECES = "streamed pieces, since not every answer came with `usage`"
+
+
+def settle_tokens(
+    runs: Sequence[Run], count: Callable[[str], int] | None = None
+) -> tuple[list[Run], str]:
+    """Return the runs with tokens counted one way; `count` counts the tokens of a text."""
+    answers = [run.answer for run in runs if run.answer is not None]
+    if count is not None:
+        return [_recounted(run, count) for run in runs], BY_TOKENIZER
+    if all(answer.token_ids is not None for answer in answers):
+        return list(runs), BY_ENGINE
+    if all(answer.is_counted_by_server for answer in answers):
+        return list(runs), BY_USAGE
+    return [_recounted(run, None) for run in runs], BY_PIECES
+
+
+def _recounted(run: Run, count: Callable[[str], int] | None) -> Run:
+    if run.answer is None:
+        return run
+    num_tokens = run.answer.pace.num_pieces if count is None else count(run.answer.text)
+    return replace(run, answer=replace(run.answer, num_tokens=max(1, num_tokens)))
+
+
+_SHOWN = 40
+"""Characters of each text that are shown from where they part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first place where two answers to one question part."""
+
+    prompt: str
+    temperature: float
+    candidate: str
+    position: int
+    """From 1."""
+    unit: str
+    """What is counted: "token" or "character"."""
+    baseline_text: str
+    candidate_text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return asdict(self)
+
+    @property
+    def words(self) -> str:
+        """Say it in a sentence."""
+        return (
+            f"{self.prompt} at temperature {self.temperature:g}: {self.candidate} parts from the "
+            f"baseline at {self.unit} {self.position}: {self.baseline_text!r} became "
+            f"{self.candidate_text!r}."
+        )
+
+
+def find_divergence(runs: Sequence[Run], baseline: str) -> Divergence | None:
+    """Return the first difference among all runs; None when all said the same."""
+    plain = {
+        (run.question.prompt.hash, run.question.temperature, run.question.run): run.answer
+        for run in runs
+        if run.side == baseline
+    }
+    for run in runs:
+        question = run.question
+        truth = plain.get((question.prompt.hash, question.temperature, question.run))
+        if run.side == baseline or truth is None or run.answer is None:
+            continue
+        found = _first_difference(truth, run.answer)
+        if found is not None:
+            position, unit = found
+            start = _common_length(truth.text, run.answer.text)
+            return Divergence(
+                question.prompt.name,
+                question.temperature,
+                run.side,
+                position,
+                unit,
+                truth.text[start : start + _SHOWN],
+                run.answer.text[start : start + _SHOWN],
+            )
+    return None
+
+
+def _first_difference(truth: Answer, other: Answer) -> tuple[int, str] | None:
+    if truth.token_ids is not None and other.token_ids is not None:
+        if truth.token_ids == other.token_ids:
+            return None
+        return _common_length(truth.token_ids, other.token_ids) + 1, "token"
+    if truth.text == other.text:
+        return None
+    return _common_length(truth.text, other.text) + 1, "character"
+
+
+def _common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))

@@ -1,17 +1,21 @@
-"""The document of a measurement: everything there is to say about it, for JSON.
+"""One measurement from beginning to end, and its document for JSON.
 
-In:  rows, sides, and what was asked where. Out: a plain dictionary, the only thing that tables,
-reports and later comparisons are made from, so that no number can differ between them.
+In:  sides, prompts, a plan, and what is known about the scene. Out: a plain dictionary, the only
+thing that tables, reports and later comparisons are made from; with a folder also the files.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from headlong.bench.figures import Group, describe_group, group_blocks, pair_rows
-from headlong.bench.rows import Row
+from headlong.bench.measure import Plan, Run, Side, make_questions, run_ab
+from headlong.bench.prompt_sets import PromptSet
+from headlong.bench.report_folder import ReportFolder
+from headlong.bench.rows import Row, find_divergence, make_row, settle_tokens
 from headlong.bench.statistics import CONFIDENCE
 from headlong.bench.verdict import Verdict, Wording, judge, read_finding
+from headlong.provenance import read_provenance
 
 KIND = "headlong-bench"
 FORMAT = 1
@@ -169,3 +173,72 @@ def _cache_notes(overall: Mapping[str, Any] | None) -> list[str]:
         f"Prompt tokens read from a cache: {listed}. Times to the first token do not compare: turn "
         "the cache off on both sides, or look at the speed-up of decoding alone."
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is measured where."""
+
+    wording: Wording
+    setup: Mapping[str, Any]
+    """Model, drafter, backend, or what is known of a server."""
+    prompt_set: PromptSet
+    notes: Sequence[str] = ()
+    """Whole sentences that the user should know before trusting a number."""
+    skipped: Sequence[str] = ()
+    """Prompts that are not asked, each with the reason."""
+    count: Callable[[str], int] | None = None
+    """Counts the tokens of a text, where servers' own counts are not to be used."""
+    folder: ReportFolder | None = None
+
+
+def measure(
+    sides: Sequence[Side], plan: Plan, scene: Scene, on_run: Callable[[Run], None]
+) -> dict[str, Any]:
+    """Put all questions to all sides; return the document, partial where it was stopped."""
+    conditions = read_provenance()
+    folder = scene.folder
+
+    def note(run: Run) -> None:
+        if folder is not None:
+            folder.add(make_row(run).to_cells())
+        on_run(run)
+
+    measured = run_ab(sides, plan, note)
+    runs, counter = settle_tokens(measured.runs, scene.count)
+    rows = [make_row(run) for run in runs]
+    divergence = find_divergence(runs, sides[0].name)
+    context = Context(
+        wording=scene.wording,
+        sides={side.name: side.label for side in sides},
+        prompts={
+            "source": scene.prompt_set.source,
+            "num": len(plan.prompts),
+            "hash": scene.prompt_set.hash,
+            "skipped": list(scene.skipped),
+        },
+        settings=_describe_plan(plan),
+        setup=scene.setup,
+        conditions=conditions.to_dict(),
+        token_counter=counter,
+        num_planned=measured.num_planned,
+        stopped=measured.stopped,
+        notes=scene.notes,
+        divergence=None if divergence is None else divergence.to_dict(),
+    )
+    document = summarise(rows, context)
+    if folder is not None and rows:  # with nothing in it, the folder is free for another run
+        folder.finish(document, (row.to_cells() for row in rows))
+    return document
+
+
+def _describe_plan(plan: Plan) -> dict[str, Any]:
+    """Return what was asked how often; limits that prompts bring along are those in use."""
+    questions = make_questions(plan)
+    return {
+        "temperatures": sorted({question.temperature for question in questions}),
+        "max_tokens": sorted({question.max_tokens for question in questions}),
+        "num_runs": plan.num_runs,
+        "seed": plan.seed,
+        "time_budget_s": plan.time_budget_s,
+    }

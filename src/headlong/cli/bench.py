@@ -22,10 +22,9 @@ from headlong.errors import RequestError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from headlong.bench.ab import Plan
-    from headlong.bench.measure import Side
+    from headlong.bench.measure import Plan, Side
     from headlong.bench.prompt_sets import PromptSet
-    from headlong.bench.session import Scene
+    from headlong.bench.summary import Scene
 
 SUB_VERBS = {
     "pass": "measure what passes cost on this machine",
@@ -137,9 +136,9 @@ def run(args: argparse.Namespace) -> int:
     """Measure, then say what came out."""
     _check(args)
     # Imported now: they bring numpy, which --help can do without.
-    from headlong.bench.ab import make_questions
+    from headlong.bench.measure import make_questions
     from headlong.bench.prompt_sets import read_prompt_set
-    from headlong.bench.session import measure
+    from headlong.bench.summary import measure
 
     prompt_set = read_prompt_set(args.prompts, lambda: read_stdin(whole=True))
     console = make_console(stderr=args.json)
@@ -173,8 +172,8 @@ def conclude(
     args: argparse.Namespace, document: dict[str, Any], console: "Console", *, is_failed: bool
 ) -> int:
     """Say where the report is, write the JSON line, and return what a script should see."""
-    from headlong.bench.ab import STOPPED_BY_USER
-    from headlong.bench.report_files import REPORT
+    from headlong.bench.measure import STOPPED_BY_USER
+    from headlong.bench.report_folder import REPORT
 
     if args.out is not None and not args.quiet and (args.out / REPORT).exists():
         console.print(f"Report: {args.out / REPORT}", soft_wrap=True)
@@ -234,7 +233,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _make_plan(args: argparse.Namespace, prompts: Any) -> "Plan":
-    from headlong.bench.ab import Plan
+    from headlong.bench.measure import Plan
 
     temperatures = None if args.temperature is None else tuple(dict.fromkeys(args.temperature))
     return Plan(prompts, temperatures, args.max_tokens, args.runs, args.seed, args.time_budget)
@@ -244,13 +243,12 @@ def _prepare_local(
     args: argparse.Namespace, prompt_set: "PromptSet"
 ) -> tuple[list["Side"], "Plan", "Scene"]:
     """Load the model; its sides are plain decoding and every mode asked for."""
-    from headlong.bench.head_name import name_head
-    from headlong.bench.local_side import LocalSide, split_by_context
-    from headlong.bench.report_files import ResultFolder
-    from headlong.bench.session import Scene
+    from headlong.bench.local_side import LocalSide, name_head, split_by_context
+    from headlong.bench.report_folder import ReportFolder
+    from headlong.bench.summary import Scene
     from headlong.bench.verdict import Wording
 
-    folder = None if args.out is None else ResultFolder(args.out)
+    folder = None if args.out is None else ReportFolder(args.out)
     llm = load_llm(args)
     if llm.engine.drafter is None:
         raise RequestError(
@@ -281,11 +279,11 @@ def _prepare_servers(
 ) -> tuple[list["Side"], "Plan", "Scene"]:
     """Find out about the servers; B is A with another body when there is one address only."""
     from headlong.bench.http_side import READ_AHEAD, HttpSide, clean_url, find_model
-    from headlong.bench.report_files import ResultFolder
-    from headlong.bench.session import Scene
+    from headlong.bench.report_folder import ReportFolder
+    from headlong.bench.summary import Scene
     from headlong.bench.verdict import Wording
 
-    folder = None if args.out is None else ResultFolder(args.out)
+    folder = None if args.out is None else ReportFolder(args.out)
     urls = [clean_url(url) for url in args.url]
     if len(urls) == 1 and args.body_b is not None:
         urls *= 2

@@ -24,8 +24,7 @@ from headlong.errors import RequestError
 
 if TYPE_CHECKING:
     from headlong.bench.grid_cells import Axes, Cell
-    from headlong.bench.grid_models import GridModels
-    from headlong.bench.grid_run import GridPlan, Record
+    from headlong.bench.grid_run import GridModels, GridPlan, Record
     from headlong.bench.grid_summary import GridContext
     from headlong.bench.prompt_sets import BenchPrompt, PromptSet
     from headlong.llm import LLM
@@ -111,14 +110,14 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     # Imported now: they bring numpy, which --help can do without.
     from headlong.bench.grid_cells import order_cells
-    from headlong.bench.grid_files import GridFolder
     from headlong.bench.grid_run import run_grid
     from headlong.bench.grid_summary import summarise_grid
     from headlong.bench.prompt_sets import read_prompt_set
+    from headlong.bench.report_folder import GRID, ReportFolder
 
     prompt_set = read_prompt_set(args.prompts, lambda: read_stdin(whole=True))
     axes = _make_axes(args, prompt_set)
-    folder = None if args.out is None else GridFolder(args.out)
+    folder = None if args.out is None else ReportFolder(args.out, GRID)
     models = _make_models(args)
     drafted = models.model(axes.quants[0]).with_drafter(head=args.head)
     if drafted.head is None and args.drafter is None:
@@ -143,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
         measured = run_grid(models, plan, known, note_cell)
     document = summarise_grid(measured, context)
     if folder is not None:
-        folder.finish(document)
+        folder.finish(document, document["cells"])
     console = make_console(stderr=args.json)
     print_grid(document, console, is_quiet=args.quiet)
     is_failed = bool(document["failures"]) or not document["num_measured"]
@@ -194,7 +193,7 @@ def _unique(levels: Sequence[Any]) -> tuple[Any, ...]:
 
 def _make_models(args: argparse.Namespace) -> "GridModels":
     """Return what loads the model in each precision."""
-    from headlong.bench.grid_models import GridModels
+    from headlong.bench.grid_run import GridModels
     from headlong.llm import LLM
 
     def load(quant: QuantName) -> LLM:
@@ -208,7 +207,7 @@ def _make_models(args: argparse.Namespace) -> "GridModels":
 
 def _describe_setup(args: argparse.Namespace, llm: "LLM") -> dict[str, str]:
     """Return what answers in every cell."""
-    from headlong.bench.head_name import name_head
+    from headlong.bench.local_side import name_head
 
     return {
         "model": llm.model_path.name,

@@ -88,15 +88,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Put the load on the server, then say what came out."""
     # Imported now: they bring numpy and httpx, which --help can do without.
-    from headlong.bench.load_files import LoadFolder
     from headlong.bench.load_run import LoadLog
     from headlong.bench.load_summary import LoadContext, list_requests, summarise_load
     from headlong.bench.prompt_sets import LOAD_SET, read_prompt_set
+    from headlong.bench.report_folder import LOAD, ReportFolder
     from headlong.provenance import read_provenance
 
     prompt_set = read_prompt_set(args.prompts, lambda: read_stdin(whole=True), LOAD_SET)
     plan = _make_plan(args, prompt_set)
-    folder = None if args.out is None else LoadFolder(args.out)
+    folder = None if args.out is None else ReportFolder(args.out, LOAD)
     sides = _make_sides(args, plan)
     log = LoadLog()
     conditions = read_provenance()
@@ -135,9 +135,8 @@ def _drive(
     timeout_s: float,
 ) -> None:
     """Run the load to its end, or until somebody stops it."""
-    from headlong.bench.ab import STOPPED_BY_USER
-    from headlong.bench.load_client import LoadClient
-    from headlong.bench.load_run import run_load
+    from headlong.bench.load_run import LoadClient, run_load
+    from headlong.bench.measure import STOPPED_BY_USER
 
     async def drive() -> None:
         client = LoadClient(sides, timeout_s)

@@ -18,7 +18,7 @@ from headlong.errors import RequestError
 from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:
-    from headlong.bench.footprint import Footprint
+    from headlong.bench.memory import Footprint
     from headlong.bench.pass_cost import PassCost
     from headlong.models.model_config import ModelConfig
 
@@ -71,10 +71,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print."""
     counts = _read_counts(args)
     # Imported now: they bring numpy, which --help can do without.
-    from headlong.bench.footprint import measure_footprint
-    from headlong.bench.memory import resident_bytes
-    from headlong.bench.pass_cost import PassPlan, measure_pass
-    from headlong.bench.stand_in_head import make_stand_in_head
+    from headlong.bench.memory import measure_footprint, resident_bytes
+    from headlong.bench.pass_cost import PassPlan, make_stand_in_head, measure_pass
     from headlong.models.model_config import read_config
     from headlong.models.registry import load_backbone
     from headlong.ops.backends import make_ops

@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Decode every prompt in every setting and report what stood."""
-    from headlong.bench.head_name import name_head  # brings numpy, which --help can do without
+    from headlong.bench.local_side import name_head  # brings numpy, which --help can do without
 
     depths = args.k or list(range(1, 9))
     temperatures = args.temperature or [0.0, 0.7]

@@ -20,9 +20,8 @@ from headlong.provenance import read_provenance
 from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:
+    from headlong.bench.capacity import Capacity, SpeedPair
     from headlong.bench.memory import MemoryNeed, ModelSizes
-    from headlong.bench.plan import Capacity
-    from headlong.bench.plan_rates import SpeedPair
 
 _EXAMPLES = """\
 examples:
@@ -107,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     """Plan and print."""
     _refuse_contradictions(args)
     # Imported now: they bring numpy, which --help can do without.
-    from headlong.bench.plan import Workload, plan_capacity
+    from headlong.bench.capacity import Workload, plan_capacity
     from headlong.cli.plan_view import PlanView
 
     workload = Workload(
@@ -165,7 +164,7 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
 
 def _find_speeds(args: argparse.Namespace) -> "SpeedPair":
     """Return one worker's rates: given, read, or measured now."""
-    from headlong.bench.plan_rates import give_rates, measure_rates, one_of_each_task, read_rates
+    from headlong.bench.capacity import give_rates, measure_rates, one_of_each_task, read_rates
     from headlong.doctor.machine import check_load, read_machine
 
     if args.tokens_per_second is not None:

@@ -11,9 +11,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from headlong.bench.capacity import Capacity, Rates, SpeedPair, Workload
 from headlong.bench.memory import MemoryNeed
-from headlong.bench.plan import Capacity, Rates, Workload
-from headlong.bench.plan_rates import SpeedPair
 from headlong.cli.output import format_bytes, printable
 
 

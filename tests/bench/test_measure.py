@@ -1,4 +1,4 @@
-"""Interleaving: every question to every side, in random order, and nothing measured is lost."""
+"""Every question is put to every side, and nothing that was measured is lost."""
 
 import time
 from collections import Counter
@@ -6,8 +6,15 @@ from collections import Counter
 import pytest
 
 from bench_parts import FakeClock, ScriptedSide, make_answer, make_prompt, refuse
-from headlong.bench.ab import STOPPED_BY_USER, Plan, make_questions, run_ab
-from headlong.bench.measure import Answer, Question, Run
+from headlong.bench.measure import (
+    STOPPED_BY_USER,
+    Answer,
+    Plan,
+    Question,
+    Run,
+    make_questions,
+    run_ab,
+)
 
 PROMPTS = [make_prompt(number, task) for task in ("chat", "code") for number in range(6)]
 

@@ -1,17 +1,20 @@
-"""The HTML report: one file that opens anywhere, without scripts or anything from elsewhere.
+"""Report pages: HTML and SVG files that open anywhere, without scripts.
 
-In:  the document of a measurement, and nothing else. Out: a page whose every number is a <data>
-element with the number's path in that document, so that a test can hold one against the other.
+In:  the document of a measurement, a grid or a load, and nothing else. Out: a page whose every
+number carries its path in that document, so that a test can hold one against the other.
 """
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from headlong.bench.plots import make_curves, make_forest
+from headlong.bench.charts import make_charts, make_curves, make_forest
+from headlong.bench.grid_cells import FACTOR_WORDS
 
 _TEMPLATES = Path(__file__).parent
 
@@ -117,3 +120,92 @@ def _list_depths(document: Mapping[str, Any]) -> list[tuple[str, str, list[float
             path = f"/overall/sides/{name}/acceptance"
             found.append((name, path, accepted["acceptance_at_depth"]))
     return found
+
+
+_STRONGEST = 0.6
+"""Opacity of the strongest colour; more would leave the numbers on it hard to read."""
+
+
+def make_grid_report(document: Mapping[str, Any]) -> str:
+    """Return the whole page."""
+    return render_page(
+        "grid.html.jinja",
+        document,
+        factor_words=FACTOR_WORDS,
+        shade=make_shade(document),
+    )
+
+
+def make_shade(document: Mapping[str, Any]) -> Any:
+    """Return what turns a speed-up into a colour's opacity, on one scale for all maps."""
+    logs = [
+        abs(math.log(cell["speedup"]))
+        for one in document["maps"]
+        for row in one["cells"]
+        for cell in row
+        if cell is not None
+    ]
+    strongest = max([*logs, math.log(1.2)])  # noise alone shall not glow
+
+    def shade(speedup: float) -> float:
+        return round(_STRONGEST * abs(math.log(speedup)) / strongest, 3)
+
+    return shade
+
+
+def make_load_report(document: Mapping[str, Any]) -> str:
+    """Return the whole page."""
+    return render_page("load.html.jinja", document, charts=make_charts(document))
+
+
+WIDTH = 960
+_MARGIN = 20
+_TITLE = 64
+_BAR = 24
+_MAP_GAP = 34
+_MAP_WIDTH = (WIDTH - 3 * _MARGIN) // 2
+_NAMES = 92
+"""Width of what stands to the left of a map's rows."""
+_HEADER, _ROW = 44, 36
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where one map stands."""
+
+    x: float
+    y: float
+    left: float
+    """Where its first column begins, from `x`."""
+    column: float
+    """How wide each column is."""
+
+
+def make_grid_picture(document: Mapping[str, Any]) -> str:
+    """Return the whole drawing."""
+    effects = document["effects"]
+    num_bars = 0 if effects is None else len(effects["factors"]) + len(effects["untold"]) + 1
+    below = _TITLE + (num_bars * _BAR + 40 if num_bars else 0)
+    frames, height = _lay_out(document["maps"], below)
+    return render_page(
+        "grid.svg.jinja",
+        document,
+        factor_words=FACTOR_WORDS,
+        shade=make_shade(document),
+        frames=frames,
+        width=WIDTH,
+        height=height,
+    )
+
+
+def _lay_out(maps: Any, top: float) -> tuple[list[Frame], float]:
+    """Place maps two abreast; return also where the drawing ends."""
+    frames: list[Frame] = []
+    for first in range(0, len(maps), 2):
+        pair = maps[first : first + 2]
+        for place, one in enumerate(pair):
+            column = (_MAP_WIDTH - _NAMES) / len(one["columns"])
+            x = _MARGIN + place * (_MAP_WIDTH + _MARGIN)
+            frames.append(Frame(x, top, _NAMES, round(column, 2)))
+        top += _HEADER + _ROW * max(len(one["rows"]) for one in pair) + _MAP_GAP
+    return frames, top

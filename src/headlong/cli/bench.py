@@ -250,7 +250,7 @@ def _prepare_local(
 
     folder = None if args.out is None else ReportFolder(args.out)
     llm = load_llm(args)
-    if llm.engine.drafter is None:
+    if llm.drafter is None:
         raise RequestError(
             "The model was loaded without a drafter, so there is nothing to compare.",
             "Leave --drafter out, or name a head with --head.",

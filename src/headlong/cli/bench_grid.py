@@ -8,16 +8,13 @@ Out: maps and the finding in words; with `--out` a folder that the same command 
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import headlong
 from headlong.cli.bench import add_outcome_arguments, conclude, parse_duration
 from headlong.cli.bench_bar import BenchBar
 from headlong.cli.bench_grid_view import print_grid
-from headlong.cli.model_arguments import add_backend_argument
+from headlong.cli.model_arguments import add_model_arguments, load_llm
 from headlong.cli.output import make_console, read_stdin
-from headlong.cli.progress_bar import ProgressBar
 from headlong.cli.sampling_arguments import check_options, parse_mtp
 from headlong.config import QuantName
 from headlong.errors import RequestError
@@ -73,10 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--drafter", choices=_DRAFTERS, action="append", help="(default: chain, head, ngram)"
     )
     _add_size_arguments(parser)
-    group = parser.add_argument_group("model")
-    group.add_argument("--model", "-m", metavar="MODEL", help="which model (default: the default)")
-    group.add_argument("--head", type=Path, metavar="DIR", help="folder of a trained head")
-    add_backend_argument(group)
+    add_model_arguments(parser, "model", "head", "backend")
 
 
 def _add_size_arguments(parser: argparse.ArgumentParser) -> None:
@@ -194,13 +188,9 @@ def _unique(levels: Sequence[Any]) -> tuple[Any, ...]:
 def _make_models(args: argparse.Namespace) -> "GridModels":
     """Return what loads the model in each precision."""
     from headlong.bench.grid_run import GridModels
-    from headlong.llm import LLM
 
-    def load(quant: QuantName) -> LLM:
-        with ProgressBar() as progress:
-            return headlong.LLM.load(
-                args.model, quant=quant, drafter="none", backend=args.backend, progress=progress
-            )
+    def load(quant: QuantName) -> "LLM":
+        return load_llm(args, quant=quant, drafter="none", head=None, head_quant="auto")
 
     return GridModels(load, args.head, args.raw)
 

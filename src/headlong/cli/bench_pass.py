@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from headlong.cli.model_arguments import add_backend_argument
+from headlong.cli.model_arguments import add_model_arguments
 from headlong.cli.output import add_json_argument, format_bytes, make_console, write_json
 from headlong.cli.progress_bar import ProgressBar
 from headlong.errors import RequestError
@@ -41,7 +41,7 @@ _MAX_THREADS = 256
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("--model", "-m", metavar="MODEL", help="which model (default: the default)")
+    add_model_arguments(parser, "model", "backend")
     parser.add_argument(
         "--rows",
         default=_ROW_COUNTS,
@@ -63,7 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="threads of the native backend (default: all cores)",
     )
-    add_backend_argument(parser)
     add_json_argument(parser)
 
 

@@ -14,7 +14,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from headlong.cli.model_arguments import add_backend_argument
+from headlong.cli.model_arguments import add_model_arguments
 from headlong.cli.output import (
     add_json_argument,
     format_path,
@@ -23,7 +23,6 @@ from headlong.cli.output import (
     write_json,
 )
 from headlong.cli.progress_bar import ProgressBar
-from headlong.config import HEAD_QUANTS
 from headlong.errors import RequestError
 from headlong.provenance import read_provenance
 
@@ -62,20 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", nargs="?", metavar="MODEL", help="which model (default: the default model)"
     )
-    parser.add_argument(
-        "--head",
-        type=Path,
-        metavar="DIR",
-        help="folder of a head (default: the one inside the model, or one that comes with "
-        "Headlong for it)",
-    )
-    parser.add_argument("--draft-model", metavar="MODEL", help="a smaller model that drafts")
-    parser.add_argument(
-        "--head-quant",
-        choices=HEAD_QUANTS,
-        default="auto",
-        help="the format the head is packed in (default: %(default)s)",
-    )
+    add_model_arguments(parser, "head", "head_quant", "draft_model", "backend")
     parser.add_argument("--quick", action="store_true", help="fewer prompts and tokens")
     parser.add_argument("--strict", action="store_true", help="exit with 1 on warnings too")
     parser.add_argument(
@@ -83,7 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep the measured acceptance in the head's run.json, to compare with later",
     )
-    add_backend_argument(parser)
     add_json_argument(parser)
 
 

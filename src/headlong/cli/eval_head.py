@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import rich.progress
 from rich.table import Table
 
-import headlong
-from headlong.cli.model_arguments import add_backend_argument, describe_setup
+from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
 from headlong.cli.output import add_json_argument, make_console, write_json
-from headlong.cli.progress_bar import ProgressBar
 from headlong.cli.sampling_arguments import check_options
 from headlong.config import DEFAULT_HEAD_QUANT, MAX_DRAFT_TOKENS, QuantName
 from headlong.decode.stats import DecodeStats
@@ -57,10 +55,7 @@ class Setting:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("--model", "-m", metavar="MODEL", help="default: the default model")
-    parser.add_argument(
-        "--head", type=Path, metavar="DIR", help="default: the model's own or shipped head"
-    )
+    add_model_arguments(parser, "model", "head", "backend")
     parser.add_argument(
         "--prompts",
         type=Path,
@@ -93,7 +88,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tokens of each answer at most (default: 256)",
     )
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw acceptance over K")
-    add_backend_argument(parser)
     add_json_argument(parser)
 
 
@@ -110,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     results: dict[Setting, dict[str, DecodeStats]] = {}
     console = make_console(stderr=args.json)
     for precision in args.precision or [DEFAULT_HEAD_QUANT]:
-        llm = _load(args, precision)
+        llm = load_llm(args, head_quant=precision, drafter="head")
         for temperature in temperatures:
             settings = [Setting(precision, temperature, k) for k in depths]
             results |= _decode_all(llm, prompts, settings, args.max_tokens)
@@ -131,18 +125,6 @@ def _check(args: argparse.Namespace, depths: list[int], temperatures: list[float
         raise RequestError(f"--per-task is {args.per_task}.", "Ask at least 1 prompt of each task.")
     for temperature in temperatures:
         check_options({"temperature": temperature, "max_tokens": args.max_tokens})
-
-
-def _load(args: argparse.Namespace, precision: QuantName) -> "LLM":
-    with ProgressBar() as progress:
-        return headlong.LLM.load(
-            args.model,
-            head=args.head,
-            head_quant=precision,
-            drafter="head",
-            backend=args.backend,
-            progress=progress,
-        )
 
 
 def _choose(file: Path, per_task: int) -> dict[str, list["Prompt"]]:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import rich.progress
 
-import headlong
-from headlong.cli.model_arguments import add_backend_argument
+from headlong.cli.model_arguments import add_model_arguments, load_llm
 from headlong.cli.output import add_json_argument, make_console, write_json
 from headlong.cli.progress_bar import ProgressBar
 from headlong.errors import RequestError
@@ -43,12 +42,10 @@ _MEGABYTE = 10**6
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("--model", "-m", metavar="MODEL", help="which model (default: the default)")
-    parser.add_argument("--head", type=Path, metavar="DIR", help="folder of a head")
+    add_model_arguments(parser, "model", "head", "backend")
     _add_workload(parser.add_argument_group("workload"))
     _add_speed(parser.add_argument_group("one worker's speed (default: measured now)"))
     _add_resources(parser.add_argument_group("cost and memory"))
-    add_backend_argument(parser)
     add_json_argument(parser)
 
 
@@ -171,7 +168,7 @@ def _find_speeds(args: argparse.Namespace) -> "SpeedPair":
         return give_rates(args.tokens_per_second, args.prefill_tokens_per_second, args.speedup)
     if args.results is not None:
         return read_rates(args.results)
-    llm = headlong.LLM.load(args.model, head=args.head, backend=args.backend)
+    llm = load_llm(args)
     console = make_console(stderr=True)
     load = check_load(read_machine())
     if load.remedy:

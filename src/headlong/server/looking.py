@@ -81,7 +81,7 @@ async def metrics(request: Request) -> Response:
 
 
 def _card(service: Service) -> ModelCard:
-    drafter = service.llm.engine.drafter
+    drafter = service.llm.drafter
     return ModelCard(
         id=service.model_id,
         created=service.created_s,

@@ -24,7 +24,7 @@ _DRAFTER_NAMES = {
 def make_card(service: Service) -> dict[str, Any]:
     """Describe the model that a server has."""
     llm = service.llm
-    drafter = llm.engine.drafter
+    drafter = llm.drafter
     return {
         "id": service.model_id,
         "name": service.model_id,

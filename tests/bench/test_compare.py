@@ -9,7 +9,7 @@ import pytest
 
 from bench_parts import make_document, make_pairs
 from headlong.bench.compare import choose_side, compare, load_results
-from headlong.bench.verdict import Wording
+from headlong.bench.conclusion import Wording
 from headlong.errors import RequestError
 
 SPEEDUPS = {"code": [1.5, 1.6, 1.4, 1.5], "chat": [1.0, 1.02, 0.98, 1.0]}

@@ -5,22 +5,27 @@ import json
 import pytest
 
 from bench_parts import make_answer, make_prompt, make_question, make_run
-from headlong.bench.measure import Acceptance, Answer, Run
+from headlong.bench.measure import Answer, Run
 from headlong.bench.rows import (
     BY_ENGINE,
     BY_PIECES,
     BY_TOKENIZER,
     BY_USAGE,
     COLUMNS,
-    find_divergence,
+    first_divergence,
     make_row,
     read_row,
     settle_tokens,
 )
+from headlong.decode.stats import DecodeStats
 from headlong.errors import RequestError
 
 ANSWER = make_answer(
-    5, num_prompt_tokens=9, acceptance=Acceptance(3, 6, 2, (2, 0)), text="a secret", num_retries=2
+    5,
+    num_prompt_tokens=9,
+    acceptance=DecodeStats(3, 6, 2, accepted_at_depth=[2, 0]),
+    text="a secret",
+    num_retries=2,
 )
 
 
@@ -121,13 +126,13 @@ def runs_of(plain: Answer, other: Answer) -> list[Run]:
 
 
 def test_same_tokens_are_no_divergence() -> None:
-    assert find_divergence(runs_of(make_answer(), make_answer()), "off") is None
+    assert first_divergence(runs_of(make_answer(), make_answer()), "off") is None
 
 
 def test_first_different_token_is_named_with_both_texts() -> None:
     plain = make_answer(3, token_ids=(7, 8, 9), text="the cat sat")
     other = make_answer(3, token_ids=(7, 8, 5), text="the cat ran")
-    found = find_divergence(runs_of(plain, other), "off")
+    found = first_divergence(runs_of(plain, other), "off")
     assert found is not None
     assert (found.position, found.unit, found.candidate) == (3, "token", "auto")
     assert (found.baseline_text, found.candidate_text) == ("sat", "ran")
@@ -137,7 +142,7 @@ def test_first_different_token_is_named_with_both_texts() -> None:
 def test_answer_that_goes_on_parts_where_the_other_ends() -> None:
     plain = make_answer(2, token_ids=(7, 8), text="ab")
     other = make_answer(3, token_ids=(7, 8, 9), text="abc")
-    found = find_divergence(runs_of(plain, other), "off")
+    found = first_divergence(runs_of(plain, other), "off")
     assert found is not None
     assert (found.position, found.baseline_text, found.candidate_text) == (3, "", "c")
 
@@ -145,7 +150,7 @@ def test_answer_that_goes_on_parts_where_the_other_ends() -> None:
 def test_characters_are_counted_where_tokens_are_unknown() -> None:
     plain = make_answer(1, token_ids=None, text="abcd")
     other = make_answer(1, token_ids=None, text="abXd")
-    found = find_divergence(runs_of(plain, other), "off")
+    found = first_divergence(runs_of(plain, other), "off")
     assert found is not None
     assert (found.position, found.unit) == (3, "character")
 
@@ -153,4 +158,4 @@ def test_characters_are_counted_where_tokens_are_unknown() -> None:
 def test_failed_runs_are_not_compared() -> None:
     question = make_question(make_prompt(2))
     runs = [make_run("off", question, make_answer()), make_run("auto", question, None, "broke")]
-    assert find_divergence(runs, "off") is None
+    assert first_divergence(runs, "off") is None

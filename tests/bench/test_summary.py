@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bench_parts import make_document, make_pairs
-from headlong.bench.verdict import Wording
+from headlong.bench.conclusion import Wording
 
 
 def test_gain_is_in_the_first_fields() -> None:

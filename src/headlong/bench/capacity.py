@@ -19,7 +19,7 @@ import numpy as np
 from headlong.bench.compare import load_results
 from headlong.bench.figures import Block, describe_side, pair_rows
 from headlong.bench.local_side import LocalSide
-from headlong.bench.measure import STOPPED_BY_USER, Plan, Run, run_ab
+from headlong.bench.measure import STOPPED_BY_USER, QuestionPlan, Run, run_ab
 from headlong.bench.prompt_sets import BenchPrompt, read_prompt_set
 from headlong.bench.rows import make_row, read_row
 from headlong.config import MtpMode
@@ -105,7 +105,7 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class CapacityPlan:
     """What a workload takes at some rates."""
 
     read_s: float
@@ -150,7 +150,7 @@ class Capacity:
 
 def plan_capacity(
     workload: Workload, rates: Rates, worker_cost_per_hour: float | None = None
-) -> Capacity:
+) -> CapacityPlan:
     """Compute the workers a workload needs, rounded up, and what they cost."""
     if worker_cost_per_hour is not None:
         is_price = worker_cost_per_hour >= 0 and math.isfinite(worker_cost_per_hour)
@@ -163,7 +163,7 @@ def plan_capacity(
     load = workload.tasks_per_hour * held_s / SECONDS_PER_HOUR
     workers = max(1, math.ceil(load / workload.utilisation - _ROUNDING))
     cost = None if worker_cost_per_hour is None else workers * worker_cost_per_hour
-    return Capacity(
+    return CapacityPlan(
         read_s=read_s,
         write_s=write_s,
         tool_s=tool_s,
@@ -246,7 +246,7 @@ def read_rates(path: Path) -> SpeedPair:
 def measure_rates(llm: LLM, on_run: Callable[[Run], None] = lambda run: None) -> SpeedPair:
     """Measure one worker in this process: one prompt of every built-in task, both ways in turn."""
     prompts = one_of_each_task()
-    plan = Plan(
+    plan = QuestionPlan(
         prompts, temperatures=(0.0,), max_tokens=MEASURED_TOKENS, time_budget_s=TIME_BUDGET_S
     )
     measured = run_ab([LocalSide(llm, "off"), LocalSide(llm, "auto")], plan, on_run)

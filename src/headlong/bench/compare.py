@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from headlong.bench.conclusion import Wording
 from headlong.bench.report_folder import RESULTS
 from headlong.bench.rows import Row, read_row
 from headlong.bench.summary import FORMAT, KIND, Context, summarise
-from headlong.bench.verdict import Wording
 from headlong.errors import RequestError
 from headlong.provenance import read_provenance
 

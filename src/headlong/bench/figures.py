@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeAlias
 
-from headlong.bench.measure import Acceptance
 from headlong.bench.rows import Key, Row
 from headlong.bench.statistics import Pair, Totals, paired_speedup, percentile
+from headlong.decode.stats import DecodeStats
+
+DRAFT_FIGURES = (
+    "rounds", "num_drafted", "num_accepted", "acceptance_length", "acceptance_rate",
+    "acceptance_at_depth",
+)  # fmt: skip
+"""What a row's counters tell of drafts, as `DecodeStats` defines it."""
 
 Block: TypeAlias = dict[str, Row]
 """The rows of one question, by side."""
@@ -68,7 +74,6 @@ def describe_side(rows: Sequence[Row]) -> dict[str, Any]:
     decoded = [_decode(row) for row in rows]
     decode_s = sum(part.seconds for part in decoded)
     gaps = [row.gap_p95_s for row in rows if row.gap_p95_s is not None]
-    accepted = [row.acceptance for row in rows if row.acceptance is not None]
     ttfts, latencies = [row.ttft_s for row in rows], [row.total_s for row in rows]
     return {
         "num_answers": len(rows),
@@ -83,10 +88,19 @@ def describe_side(rows: Sequence[Row]) -> dict[str, Any]:
         "latency_p50_s": percentile(latencies, 50),
         "latency_p95_s": percentile(latencies, 95),
         "gap_p95_ms": 1e3 * median(gaps) if gaps else None,
-        "acceptance": Acceptance.total(accepted).to_dict() if accepted else None,
+        "acceptance": _describe_drafts(rows),
         "prefill_head_share": _head_share(rows),
         "cached_share": _cached_share(rows),
     }
+
+
+def _describe_drafts(rows: Sequence[Row]) -> dict[str, Any] | None:
+    """Return what became of drafts over some answers; None where no side tells."""
+    known = [row.acceptance for row in rows if row.acceptance is not None]
+    total = DecodeStats()
+    for stats in known:
+        total.merge(stats)
+    return {name: getattr(total, name) for name in DRAFT_FIGURES} if known else None
 
 
 def _compare(blocks: Sequence[Block], baseline: str, candidate: str) -> dict[str, Any]:

@@ -16,9 +16,17 @@ from typing import Any, Protocol, TypeAlias
 from headlong.bench.figures import Group, describe_group, pair_rows
 from headlong.bench.grid_cells import Cell, GridDrafter
 from headlong.bench.local_side import LocalSide
-from headlong.bench.measure import STOPPED_BY_USER, Answer, Measured, Plan, Question, Side, run_ab
+from headlong.bench.measure import (
+    STOPPED_BY_USER,
+    Answer,
+    Measured,
+    Question,
+    QuestionPlan,
+    Side,
+    run_ab,
+)
 from headlong.bench.prompt_sets import BenchPrompt, hash_all
-from headlong.bench.rows import find_divergence, make_row
+from headlong.bench.rows import first_divergence, make_row
 from headlong.config import DrafterName, QuantName
 from headlong.errors import HeadlongError, RequestError
 from headlong.llm import LLM
@@ -106,7 +114,9 @@ def run_grid(
 def _measure_cell(maker: SideMaker, plan: GridPlan, cell: Cell) -> Record:
     """Measure one cell."""
     began_s = time.monotonic()
-    asked = Plan(plan.prompts[cell.task], (cell.temperature,), plan.max_tokens, seed=plan.seed)
+    asked = QuestionPlan(
+        plan.prompts[cell.task], (cell.temperature,), plan.max_tokens, seed=plan.seed
+    )
     try:
         sides = maker.sides(cell)
         measured = run_ab(sides, asked)
@@ -134,7 +144,7 @@ def _read_figures(cell: Cell, sides: tuple[Side, Side], measured: Measured) -> R
     plain, own = (group["sides"][name] for name in names)
     speedup = group["speedups"][names[1]]
     accepted = own["acceptance"] or {}
-    divergence = find_divergence(measured.runs, names[0])
+    divergence = first_divergence(measured.runs, names[0])
     drafts = ("acceptance_length", "acceptance_rate", "num_drafted", "num_accepted")
     return {
         "speedup": speedup["value"],

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
+from headlong.bench.conclusion import listed
 from headlong.bench.grid_cells import FACTOR_WORDS, FACTORS, describe_levels
 from headlong.bench.grid_effects import explain
 from headlong.bench.grid_run import GridMeasured, Record
-from headlong.bench.verdict import listed
 
 KIND = "headlong-grid"
 FORMAT = 1

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from headlong.bench.event_stream import EventReader, read_error, read_finish_reason, read_piece
-from headlong.bench.measure import Acceptance, Answer, Pace, Question
+from headlong.bench.measure import Answer, Pace, Question
+from headlong.decode.stats import DecodeStats
 from headlong.errors import HeadlongError, RequestError
 
 MAX_RETRIES = 5
@@ -294,18 +295,19 @@ def retry_after_s(response: httpx.Response, num_retries: int) -> float:
     return min(max(wanted, 0.0), MAX_WAIT_S)
 
 
-def _read_acceptance(extras: Mapping[str, Any]) -> Acceptance | None:
+def _read_acceptance(extras: Mapping[str, Any]) -> DecodeStats | None:
     """Read what became of drafts from our own `mtp` or llama.cpp's `timings`."""
     mtp, timings = extras.get("mtp"), extras.get("timings")
     if mtp is not None and mtp.get("rounds"):
         rounds = int(mtp["rounds"])
-        depths = tuple(round(share * rounds) for share in mtp.get("acceptance_at_depth", ()))
-        return Acceptance(rounds, int(mtp["num_drafted"]), int(mtp["num_accepted"]), depths)
+        depths = [round(share * rounds) for share in mtp.get("acceptance_at_depth", ())]
+        drafted, accepted = int(mtp["num_drafted"]), int(mtp["num_accepted"])
+        return DecodeStats(rounds, drafted, accepted, accepted_at_depth=depths)
     if timings is not None and "draft_n" in timings:
         accepted = int(timings.get("draft_n_accepted", 0))
         # Every round adds one token of the model's own.
         rounds = max(1, int(timings.get("predicted_n", 0)) - accepted)
-        return Acceptance(rounds, int(timings["draft_n"]), accepted)
+        return DecodeStats(rounds, int(timings["draft_n"]), accepted)
     return None
 
 

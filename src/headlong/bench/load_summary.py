@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from headlong.bench.conclusion import Outcome, format_speedup, listed, read_gain
 from headlong.bench.figures import Group, describe_group, describe_side, group_blocks, pair_rows
 from headlong.bench.load_run import Asked, Ending, Level, LoadLog, LoadPlan, Slice
 from headlong.bench.measure import Answer
 from headlong.bench.rows import COLUMNS, Row, make_row, settle_tokens
 from headlong.bench.statistics import CONFIDENCE, Totals, paired_speedup, percentile
-from headlong.bench.verdict import Outcome, format_speedup, listed, read_finding
 
 KIND = "headlong-load"
 REQUEST_COLUMNS = ("level", "pair", "ending", "began_s", *COLUMNS)
@@ -140,7 +140,7 @@ def _describe_gain(group: Group, modes: Sequence[str]) -> dict[str, Any]:
     """Return how much faster single answers came in one class, and whether texts are the same."""
     found = describe_group(group, modes)
     speedup = found["speedups"][modes[1]]
-    speedup["outcome"] = str(read_finding(found, modes[1]).outcome)
+    speedup["outcome"] = str(read_gain(found, modes[1]).outcome)
     sides = {
         mode: {
             name: found["sides"][mode][name]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headlong.bench.measure import Acceptance, Answer, Pace, Question
+from headlong.bench.measure import Answer, Pace, Question
 from headlong.bench.prompt_sets import BenchPrompt
 from headlong.config import MtpMode
 from headlong.errors import HeadlongError, RequestError
@@ -62,7 +62,7 @@ class LocalSide:
             num_prompt_tokens=completion.num_prompt_tokens,
             finish_reason=str(completion.finish_reason),
             pace=Pace.of(times_s),
-            acceptance=Acceptance.of(completion.stats),
+            acceptance=completion.stats,
             prefill_s=completion.timings.prefill_s,
             prefill_head_s=completion.timings.prefill_head_s,
         )

@@ -9,11 +9,11 @@ process with or without MTP, or a server behind a URL.
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 from headlong.bench.prompt_sets import BenchPrompt
 from headlong.bench.statistics import percentile
@@ -30,53 +30,6 @@ class Question:
     max_tokens: int
     run: int
     seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Acceptance:
-    """What became of drafts; the ratios are those of `decode/stats.py`."""
-
-    rounds: int = 0
-    num_drafted: int = 0
-    num_accepted: int = 0
-    accepted_at_depth: tuple[int, ...] = ()
-    """Rounds in which the draft token at each depth stood."""
-
-    @classmethod
-    def of(cls, stats: DecodeStats) -> "Acceptance":
-        """Take the counters of a finished answer."""
-        return cls(
-            stats.rounds, stats.num_drafted, stats.num_accepted, tuple(stats.accepted_at_depth)
-        )
-
-    @classmethod
-    def total(cls, parts: Iterable["Acceptance"]) -> "Acceptance":
-        """Add up the counters of many answers."""
-        parts = list(parts)
-        depths = zip_longest(*(part.accepted_at_depth for part in parts), fillvalue=0)
-        return cls(
-            sum(part.rounds for part in parts),
-            sum(part.num_drafted for part in parts),
-            sum(part.num_accepted for part in parts),
-            tuple(sum(counts) for counts in depths),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return counters and ratios for JSON; acceptance length counts the next token."""
-        stats = DecodeStats(
-            rounds=self.rounds,
-            num_drafted=self.num_drafted,
-            num_accepted=self.num_accepted,
-            accepted_at_depth=list(self.accepted_at_depth),
-        )
-        return {
-            "rounds": self.rounds,
-            "num_drafted": self.num_drafted,
-            "num_accepted": self.num_accepted,
-            "acceptance_length": stats.acceptance_length,
-            "acceptance_rate": stats.acceptance_rate,
-            "acceptance_at_depth": stats.acceptance_at_depth,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +66,7 @@ class Answer:
     num_cached_tokens: int | None = None
     """Prompt tokens that were remembered from an earlier question."""
     finish_reason: str | None = None
-    acceptance: Acceptance | None = None
+    acceptance: DecodeStats | None = None
     prefill_s: float | None = None
     prefill_head_s: float | None = None
     is_counted_by_server: bool = False
@@ -175,7 +128,7 @@ STOPPED_BY_USER = "stopped with Ctrl-C"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QuestionPlan:
     """What to ask, and how often."""
 
     prompts: Sequence[BenchPrompt]
@@ -191,7 +144,7 @@ class Plan:
 DEFAULT_MAX_TOKENS = 128
 
 
-def make_questions(plan: Plan) -> list[Question]:
+def make_questions(plan: QuestionPlan) -> list[Question]:
     """List all questions so that any beginning of the list has about as much of every task."""
     return [
         Question(
@@ -208,7 +161,7 @@ def make_questions(plan: Plan) -> list[Question]:
 
 
 def run_ab(
-    sides: Sequence[Side], plan: Plan, on_run: Callable[[Run], None] = lambda run: None
+    sides: Sequence[Side], plan: QuestionPlan, on_run: Callable[[Run], None] = lambda run: None
 ) -> Measured:
     """Put all questions to all sides; `on_run` hears of every answer as it comes."""
     questions = make_questions(plan)

@@ -125,37 +125,54 @@ class PassCost:
         }
 
 
-class _Stage:
-    """A backbone with a filled cache, and a head that has seen the same rows."""
+class PassTimer:
+    """Times passes of a backbone whose cache holds a context."""
 
-    def __init__(self, backbone: Backbone, head: RecursiveHead, plan: PassPlan) -> None:
-        self.backbone, self.head, self.plan = backbone, head, plan
-        self.rng = np.random.default_rng(0)
+    def __init__(self, backbone: Backbone, tap_layers: tuple[int, ...], context: int) -> None:
+        self.backbone, self._tap_layers = backbone, tap_layers
+        self._rng = np.random.default_rng(0)
         self.cache = backbone.make_cache()
-        self.drafter = RecursiveDrafter(head)
-        self.memory = self.drafter.begin()
-        hidden = self.forward(plan.context, self.cache)
-        self.cache.commit(plan.context)
-        ids, next_ids = self.ids(plan.context), self.ids(plan.context)
-        self.drafter.observe([Settled(self.memory, ids, head.features(hidden), next_ids)])
+        self.context_rows = self.forward(context, self.cache)
+        self.cache.commit(context)
 
     def ids(self, count: int) -> IntArray:
         """Return random tokens; what they are does not change what they cost."""
-        return self.rng.integers(0, self.backbone.config.vocab_size, count)
+        return self._rng.integers(0, self.backbone.config.vocab_size, count)
 
     def forward(self, count: int, cache: KVCache) -> HiddenRows:
-        """Run a pass with everything the head wants to see of it."""
-        return self.backbone.forward([self.ids(count)], [cache], self.head.tap_layers)
+        """Run a pass with everything a head reads of it."""
+        return self.backbone.forward([self.ids(count)], [cache], self._tap_layers)
 
     def pass_s(self, count: int) -> float:
         """Time one pass over `count` rows, logits included."""
-        ids = [self.ids(count)]
         start = time.perf_counter()
-        hidden = self.backbone.forward(ids, [self.cache], self.head.tap_layers)
-        self.backbone.logits(hidden.normed)
+        self.backbone.logits(self.forward(count, self.cache).normed)
         elapsed = time.perf_counter() - start
         self.cache.commit(0)
         return elapsed
+
+    def time_in_turn(self, row_counts: Sequence[int], seconds: float) -> dict[int, list[float]]:
+        """Time passes over every number of rows, round after round, for so many seconds."""
+        times: dict[int, list[float]] = {count: [] for count in row_counts}
+        self.pass_s(max(row_counts))  # grows scratch memory, once
+        deadline = time.perf_counter() + seconds
+        while not times[row_counts[0]] or time.perf_counter() < deadline:
+            for count, seen in times.items():
+                seen.append(self.pass_s(count))
+        return times
+
+
+class _Stage(PassTimer):
+    """The same with a head that has seen the rows of the context."""
+
+    def __init__(self, backbone: Backbone, head: RecursiveHead, plan: PassPlan) -> None:
+        super().__init__(backbone, head.tap_layers, plan.context)
+        self.head, self.plan = head, plan
+        self.drafter = RecursiveDrafter(head)
+        self.memory = self.drafter.begin()
+        ids, next_ids = self.ids(plan.context), self.ids(plan.context)
+        features = head.features(self.context_rows)
+        self.drafter.observe([Settled(self.memory, ids, features, next_ids)])
 
     def draft_step_s(self) -> float:
         """Time a draft after a pass, as in a round; return the mean of its steps."""

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeAlias
 
-from headlong.bench.measure import Acceptance, Answer, Run
+from headlong.bench.measure import Answer, Run
+from headlong.decode.stats import DecodeStats
 from headlong.errors import RequestError
 
 Key: TypeAlias = tuple[str, float, int]
@@ -56,12 +57,16 @@ class Row:
         return self.prompt_hash, self.temperature, self.run
 
     @property
-    def acceptance(self) -> Acceptance | None:
+    def acceptance(self) -> DecodeStats | None:
         """The counters of drafts, where they are known."""
         if self.rounds is None:
             return None
-        depths = tuple(self.accepted_at_depth or ())
-        return Acceptance(self.rounds, self.num_drafted or 0, self.num_accepted or 0, depths)
+        return DecodeStats(
+            self.rounds,
+            self.num_drafted or 0,
+            self.num_accepted or 0,
+            accepted_at_depth=list(self.accepted_at_depth or ()),
+        )
 
     def says_the_same(self, other: "Row") -> bool:
         """Tell whether two answers are the same: by tokens where both know them, else by text."""
@@ -125,7 +130,7 @@ def _numbers(answer: Answer) -> Mapping[str, Any]:
             "rounds": accepted.rounds,
             "num_drafted": accepted.num_drafted,
             "num_accepted": accepted.num_accepted,
-            "accepted_at_depth": accepted.accepted_at_depth,
+            "accepted_at_depth": tuple(accepted.accepted_at_depth),
         }
     )
     names = ("num_tokens", "ttft_s", "total_s", "num_prompt_tokens", "num_cached_tokens")
@@ -204,7 +209,15 @@ class Divergence:
         )
 
 
-def find_divergence(runs: Sequence[Run], baseline: str) -> Divergence | None:
+def find_divergence(one: Sequence[Any], other: Sequence[Any]) -> int | None:
+    """Return the first position at which two sequences differ; None when they are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    shared = min(len(one), len(other))
+    place = next((i for i, (a, b) in pairs if a != b), shared)
+    return None if place == len(one) == len(other) else place
+
+
+def first_divergence(runs: Sequence[Run], baseline: str) -> Divergence | None:
     """Return the first difference among all runs; None when all said the same."""
     plain = {
         (run.question.prompt.hash, run.question.temperature, run.question.run): run.answer
@@ -219,7 +232,7 @@ def find_divergence(runs: Sequence[Run], baseline: str) -> Divergence | None:
         found = _first_difference(truth, run.answer)
         if found is not None:
             position, unit = found
-            start = _common_length(truth.text, run.answer.text)
+            start = find_divergence(truth.text, run.answer.text) or 0
             return Divergence(
                 question.prompt.name,
                 question.temperature,
@@ -233,15 +246,9 @@ def find_divergence(runs: Sequence[Run], baseline: str) -> Divergence | None:
 
 
 def _first_difference(truth: Answer, other: Answer) -> tuple[int, str] | None:
+    """Return where an answer differs, from 1, and in what: tokens where both know them."""
     if truth.token_ids is not None and other.token_ids is not None:
-        if truth.token_ids == other.token_ids:
-            return None
-        return _common_length(truth.token_ids, other.token_ids) + 1, "token"
-    if truth.text == other.text:
-        return None
-    return _common_length(truth.text, other.text) + 1, "character"
-
-
-def _common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+        place, unit = find_divergence(truth.token_ids, other.token_ids), "token"
+    else:
+        place, unit = find_divergence(truth.text, other.text), "character"
+    return None if place is None else (place + 1, unit)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headlong.bench.conclusion import Conclusion, Wording, judge, read_gain
 from headlong.bench.figures import Group, describe_group, group_blocks, pair_rows
-from headlong.bench.measure import Plan, Run, Side, make_questions, run_ab
+from headlong.bench.measure import QuestionPlan, Run, Side, make_questions, run_ab
 from headlong.bench.prompt_sets import PromptSet
 from headlong.bench.report_folder import ReportFolder
-from headlong.bench.rows import Row, find_divergence, make_row, settle_tokens
+from headlong.bench.rows import Row, first_divergence, make_row, settle_tokens
 from headlong.bench.statistics import CONFIDENCE
-from headlong.bench.verdict import Verdict, Wording, judge, read_finding
 from headlong.provenance import read_provenance
 
 KIND = "headlong-bench"
@@ -101,13 +101,11 @@ def _conclude(
     p95 = {name: side["latency_p95_s"] for name, side in overall["sides"].items()}
     if not candidates:
         return {"verdict": _say_recorded(overall, baseline), "p95": p95}
-    findings = [read_finding(group, c, group["name"]) for group in groups for c in candidates]
-    judged = judge(
-        [read_finding(overall, c) for c in candidates], findings, baseline, context.wording
-    )
+    findings = [read_gain(group, c, group["name"]) for group in groups for c in candidates]
+    judged = judge([read_gain(overall, c) for c in candidates], findings, baseline, context.wording)
     for group in (*groups, overall):
         for name, speedup in group["speedups"].items():
-            speedup["outcome"] = str(read_finding(group, name).outcome)
+            speedup["outcome"] = str(read_gain(group, name).outcome)
     best = overall["speedups"][judged.candidate]
     identical = _describe_identity(overall, context)
     is_broken = context.wording == Wording.MTP and not identical["all"]
@@ -122,7 +120,7 @@ def _conclude(
     }
 
 
-def _recommend(judged: Verdict, wording: Wording) -> dict[str, Any]:
+def _recommend(judged: Conclusion, wording: Wording) -> dict[str, Any]:
     """Return the settings to use; None where it cannot be told."""
     key = "mtp" if wording == Wording.MTP else "side"
     by_task = [{"name": name, key: _typed(side)} for name, side in judged.by_group.items()]
@@ -144,7 +142,7 @@ def _describe_identity(overall: Mapping[str, Any], context: Context) -> dict[str
     }
 
 
-def _warn(judged: Verdict, identical: Mapping[str, Any]) -> str:
+def _warn(judged: Conclusion, identical: Mapping[str, Any]) -> str:
     different = identical["num_compared"] - identical["num_identical"]
     return (
         f"Do not enable it: {different} of {identical['num_compared']} texts differ from plain "
@@ -193,7 +191,7 @@ class Scene:
 
 
 def measure(
-    sides: Sequence[Side], plan: Plan, scene: Scene, on_run: Callable[[Run], None]
+    sides: Sequence[Side], plan: QuestionPlan, scene: Scene, on_run: Callable[[Run], None]
 ) -> dict[str, Any]:
     """Put all questions to all sides; return the document, partial where it was stopped."""
     conditions = read_provenance()
@@ -207,7 +205,7 @@ def measure(
     measured = run_ab(sides, plan, note)
     runs, counter = settle_tokens(measured.runs, scene.count)
     rows = [make_row(run) for run in runs]
-    divergence = find_divergence(runs, sides[0].name)
+    divergence = first_divergence(runs, sides[0].name)
     context = Context(
         wording=scene.wording,
         sides={side.name: side.label for side in sides},
@@ -232,7 +230,7 @@ def measure(
     return document
 
 
-def _describe_plan(plan: Plan) -> dict[str, Any]:
+def _describe_plan(plan: QuestionPlan) -> dict[str, Any]:
     """Return what was asked how often; limits that prompts bring along are those in use."""
     questions = make_questions(plan)
     return {

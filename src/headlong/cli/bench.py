@@ -22,7 +22,7 @@ from headlong.errors import RequestError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from headlong.bench.measure import Plan, Side
+    from headlong.bench.measure import QuestionPlan, Side
     from headlong.bench.prompt_sets import PromptSet
     from headlong.bench.summary import Scene
 
@@ -232,21 +232,23 @@ def _check(args: argparse.Namespace) -> None:
         raise RequestError("Options for servers were given without --url.", "Name a server.")
 
 
-def _make_plan(args: argparse.Namespace, prompts: Any) -> "Plan":
-    from headlong.bench.measure import Plan
+def _make_plan(args: argparse.Namespace, prompts: Any) -> "QuestionPlan":
+    from headlong.bench.measure import QuestionPlan
 
     temperatures = None if args.temperature is None else tuple(dict.fromkeys(args.temperature))
-    return Plan(prompts, temperatures, args.max_tokens, args.runs, args.seed, args.time_budget)
+    return QuestionPlan(
+        prompts, temperatures, args.max_tokens, args.runs, args.seed, args.time_budget
+    )
 
 
 def _prepare_local(
     args: argparse.Namespace, prompt_set: "PromptSet"
-) -> tuple[list["Side"], "Plan", "Scene"]:
+) -> tuple[list["Side"], "QuestionPlan", "Scene"]:
     """Load the model; its sides are plain decoding and every mode asked for."""
+    from headlong.bench.conclusion import Wording
     from headlong.bench.local_side import LocalSide, name_head, split_by_context
     from headlong.bench.report_folder import ReportFolder
     from headlong.bench.summary import Scene
-    from headlong.bench.verdict import Wording
 
     folder = None if args.out is None else ReportFolder(args.out)
     llm = load_llm(args)
@@ -276,12 +278,12 @@ def _prepare_local(
 
 def _prepare_servers(
     args: argparse.Namespace, prompt_set: "PromptSet", closing: ExitStack
-) -> tuple[list["Side"], "Plan", "Scene"]:
+) -> tuple[list["Side"], "QuestionPlan", "Scene"]:
     """Find out about the servers; B is A with another body when there is one address only."""
+    from headlong.bench.conclusion import Wording
     from headlong.bench.http_side import READ_AHEAD, HttpSide, clean_url, find_model
     from headlong.bench.report_folder import ReportFolder
     from headlong.bench.summary import Scene
-    from headlong.bench.verdict import Wording
 
     folder = None if args.out is None else ReportFolder(args.out)
     urls = [clean_url(url) for url in args.url]

@@ -81,9 +81,9 @@ def run(args: argparse.Namespace) -> int:
         )
     # Imported now: they bring numpy, which --help can do without.
     from headlong.doctor.examination import examine
-    from headlong.doctor.patient import Visit, admit
+    from headlong.doctor.subject import ExamOptions, load_subject
 
-    visit = Visit(
+    options = ExamOptions(
         model=args.model,
         head=args.head,
         draft_model=args.draft_model,
@@ -94,10 +94,10 @@ def run(args: argparse.Namespace) -> int:
     )
     console = make_console(stderr=args.json)
     with ProgressBar() as progress:
-        patient = admit(visit, progress)
+        subject = load_subject(options, progress)
     view = _View(console)
     with make_console(stderr=True).status("looking", spinner="dots") as status:
-        examination = examine(patient, view.show, lambda what: _say(status, what))
+        examination = examine(subject, view.show, lambda what: _say(status, what))
     recorded = _record(examination) if args.record else None
     _print_end(examination, console, recorded)
     if args.json:
@@ -159,17 +159,17 @@ def _say(status: Status, what: str) -> None:
 def _record(examination: "Examination") -> Path:
     """Keep the acceptance in the head's run.json."""
     from headlong.doctor.draft_checks import describe_probe
-    from headlong.doctor.records import write_probe
+    from headlong.doctor.head_record import write_probe
     from headlong.heads.shipped_heads import fingerprint
 
-    patient, judged = examination.patient, examination.judged
-    if judged is None or patient.head_folder is None or patient.backbone is None:
+    subject, judged = examination.subject, examination.judged
+    if judged is None or subject.head_folder is None or subject.backbone is None:
         raise RequestError(
             "There is no head folder whose acceptance could be recorded.",
             "Name one with --head DIR; heads inside a model have no place for it.",
         )
-    probe = describe_probe(judged, patient.ops.name)
-    return write_probe(patient.head_folder, fingerprint(patient.backbone), probe)
+    probe = describe_probe(judged, subject.ops.name)
+    return write_probe(subject.head_folder, fingerprint(subject.backbone), probe)
 
 
 def _print_end(examination: "Examination", console: Console, recorded: Path | None) -> None:

@@ -19,7 +19,7 @@ from headlong.provenance import read_provenance
 from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:
-    from headlong.bench.capacity import Capacity, SpeedPair
+    from headlong.bench.capacity import CapacityPlan, SpeedPair
     from headlong.bench.memory import MemoryNeed, ModelSizes
 
 _EXAMPLES = """\
@@ -227,6 +227,6 @@ def _plan_memory(
     return plan_memory(sizes, context, concurrency, kept)
 
 
-def _share(capacity: "Capacity") -> int:
+def _share(capacity: "CapacityPlan") -> int:
     """Return the tasks under way at one worker."""
     return max(1, math.ceil(capacity.in_flight / capacity.workers))

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from headlong.bench.capacity import Capacity, Rates, SpeedPair, Workload
+from headlong.bench.capacity import CapacityPlan, Rates, SpeedPair, Workload
 from headlong.bench.memory import MemoryNeed
 from headlong.cli.output import format_bytes, printable
 
@@ -22,8 +22,8 @@ class PlanView:
 
     workload: Workload
     speeds: SpeedPair
-    plain: Capacity
-    mtp: Capacity | None
+    plain: CapacityPlan
+    mtp: CapacityPlan | None
     memory: MemoryNeed | None
     context: int
     concurrency: int
@@ -76,7 +76,7 @@ class PlanView:
             if hint := self._say_reuse(self.memory):
                 yield hint
 
-    def _say_gain(self, mtp: Capacity) -> str:
+    def _say_gain(self, mtp: CapacityPlan) -> str:
         plain, speedup = self.plain, self.speeds.speedup or 1.0
         if speedup < 1:
             return f"MTP writes slower here ({speedup:.2f} ×): leave it off."
@@ -146,7 +146,7 @@ class PlanView:
         return table
 
 
-def _rows(sides: list[tuple[Capacity, Rates]]) -> Iterator[tuple[str, list[str]]]:
+def _rows(sides: list[tuple[CapacityPlan, Rates]]) -> Iterator[tuple[str, list[str]]]:
     def cells(form: str, values: list[float]) -> list[str]:
         return [form.format(value) for value in values]
 
@@ -168,7 +168,7 @@ def _rows(sides: list[tuple[Capacity, Rates]]) -> Iterator[tuple[str, list[str]]
         yield "cost a task", cells("{:.5f}", per_task)
 
 
-def _side(capacity: Capacity, rates: Rates, worker_cores: int | None) -> dict[str, Any]:
+def _side(capacity: CapacityPlan, rates: Rates, worker_cores: int | None) -> dict[str, Any]:
     return {
         **capacity.to_dict(),
         "tokens_per_second": rates.write_tokens_per_second,

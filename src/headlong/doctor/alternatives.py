@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from headlong.arrays import IntArray
-from headlong.doctor.probe import Heard
+from headlong.doctor.probe import ProbeRows
 from headlong.heads.eagle3 import LAYER, NUM_TAPS, Eagle3Head
 from headlong.heads.head import Head
 from headlong.heads.head_files import build_head
@@ -39,7 +39,7 @@ class Alternative:
     """What is read differently, to complete "it drafts better with …"."""
     remedy: str
     head: Head
-    hear: Callable[[Heard], Heard] = lambda heard: heard
+    read: Callable[[ProbeRows], ProbeRows] = lambda probed: probed
     """What the head listens to, where that is the difference."""
 
 
@@ -162,9 +162,9 @@ def _can_tap(taps: Sequence[int], num_layers: int) -> bool:
     return all(0 <= tap < num_layers for tap in taps)
 
 
-def _exchange_norms(heard: Heard) -> Heard:
-    hidden = heard.hidden
-    return replace(heard, hidden=HiddenRows(hidden.normed, hidden.raw, hidden.taps))
+def _exchange_norms(probed: ProbeRows) -> ProbeRows:
+    hidden = probed.hidden
+    return replace(probed, hidden=HiddenRows(hidden.normed, hidden.raw, hidden.taps))
 
 
 def _shift_norms(head: NextnHead, offset: float) -> NextnHead:

@@ -16,8 +16,8 @@ from headlong.arrays import IntArray
 from headlong.doctor.alternatives import Alternative
 from headlong.doctor.finding import Finding, Level, fault, ok, skipped, warning
 from headlong.doctor.head_checks import GO_WITHOUT
-from headlong.doctor.probe import PROMPTS_ID, Acceptance, Heard, measure_acceptance
-from headlong.doctor.records import HeadRecord, expected_length
+from headlong.doctor.head_record import HeadRecord, expected_length
+from headlong.doctor.probe import PROMPTS_ID, AcceptedCounts, ProbeRows, measure_acceptance
 from headlong.heads.head import Head
 
 PROBE_DEPTH = 4
@@ -48,14 +48,16 @@ class Judged:
     """A head and how its drafts fared on the probe."""
 
     head: Head
-    acceptance: Acceptance
-    heard: Sequence[Heard]
+    acceptance: AcceptedCounts
+    probed: Sequence[ProbeRows]
 
     def by_task(self, num_draft_tokens: int) -> dict[str, float]:
         """Return the acceptance length of every task."""
         return {
-            one.text.task: Acceptance((stood,), self.acceptance.max_depth).length(num_draft_tokens)
-            for one, stood in zip(self.heard, self.acceptance.stood, strict=True)
+            one.text.task: AcceptedCounts((stood,), self.acceptance.max_depth).length(
+                num_draft_tokens
+            )
+            for one, stood in zip(self.probed, self.acceptance.stood, strict=True)
             if len(stood)
         }
 
@@ -70,7 +72,7 @@ def describe_probe(judged: Judged, backend: str) -> dict[str, Any]:
         # One digit per position, so that a shorter look can be held against the same positions.
         "stood": {
             one.text.task: "".join(map(str, stood.tolist()))
-            for one, stood in zip(judged.heard, judged.acceptance.stood, strict=True)
+            for one, stood in zip(judged.probed, judged.acceptance.stood, strict=True)
         },
         "backend": backend,
     }
@@ -85,7 +87,7 @@ def check_alive(judged: Judged) -> Finding:
         "num_positions": acceptance.num_positions,
         "by_task": judged.by_task(PROBE_DEPTH),
     }
-    return judge_lengths(acceptance.at_depth(PROBE_DEPTH), "head", numbers)
+    return judge_lengths(acceptance.stats(PROBE_DEPTH).acceptance_at_depth, "head", numbers)
 
 
 def judge_lengths(at_depth: Sequence[float], drafter: str, numbers: Mapping[str, Any]) -> Finding:
@@ -118,7 +120,7 @@ def judge_lengths(at_depth: Sequence[float], drafter: str, numbers: Mapping[str,
 def check_coverage(judged: Judged) -> Finding:
     """Can the head say what the model says?"""
     vocabulary = judged.head.vocabulary
-    said = [token_id for one in judged.heard for token_id in one.text.answer_ids]
+    said = [token_id for one in judged.probed for token_id in one.text.answer_ids]
     if vocabulary is None or not said:
         return skipped("coverage", "the head drafts from the backbone's whole vocabulary")
     share = float(np.isin(said, vocabulary).mean())
@@ -138,7 +140,7 @@ def check_precision(judged: Judged, as_stored: Head, quant: str | None) -> Findi
     if quant is None:
         return skipped("precision", "the head runs as it is stored")
     depth = judged.acceptance.max_depth
-    stored = measure_acceptance(as_stored, judged.heard, depth)
+    stored = measure_acceptance(as_stored, judged.probed, depth)
     packed_mean, stored_mean = judged.acceptance.mean, stored.mean
     numbers = {
         "quant": quant,
@@ -163,9 +165,9 @@ def check_reading(
     if not alternatives:
         return skipped("reading", f"a {judged.head.kind} head can be read in one way only")
     depth = _READING_DEPTH
-    current = Acceptance(tuple(np.minimum(s, depth) for s in judged.acceptance.stood), depth)
+    current = AcceptedCounts(tuple(np.minimum(s, depth) for s in judged.acceptance.stood), depth)
     found = [
-        (measure_acceptance(other.head, [other.hear(one) for one in judged.heard], depth), other)
+        (measure_acceptance(other.head, [other.read(one) for one in judged.probed], depth), other)
         for other in alternatives
     ]
     # Shallower drafts need less truth ahead, so they can be asked at more positions.
@@ -218,14 +220,16 @@ def check_record(judged: Judged, record: HeadRecord) -> Finding:
     return _against(judged.acceptance, expected, _OTHER_PROMPTS)
 
 
-def _same_positions(judged: Judged, probe: Mapping[str, Any]) -> tuple[Acceptance, Acceptance]:
+def _same_positions(
+    judged: Judged, probe: Mapping[str, Any]
+) -> tuple[AcceptedCounts, AcceptedCounts]:
     """Return what stands now and what stood then, at the positions both have looked at."""
     recorded = _recorded(judged, probe)
     pairs = list(zip(judged.acceptance.stood, recorded, strict=True))
     depth = judged.acceptance.max_depth
     return (
-        Acceptance(tuple(now[: len(then)] for now, then in pairs), depth),
-        Acceptance(tuple(then[: len(now)] for now, then in pairs), depth),
+        AcceptedCounts(tuple(now[: len(then)] for now, then in pairs), depth),
+        AcceptedCounts(tuple(then[: len(now)] for now, then in pairs), depth),
     )
 
 
@@ -233,7 +237,8 @@ def _recorded(judged: Judged, probe: Mapping[str, Any]) -> list[IntArray]:
     """Return how many draft tokens stood at every position of each answer, where that is known."""
     found = probe.get("stood") if probe.get("prompts") == PROMPTS_ID else None
     digits = [
-        str(found.get(one.text.task, "")) if isinstance(found, dict) else "" for one in judged.heard
+        str(found.get(one.text.task, "")) if isinstance(found, dict) else ""
+        for one in judged.probed
     ]
     return [
         np.array([int(digit) for digit in own] if own.isdecimal() else [], dtype=np.int64)
@@ -241,7 +246,7 @@ def _recorded(judged: Judged, probe: Mapping[str, Any]) -> list[IntArray]:
     ]
 
 
-def _agreement(acceptance: Acceptance, recorded: Sequence[IntArray]) -> float:
+def _agreement(acceptance: AcceptedCounts, recorded: Sequence[IntArray]) -> float:
     """Return the share of positions at which as many draft tokens stand as are recorded."""
     pairs = list(zip(acceptance.stood, recorded, strict=True))
     now = np.concatenate([stood[: len(then)] for stood, then in pairs])
@@ -263,7 +268,7 @@ _SAME_PROMPTS = _Bars(0.6, 0.85, "on these very prompts")
 _OTHER_PROMPTS = _Bars(0.4, 0.6, "on the prompts of its evaluation")
 
 
-def _against(acceptance: Acceptance, then: float, bars: _Bars) -> Finding:
+def _against(acceptance: AcceptedCounts, then: float, bars: _Bars) -> Finding:
     """Judge what stands beyond the next token, which every decoding yields."""
     now = acceptance.length(PROBE_DEPTH)
     gained = (now - 1) / max(then - 1, 1e-9)
@@ -278,19 +283,21 @@ def _against(acceptance: Acceptance, then: float, bars: _Bars) -> Finding:
     return ok("record", seen, numbers)
 
 
-def _standard_error(acceptance: Acceptance) -> float:
+def _standard_error(acceptance: AcceptedCounts) -> float:
     """Return by how much the mean count of standing tokens may be off by chance."""
     counts = np.minimum(np.concatenate(acceptance.stood), PROBE_DEPTH)
     return float(counts.std()) / math.sqrt(max(1, len(counts)))
 
 
-def _cut(acceptance: Acceptance, like: Acceptance) -> Acceptance:
+def _cut(acceptance: AcceptedCounts, like: AcceptedCounts) -> AcceptedCounts:
     """Keep the positions that another measurement had."""
     pairs = zip(acceptance.stood, like.stood, strict=True)
-    return Acceptance(tuple(ours[: len(theirs)] for ours, theirs in pairs), acceptance.max_depth)
+    return AcceptedCounts(
+        tuple(ours[: len(theirs)] for ours, theirs in pairs), acceptance.max_depth
+    )
 
 
-def _is_better(better: Acceptance, worse: Acceptance, at_least: float) -> bool:
+def _is_better(better: AcceptedCounts, worse: AcceptedCounts, at_least: float) -> bool:
     """Tell whether a difference is both large and beyond chance, position against position."""
     if not worse.num_positions:
         return False

@@ -1,13 +1,13 @@
 """Is the model itself sound, and does its tokenizer belong to it?
 
-In:  a patient. Out: findings about the file, the tokens, the end of a turn and the chat template.
+In:  a subject. Out: findings about the file, the tokens, the end of a turn and the chat template.
 A head can only be judged on a backbone that computes and a tokenizer that speaks its ids.
 """
 
 from collections.abc import Iterator
 
 from headlong.doctor.finding import Finding, fault, ok, refused, skipped, warning
-from headlong.doctor.patient import Patient
+from headlong.doctor.subject import Subject
 from headlong.errors import HeadlongError
 from headlong.text.tokenizer import Tokenizer
 
@@ -21,13 +21,13 @@ _MESSAGES = [{"role": "user", "content": "Hello"}]
 _NAMES_SHOWN = 5
 
 
-def check_model(patient: Patient) -> Finding:
+def check_model(subject: Subject) -> Finding:
     """Can the backbone be put together?"""
-    if "model" in patient.refusals:
-        return refused("model", patient.refusals["model"])
-    assert patient.loaded is not None
-    assert patient.path is not None
-    config, report = patient.loaded.backbone.config, patient.loaded.report
+    if "model" in subject.refusals:
+        return refused("model", subject.refusals["model"])
+    assert subject.loaded is not None
+    assert subject.path is not None
+    config, report = subject.loaded.backbone.config, subject.loaded.report
     names = sorted({*report.left_over} - {*report.head_tensors})
     numbers = {
         "architecture": config.architecture,
@@ -36,7 +36,7 @@ def check_model(patient: Patient) -> Finding:
         "left_over": names,
     }
     seen = (
-        f"{patient.path.name}: {config.architecture}, {config.num_layers} layers, "
+        f"{subject.path.name}: {config.architecture}, {config.num_layers} layers, "
         f"{len(report.used)} tensors read"
     )
     if names:
@@ -52,15 +52,15 @@ def check_model(patient: Patient) -> Finding:
     return ok("model", seen, numbers)
 
 
-def check_tokenizer(patient: Patient) -> Iterator[Finding]:
+def check_tokenizer(subject: Subject) -> Iterator[Finding]:
     """Does the tokenizer load, fit the embedding, and give back what it was given?"""
-    if "tokenizer" in patient.refusals:
-        yield refused("tokenizer", patient.refusals["tokenizer"])
+    if "tokenizer" in subject.refusals:
+        yield refused("tokenizer", subject.refusals["tokenizer"])
         return
-    if patient.tokenizer is None or patient.backbone is None:
+    if subject.tokenizer is None or subject.backbone is None:
         yield skipped("tokenizer", "the model could not be read")
         return
-    tokenizer, rows = patient.tokenizer, patient.backbone.config.vocab_size
+    tokenizer, rows = subject.tokenizer, subject.backbone.config.vocab_size
     yield _check_sizes(tokenizer, rows)
     yield _check_round_trip(tokenizer)
     yield _check_ends(tokenizer, rows)

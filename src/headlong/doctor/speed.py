@@ -6,16 +6,15 @@ round after round, and the best time counts: a busy neighbour only ever adds to 
 """
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from headlong.cache.kv_cache import KVCache
+from headlong.bench.pass_cost import PassTimer
 from headlong.config import SamplingParams
 from headlong.decode.stats import DecodeStats
-from headlong.doctor.exactness import Subject, run_requests
+from headlong.doctor.exactness import Decoder, run_requests
 from headlong.doctor.finding import Finding, ok, skipped, warning
 from headlong.models.transformer import Backbone
 
@@ -44,19 +43,8 @@ def time_passes(
     backbone: Backbone, tap_layers: tuple[int, ...], seconds: float
 ) -> dict[int, list[float]]:
     """Time passes over every number of rows in turn, logits included, for so many seconds."""
-    vocab_size = backbone.config.vocab_size
-    rng = np.random.default_rng(0)
     context = min(_CONTEXT, backbone.config.context_length // 2)
-    cache = backbone.make_cache()
-    backbone.forward([rng.integers(0, vocab_size, context)], [cache], tap_layers)
-    cache.commit(context)
-    times: dict[int, list[float]] = {count: [] for count in _ROW_COUNTS}
-    _time_pass(backbone, cache, max(_ROW_COUNTS), tap_layers)  # grows scratch memory, once
-    deadline = time.perf_counter() + seconds
-    while not times[1] or time.perf_counter() < deadline:
-        for count, seen in times.items():
-            seen.append(_time_pass(backbone, cache, count, tap_layers))
-    return times
+    return PassTimer(backbone, tap_layers, context).time_in_turn(_ROW_COUNTS, seconds)
 
 
 def undisturbed(times: Mapping[int, Sequence[float]]) -> dict[int, float]:
@@ -76,14 +64,14 @@ def pass_s(curve: dict[int, float], num_rows: int) -> float:
 
 
 def measure_drafts(
-    subject: Subject, ids: tuple[int, ...], num_repeats: int
+    decoder: Decoder, ids: tuple[int, ...], num_repeats: int
 ) -> tuple[DraftCost | None, DecodeStats]:
     """Decode with short and long drafts in turn; return what drafting costs, and how it fared."""
     counted = DecodeStats()
     seen: dict[int, list[tuple[float, float]]] = {k: [] for k in _DRAFT_LENGTHS}
     for _ in range(num_repeats):
         for k, samples in seen.items():
-            (running,) = run_requests(subject, [(ids, k)], SamplingParams())
+            (running,) = run_requests(decoder, [(ids, k)], SamplingParams())
             stats, timings = running.sequence.stats, running.sequence.timings
             if stats.num_drafted:
                 samples.append((stats.num_drafted / stats.rounds, timings.draft_s / stats.rounds))
@@ -182,14 +170,3 @@ def length_by_stats(stats: DecodeStats) -> Callable[[int], float]:
         return 1.0 + float(np.cumprod(padded).sum())
 
     return length
-
-
-def _time_pass(
-    backbone: Backbone, cache: KVCache, num_rows: int, tap_layers: tuple[int, ...]
-) -> float:
-    ids = np.arange(num_rows) % backbone.config.vocab_size
-    start = time.perf_counter()
-    backbone.logits(backbone.forward([ids], [cache], tap_layers).normed)
-    elapsed = time.perf_counter() - start
-    cache.commit(0)
-    return elapsed

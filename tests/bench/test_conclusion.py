@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlong.bench.verdict import (
-    Finding,
+from headlong.bench.conclusion import (
+    Conclusion,
+    Gain,
     Outcome,
-    Verdict,
     Wording,
     choose_setting,
     format_speedup,
@@ -17,13 +17,13 @@ from headlong.bench.verdict import (
 
 def finding(
     low: float | None, value: float, high: float | None, group: str = "", **fields: object
-) -> Finding:
+) -> Gain:
     candidate, num_prompts = str(fields.get("candidate", "auto")), fields.get("num_prompts", 20)
     assert isinstance(num_prompts, int)
-    return Finding(group, candidate, value, low, high, num_prompts)
+    return Gain(group, candidate, value, low, high, num_prompts)
 
 
-def words(overall: Finding, *groups: Finding, wording: Wording = Wording.MTP) -> str:
+def words(overall: Gain, *groups: Gain, wording: Wording = Wording.MTP) -> str:
     return judge([overall], groups, "off", wording).words
 
 
@@ -122,7 +122,7 @@ def test_every_task_gets_its_own_setting() -> None:
         finding(0.6, 0.65, 0.7, "qa", candidate="4"),
     ]
     overall = [finding(1.1, 1.2, 1.3), finding(0.9, 1.0, 1.2, candidate="4")]
-    verdict: Verdict = judge(overall, groups, "off", Wording.MTP)
+    verdict: Conclusion = judge(overall, groups, "off", Wording.MTP)
     assert verdict.by_group == {"code": "4", "chat": "off", "qa": None}
     assert verdict.setting == "auto"
 

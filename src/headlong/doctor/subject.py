@@ -1,7 +1,7 @@
-"""The patient: a model and its drafter, loaded part by part as far as they can be.
+"""The subject: a model and its drafter, loaded part by part as far as they can be.
 
 In:  which model, head and draft model are meant.
-Out: a `Patient` with every part that loads, and the refusal of every part that does not. Nothing
+Out: a `Subject` with every part that loads, and the refusal of every part that does not. Nothing
 here raises because a file is bad; the checks read the refusals and go on with the rest.
 """
 
@@ -38,7 +38,7 @@ _META = "extra_heads."
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class ExamOptions:
     """What shall be looked at, and how."""
 
     model: str | None = None
@@ -53,10 +53,10 @@ class Visit:
 
 
 @dataclass(slots=True)
-class Patient:
+class Subject:
     """Everything that could be loaded; a part that could not is None and has a refusal."""
 
-    visit: Visit
+    options: ExamOptions
     ops: Ops
     path: Path | None = None
     checkpoint: Checkpoint | None = None
@@ -90,7 +90,7 @@ class Patient:
         return build_head(self.weights.packed(quant), self.backbone)
 
     def make_drafter(self, name: DrafterName) -> Drafter:
-        """Return a drafter of the patient's parts; a draft model, where there is one, drafts."""
+        """Return a drafter of the subject's parts; a draft model, where there is one, drafts."""
         assert self.backbone is not None
         chosen = name if self.second is None else "draft-model"
         drafter = make_drafter(chosen, self.backbone, self.head, self.second)
@@ -98,54 +98,54 @@ class Patient:
         return drafter
 
 
-def admit(visit: Visit, progress: Progress | None = None) -> Patient:
+def load_subject(options: ExamOptions, progress: Progress | None = None) -> Subject:
     """Load what can be loaded; refuse only a backend that does not exist."""
-    patient = Patient(visit, make_ops(visit.backend))
-    _try(patient, "model", lambda: _load_model(patient, progress))
-    if patient.checkpoint is not None:
-        checkpoint = patient.checkpoint
-        patient.tokenizer = _try(patient, "tokenizer", lambda: load_tokenizer(checkpoint))
-    if visit.head is not None:
-        patient.origin, patient.head_folder = "given", visit.head
-    if visit.draft_model is not None:
-        _try(patient, "draft model", lambda: _load_second(patient, progress))
-    elif patient.origin is None:
-        _try(patient, "head", lambda: _find_head(patient))
-    if patient.head_folder is not None:
-        folder = patient.head_folder
-        patient.weights = _try(patient, "head files", lambda: read_head_weights(folder))
-    if patient.weights is not None and patient.backbone is not None:
-        patient.head = _try(patient, "head", lambda: patient.build_head(visit.head_quant))
-    return patient
+    subject = Subject(options, make_ops(options.backend))
+    _try(subject, "model", lambda: _load_model(subject, progress))
+    if subject.checkpoint is not None:
+        checkpoint = subject.checkpoint
+        subject.tokenizer = _try(subject, "tokenizer", lambda: load_tokenizer(checkpoint))
+    if options.head is not None:
+        subject.origin, subject.head_folder = "given", options.head
+    if options.draft_model is not None:
+        _try(subject, "draft model", lambda: _load_second(subject, progress))
+    elif subject.origin is None:
+        _try(subject, "head", lambda: _find_head(subject))
+    if subject.head_folder is not None:
+        folder = subject.head_folder
+        subject.weights = _try(subject, "head files", lambda: read_head_weights(folder))
+    if subject.weights is not None and subject.backbone is not None:
+        subject.head = _try(subject, "head", lambda: subject.build_head(options.head_quant))
+    return subject
 
 
-def _try(patient: Patient, part: Part, load: Callable[[], Loaded]) -> Loaded | None:
+def _try(subject: Subject, part: Part, load: Callable[[], Loaded]) -> Loaded | None:
     """Load a part, or keep why it could not be."""
     try:
         return load()
     except HeadlongError as error:
-        patient.refusals[part] = error
+        subject.refusals[part] = error
         return None
 
 
-def _load_model(patient: Patient, progress: Progress | None) -> None:
-    patient.path = resolve_model(patient.visit.model, progress=progress)
-    patient.checkpoint = open_checkpoint(patient.path)
-    patient.loaded = load_backbone(patient.checkpoint, patient.ops)
+def _load_model(subject: Subject, progress: Progress | None) -> None:
+    subject.path = resolve_model(subject.options.model, progress=progress)
+    subject.checkpoint = open_checkpoint(subject.path)
+    subject.loaded = load_backbone(subject.checkpoint, subject.ops)
 
 
-def _find_head(patient: Patient) -> None:
+def _find_head(subject: Subject) -> None:
     """Find the head inside the model, else the one we ship for it."""
-    if patient.checkpoint is None:
+    if subject.checkpoint is None:
         return
-    tensors = native_head_tensors(patient.checkpoint)
+    tensors = native_head_tensors(subject.checkpoint)
     if tensors:
-        patient.origin = "inside the model"
+        subject.origin = "inside the model"
         kind: HeadKind = "meta" if next(iter(tensors)).startswith(_META) else "nextn"
-        patient.weights = HeadWeights(kind, {}, tensors, source=str(patient.path))
-    elif patient.backbone is not None:
-        patient.head_folder = find_shipped_head(patient.backbone)
-        patient.origin = None if patient.head_folder is None else "shipped with Headlong"
+        subject.weights = HeadWeights(kind, {}, tensors, source=str(subject.path))
+    elif subject.backbone is not None:
+        subject.head_folder = find_shipped_head(subject.backbone)
+        subject.origin = None if subject.head_folder is None else "shipped with Headlong"
 
 
 def native_head_tensors(checkpoint: Checkpoint) -> Mapping[str, StoredTensor]:
@@ -163,11 +163,11 @@ def native_head_tensors(checkpoint: Checkpoint) -> Mapping[str, StoredTensor]:
     return {} if module is None else module.tensors
 
 
-def _load_second(patient: Patient, progress: Progress | None) -> None:
+def _load_second(subject: Subject, progress: Progress | None) -> None:
     """Load the draft model; refuse one that speaks in other tokens."""
-    name = str(patient.visit.draft_model)
+    name = str(subject.options.draft_model)
     checkpoint = open_checkpoint(resolve_model(name, progress=progress))
-    theirs, ours = load_tokenizer(checkpoint), patient.tokenizer
+    theirs, ours = load_tokenizer(checkpoint), subject.tokenizer
     if ours is not None and not theirs.has_same_tokens(ours):
         raise HeadError(
             f"The draft model {name} has {theirs.vocab_size:,} tokens that are not those of the "
@@ -175,7 +175,7 @@ def _load_second(patient: Patient, progress: Progress | None) -> None:
             "Both must come with one tokenizer; take a smaller model of the same family.",
         )
     # Its own backend object, since one belongs to one model.
-    second = load_backbone(checkpoint, make_ops(patient.visit.backend)).backbone
-    if patient.backbone is not None:
-        make_drafter("draft-model", patient.backbone, None, second)  # refuses other sizes
-    patient.second = second
+    second = load_backbone(checkpoint, make_ops(subject.options.backend)).backbone
+    if subject.backbone is not None:
+        make_drafter("draft-model", subject.backbone, None, second)  # refuses other sizes
+    subject.second = second

@@ -42,7 +42,7 @@ class Wording(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Gain:
     """One candidate's speed-up in one group."""
 
     group: str
@@ -77,7 +77,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Conclusion:
     """What to do."""
 
     words: str
@@ -89,16 +89,16 @@ class Verdict:
     """The same for every task at every temperature."""
 
 
-def read_finding(group: Mapping[str, Any], candidate: str, name: str = "") -> Finding:
+def read_gain(group: Mapping[str, Any], candidate: str, name: str = "") -> Gain:
     """Take a candidate's speed-up out of a group's figures."""
     speedup = group["speedups"][candidate]
     numbers = (speedup[key] for key in ("value", "low", "high", "num_prompts"))
-    return Finding(name, candidate, *numbers)
+    return Gain(name, candidate, *numbers)
 
 
 def judge(
-    overall: Sequence[Finding], by_group: Sequence[Finding], baseline: str, wording: Wording
-) -> Verdict:
+    overall: Sequence[Gain], by_group: Sequence[Gain], baseline: str, wording: Wording
+) -> Conclusion:
     """Weigh all findings and put them into words; `overall` has one for every candidate."""
     best = max(overall, key=lambda finding: finding.merit)
     groups = dict.fromkeys(finding.group for finding in by_group)
@@ -109,10 +109,10 @@ def judge(
     own = [finding for finding in by_group if finding.candidate == best.candidate]
     own = own if len(own) > 1 else []  # a single group is everything there is
     words = _say_mtp(best, own) if wording == Wording.MTP else _say_sides(best, own, baseline)
-    return Verdict(words, best.candidate, choose_setting(overall, baseline), settings)
+    return Conclusion(words, best.candidate, choose_setting(overall, baseline), settings)
 
 
-def choose_setting(findings: Sequence[Finding], baseline: str) -> str | None:
+def choose_setting(findings: Sequence[Gain], baseline: str) -> str | None:
     """Return the side to use: the surest gain, else the baseline; None when it cannot be told."""
     gains = [finding for finding in findings if finding.outcome == Outcome.GAIN]
     if gains:
@@ -134,7 +134,7 @@ def mode_words(name: str) -> str:
     return f"K={name}" if name.isdecimal() else name
 
 
-def _say_mtp(best: Finding, own: Sequence[Finding]) -> str:
+def _say_mtp(best: Gain, own: Sequence[Gain]) -> str:
     """Speak of enabling MTP."""
     mode = mode_words(best.candidate)
     openings = {
@@ -151,7 +151,7 @@ def _say_mtp(best: Finding, own: Sequence[Finding]) -> str:
     return openings[best.outcome] + _say_exceptions(best, own, exceptions) + "."
 
 
-def _say_sides(best: Finding, own: Sequence[Finding], baseline: str) -> str:
+def _say_sides(best: Gain, own: Sequence[Gain], baseline: str) -> str:
     """Speak of one side being faster than another."""
     pair = f"{best.candidate} against {baseline}"
     openings = {
@@ -168,7 +168,7 @@ def _say_sides(best: Finding, own: Sequence[Finding], baseline: str) -> str:
     return openings[best.outcome] + _say_exceptions(best, own, exceptions) + "."
 
 
-def _say_exceptions(best: Finding, own: Sequence[Finding], words: Mapping[Outcome, str]) -> str:
+def _say_exceptions(best: Gain, own: Sequence[Gain], words: Mapping[Outcome, str]) -> str:
     """Name the tasks where it is otherwise than overall, and those that cannot be told."""
     parts = []
     for outcome, phrase in words.items():
@@ -181,14 +181,14 @@ def _say_exceptions(best: Finding, own: Sequence[Finding], words: Mapping[Outcom
     return "".join(parts)
 
 
-def _say_unknown(finding: Finding) -> str:
+def _say_unknown(finding: Gain) -> str:
     prompts = "1 prompt" if finding.num_prompts == 1 else f"{finding.num_prompts} prompts"
     text = f"Not enough data to tell: {finding.numbers} after {prompts}; run more prompts"
     advised = _advise_prompts(finding)
     return text if advised is None else f"{text}, about {advised} should do"
 
 
-def _advise_prompts(finding: Finding) -> int | None:
+def _advise_prompts(finding: Gain) -> int | None:
     """Return how many prompts should settle it; None when that is anybody's guess."""
     if not finding.value or not finding.low or not finding.high:
         return None

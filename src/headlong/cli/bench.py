@@ -63,73 +63,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.usage = "headlong bench [options] [PROMPTS ...]\n       headlong bench VERB --help"
     parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "prompts", nargs="*", metavar="PROMPTS", help="files or folders of prompts, - for stdin"
-    )
-    parser.add_argument(
-        "--mtp",
-        "-k",
-        type=parse_mtp,
-        action="append",
-        metavar="auto|K",
-        help="what is compared with plain decoding; may be given several times (default: auto)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        metavar="N",
-        help="tokens of each answer at most (default: as the prompt says, else 128)",
-    )
-    parser.add_argument(
-        "--temperature",
-        type=float,
-        action="append",
-        metavar="T",
-        help="may be given several times (default: as the prompt says, else 0)",
-    )
-    parser.add_argument(
-        "--runs", type=int, default=1, metavar="N", help="times every prompt is asked (default: 1)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of sampling and of the order (default: 0)"
-    )
-    parser.add_argument(
-        "--time-budget",
-        type=parse_duration,
-        metavar="TIME",
-        help="begin no new prompt after this long: 90, 90s, 5m, 1h",
-    )
+    # fmt: off
+    parser.add_argument("prompts", nargs="*", metavar="PROMPTS",
+                        help="files or folders of prompts, - for stdin")
+    parser.add_argument("--mtp", "-k", type=parse_mtp, action="append", metavar="auto|K",
+                        help="what is compared with plain decoding; may be given several times "
+                        "(default: auto)")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="tokens of each answer at most "
+                        "(default: as the prompt says, else 128)")
+    parser.add_argument("--temperature", type=float, action="append", metavar="T",
+                        help="may be given several times (default: as the prompt says, else 0)")
+    parser.add_argument("--runs", type=int, default=1, metavar="N",
+                        help="times every prompt is asked (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N",
+                        help="of sampling and of the order (default: 0)")
+    parser.add_argument("--time-budget", type=parse_duration, metavar="TIME",
+                        help="begin no new prompt after this long: 90, 90s, 5m, 1h")
     parser.add_argument("--raw", action="store_true", help="use no chat template")
+    # fmt: on
     add_outcome_arguments(parser, "write report.html, runs.csv, results.json there")
-    _add_server_arguments(parser)
+    _add_server_arguments(parser.add_argument_group("servers instead of a model in this process"))
     add_model_arguments(parser)
 
 
-def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("servers instead of a model in this process")
-    group.add_argument(
-        "--url",
-        action="append",
-        metavar="URL",
-        help="an OpenAI-compatible server; give two to compare A with B; --model names its model",
-    )
+def _add_server_arguments(group: argparse._ArgumentGroup) -> None:
+    # fmt: off
+    group.add_argument("--url", action="append", metavar="URL",
+                       help="an OpenAI-compatible server; give two to compare A with B; --model "
+                       "names its model")
     for side in ("a", "b"):
-        group.add_argument(
-            f"--body-{side}",
-            type=parse_body,
-            metavar="JSON",
-            help=f"more fields for the requests to {side.upper()}; null takes one out",
-        )
+        group.add_argument(f"--body-{side}", type=parse_body, metavar="JSON",
+                           help=f"more fields for the requests to {side.upper()}; null takes one "
+                           "out")
     group.add_argument("--api-key-env", metavar="NAME", help="variable that holds the API key")
-    group.add_argument(
-        "--timeout", type=parse_duration, default=300.0, metavar="TIME",
-        help="longest silence: 90, 90s, 5m (default: 300)",
-    )  # fmt: skip
-    group.add_argument(
-        "--tokenizer",
-        metavar="MODEL",
-        help="count tokens with this model's tokenizer, not by the servers' usage",
-    )
+    group.add_argument("--timeout", type=parse_duration, default=300.0, metavar="TIME",
+                       help="longest silence: 90, 90s, 5m (default: 300)")
+    group.add_argument("--tokenizer", metavar="MODEL",
+                       help="count tokens with this model's tokenizer, not by the servers' usage")
+    # fmt: on
 
 
 def run(args: argparse.Namespace) -> int:

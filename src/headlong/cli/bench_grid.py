@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from headlong.cli.bench import add_outcome_arguments, conclude, parse_duration
 from headlong.cli.bench_bar import BenchBar
-from headlong.cli.bench_grid_view import print_grid
+from headlong.cli.bench_view import print_grid
 from headlong.cli.model_arguments import add_model_arguments, load_llm
 from headlong.cli.output import make_console, read_stdin
 from headlong.cli.sampling_arguments import check_options, parse_mtp
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from headlong.bench.grid_summary import GridContext
     from headlong.bench.prompt_sets import BenchPrompt, PromptSet
     from headlong.llm import LLM
-
-_DRAFTERS = ("chain", "head", "ngram")
 
 _EXAMPLES = """\
 examples:
@@ -48,55 +46,39 @@ drafter.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "prompts", nargs="*", metavar="PROMPTS", help="files or folders of prompts, - for stdin"
-    )
+    # fmt: off
+    parser.add_argument("prompts", nargs="*", metavar="PROMPTS",
+                        help="files or folders of prompts, - for stdin")
     levels = parser.add_argument_group("levels, each may be given several times")
     levels.add_argument("--task", action="append", metavar="NAME", help="(default: all tasks)")
-    levels.add_argument(
-        "--temperature", type=float, action="append", metavar="T", help="(default: 0, 0.3, 0.7, 1)"
-    )
-    levels.add_argument(
-        "--quant", choices=get_args(QuantName), action="append", help="(default: q4, q8, f16)"
-    )
-    levels.add_argument(
-        "--head-quant", choices=get_args(QuantName), action="append", help="(default: q8, q4, f16)"
-    )
-    levels.add_argument(
-        "--mtp", "-k", type=parse_mtp, action="append", metavar="auto|off|K",
-        help="off is plain decoding against itself (default: auto, off, 1…6)",
-    )  # fmt: skip
-    levels.add_argument(
-        "--drafter", choices=_DRAFTERS, action="append", help="(default: chain, head, ngram)"
-    )
-    _add_size_arguments(parser)
-    add_model_arguments(parser, "model", "head", "backend")
-
-
-def _add_size_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--time-budget", type=parse_duration, metavar="TIME",
-        help="begin no new cell after this long: 90, 90s, 20m, 1h",
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-cells", type=int, metavar="N", help="only the N most informative cells"
-    )
-    parser.add_argument(
-        "--prompts-per-task", type=int, default=3, metavar="N",
-        help="prompts every cell asks (default: 3)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-tokens", type=int, default=64, metavar="N", help="of each answer (default: 64)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of sampling and of the order (default: 0)"
-    )
+    levels.add_argument("--temperature", type=float, action="append", metavar="T",
+                        help="(default: 0, 0.3, 0.7, 1)")
+    levels.add_argument("--quant", choices=get_args(QuantName), action="append",
+                        help="(default: q4, q8, f16)")
+    levels.add_argument("--head-quant", choices=get_args(QuantName), action="append",
+                        help="(default: q8, q4, f16)")
+    levels.add_argument("--mtp", "-k", type=parse_mtp, action="append", metavar="auto|off|K",
+                        help="off is plain decoding against itself (default: auto, off, 1…6)")
+    levels.add_argument("--drafter", choices=("chain", "head", "ngram"), action="append",
+                        help="(default: chain, head, ngram)")
+    parser.add_argument("--time-budget", type=parse_duration, metavar="TIME",
+                        help="begin no new cell after this long: 90, 90s, 20m, 1h")
+    parser.add_argument("--max-cells", type=int, metavar="N",
+                        help="only the N most informative cells")
+    parser.add_argument("--prompts-per-task", type=int, default=3, metavar="N",
+                        help="prompts every cell asks (default: 3)")
+    parser.add_argument("--max-tokens", type=int, default=64, metavar="N",
+                        help="of each answer (default: 64)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N",
+                        help="of sampling and of the order (default: 0)")
     parser.add_argument("--raw", action="store_true", help="use no chat template")
+    # fmt: on
     add_outcome_arguments(
         parser,
         "keep every cell there, go on with those that are there already, and write report.html, "
         "grid.svg, cells.csv, results.json",
     )
+    add_model_arguments(parser, "model", "head", "backend")
 
 
 def run(args: argparse.Namespace) -> int:

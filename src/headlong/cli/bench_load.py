@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headlong.cli.bench import add_outcome_arguments, conclude, parse_duration, read_key
 from headlong.cli.bench_bar import BenchBar
-from headlong.cli.bench_load_view import print_load
+from headlong.cli.bench_view import print_load
 from headlong.cli.output import make_console, read_stdin
 from headlong.cli.sampling_arguments import parse_mtp
 from headlong.errors import RequestError
@@ -42,46 +42,32 @@ whether or not the earlier ones are answered. In every level requests with "mtp"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
+    # fmt: off
     parser.add_argument("url", metavar="URL", help="an OpenAI-compatible server")
-    parser.add_argument(
-        "prompts", nargs="*", metavar="PROMPTS",
-        help="files or folders of prompts, - for stdin; their tasks are the classes "
-        "(default: the built-in load)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--concurrency", type=parse_numbers, metavar="N,N,…",
-        help="requests open at a time, one level each (default: 1,2,4,8,16,32)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--rate", type=parse_numbers, metavar="R,R,…",
-        help="requests arriving per second, one level each, instead of --concurrency",
-    )  # fmt: skip
-    parser.add_argument(
-        "--duration", type=parse_duration, default=20.0, metavar="TIME",
-        help="of each level: 20, 20s, 2m (default: 20)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--mix", type=parse_mix, metavar="CLASS=W,…",
-        help="which classes, and how often each (default: all equally)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-tokens", type=int, metavar="N",
-        help="tokens of each answer at most (default: as the prompt says, else 128)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--mtp", "-k", type=parse_mtp, default="auto", metavar="auto|K",
-        help="what is compared with off (default: auto)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--plain", action="store_true", help="send no mtp field: one mode, no comparison"
-    )
+    parser.add_argument("prompts", nargs="*", metavar="PROMPTS",
+                        help="files or folders of prompts, - for stdin; their tasks are the "
+                        "classes (default: the built-in load)")
+    parser.add_argument("--concurrency", type=parse_numbers, metavar="N,N,…",
+                        help="requests open at a time, one level each (default: 1,2,4,8,16,32)")
+    parser.add_argument("--rate", type=parse_numbers, metavar="R,R,…",
+                        help="requests arriving per second, one level each, instead of "
+                        "--concurrency")
+    parser.add_argument("--duration", type=parse_duration, default=20.0, metavar="TIME",
+                        help="of each level: 20, 20s, 2m (default: 20)")
+    parser.add_argument("--mix", type=parse_mix, metavar="CLASS=W,…",
+                        help="which classes, and how often each (default: all equally)")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="tokens of each answer at most "
+                        "(default: as the prompt says, else 128)")
+    parser.add_argument("--mtp", "-k", type=parse_mtp, default="auto", metavar="auto|K",
+                        help="what is compared with off (default: auto)")
+    parser.add_argument("--plain", action="store_true",
+                        help="send no mtp field: one mode, no comparison")
     parser.add_argument("--model", "-m", metavar="NAME", help="the model's name (default: asked)")
     parser.add_argument("--api-key-env", metavar="NAME", help="variable that holds the API key")
-    parser.add_argument(
-        "--timeout", type=parse_duration, default=120.0, metavar="TIME",
-        help="longest silence: 90, 90s, 5m (default: 120)",
-    )  # fmt: skip
+    parser.add_argument("--timeout", type=parse_duration, default=120.0, metavar="TIME",
+                        help="longest silence: 90, 90s, 5m (default: 120)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="(default: 0)")
+    # fmt: on
     add_outcome_arguments(parser, "write report.html, requests.csv, results.json there")
 
 

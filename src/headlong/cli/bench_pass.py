@@ -34,7 +34,6 @@ random head of 16,384 tokens in 8 bits: its price does not depend on what it has
 memory is that of a process with model, tokenizer and this head after 2,048 positions.
 """
 
-_ROW_COUNTS = "1,2,3,4,5,6,8,12,16"
 _MAX_THREADS = 256
 
 
@@ -42,27 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
     add_model_arguments(parser, "model", "backend")
-    parser.add_argument(
-        "--rows",
-        default=_ROW_COUNTS,
-        metavar="N,N,…",
-        help="row counts to measure (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--context", type=int, default=256, metavar="N", help="positions before them (default: 256)"
-    )
-    parser.add_argument(
-        "--prefill", type=int, default=512, metavar="N", help="rows of the prefill (default: 512)"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=30, metavar="N", help="repetitions (default: 30)"
-    )
-    parser.add_argument(
-        "--threads",
-        type=int,
-        metavar="N",
-        help="threads of the native backend (default: all cores)",
-    )
+    # fmt: off
+    parser.add_argument("--rows", default="1,2,3,4,5,6,8,12,16", metavar="N,N,…",
+                        help="row counts to measure (default: %(default)s)")
+    for name, default, text in (("--context", 256, "positions before them"),
+                                ("--prefill", 512, "rows of the prefill"),
+                                ("--rounds", 30, "repetitions")):
+        parser.add_argument(name, type=int, default=default, metavar="N",
+                            help=f"{text} (default: {default})")
+    parser.add_argument("--threads", type=int, metavar="N",
+                        help="threads of the native backend (default: all cores)")
+    # fmt: on
     add_json_argument(parser)
 
 

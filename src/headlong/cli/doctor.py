@@ -58,17 +58,16 @@ _CHECK_WIDTH = 17
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "model", nargs="?", metavar="MODEL", help="which model (default: the default model)"
-    )
+    # fmt: off
+    parser.add_argument("model", nargs="?", metavar="MODEL",
+                        help="which model (default: the default model)")
     add_model_arguments(parser, "head", "head_quant", "draft_model", "backend")
     parser.add_argument("--quick", action="store_true", help="fewer prompts and tokens")
     parser.add_argument("--strict", action="store_true", help="exit with 1 on warnings too")
-    parser.add_argument(
-        "--record",
-        action="store_true",
-        help="keep the measured acceptance in the head's run.json, to compare with later",
-    )
+    parser.add_argument("--record", action="store_true",
+                        help="keep the measured acceptance in the head's run.json, to compare with "
+                        "later")
+    # fmt: on
     add_json_argument(parser)
 
 

@@ -56,38 +56,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
     add_model_arguments(parser, "model", "head", "backend")
-    parser.add_argument(
-        "--prompts",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="what is asked: one JSON object a line, plain or gzip",
-    )
+    # fmt: off
+    parser.add_argument("--prompts", type=Path, required=True, metavar="FILE",
+                        help="what is asked: one JSON object a line, plain or gzip")
     parser.add_argument("-k", type=int, action="append", metavar="K", help="default: 1 to 8")
-    parser.add_argument(
-        "--temperature", type=float, action="append", metavar="T", help="default: 0 and 0.7"
-    )
-    parser.add_argument(
-        "--precision",
-        choices=get_args(QuantName),
-        action="append",
-        help=f"of the head (default: {DEFAULT_HEAD_QUANT})",
-    )
-    parser.add_argument(
-        "--per-task",
-        type=int,
-        default=4,
-        metavar="N",
-        help="ask the first N prompts of each task (default: 4)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        default=256,
-        metavar="N",
-        help="tokens of each answer at most (default: 256)",
-    )
+    parser.add_argument("--temperature", type=float, action="append", metavar="T",
+                        help="default: 0 and 0.7")
+    parser.add_argument("--precision", choices=get_args(QuantName), action="append",
+                        help=f"of the head (default: {DEFAULT_HEAD_QUANT})")
+    parser.add_argument("--per-task", type=int, default=4, metavar="N",
+                        help="ask the first N prompts of each task (default: 4)")
+    parser.add_argument("--max-tokens", type=int, default=256, metavar="N",
+                        help="tokens of each answer at most (default: 256)")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw acceptance over K")
+    # fmt: on
     add_json_argument(parser)
 
 

@@ -80,23 +80,18 @@ def _add_speed(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_resources(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--cost-per-hour", type=float, metavar="N", help="price of one worker")
-    group.add_argument("--worker-cores", type=int, metavar="N", help="cores of one worker")
-    group.add_argument(
-        "--context", type=int, metavar="N", help="longest context (default: that of the last step)"
-    )
-    group.add_argument(
-        "--concurrency",
-        type=int,
-        metavar="N",
-        help="contexts a worker holds at once (default: tasks under way, shared by the workers)",
-    )
-    group.add_argument(
-        "--prefix-cache",
-        type=float,
-        metavar="MB",
-        help="memory for prefixes that are kept between steps (default: the engine's own limit)",
-    )
+    # fmt: off
+    for name, kind, metavar, text in (
+        ("--cost-per-hour", float, "N", "price of one worker"),
+        ("--worker-cores", int, "N", "cores of one worker"),
+        ("--context", int, "N", "longest context (default: that of the last step)"),
+        ("--concurrency", int, "N",
+         "contexts a worker holds at once (default: tasks under way, shared by the workers)"),
+        ("--prefix-cache", float, "MB",
+         "memory for prefixes that are kept between steps (default: the engine's own limit)"),
+    ):
+        group.add_argument(name, type=kind, metavar=metavar, help=text)
+    # fmt: on
 
 
 def run(args: argparse.Namespace) -> int:

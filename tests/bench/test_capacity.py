@@ -17,9 +17,9 @@ from headlong.bench.capacity import (
     plan_capacity,
     read_rates,
 )
-from headlong.bench.measure import Run
+from headlong.bench.measure import FORMAT, Run
 from headlong.bench.rows import Row
-from headlong.bench.summary import FORMAT, KIND
+from headlong.bench.summary import KIND
 from headlong.errors import RequestError
 from headlong.llm import LLM
 
@@ -67,7 +67,7 @@ def test_workers_are_computed_and_rounded_up() -> None:
     # 100 × 8.275 s = 827.5 s of work an hour: 0.2299 workers, 0.46 at half utilisation.
     assert capacity.workers == 1
     assert capacity.busy_share == pytest.approx(827.5 / 3600)
-    assert capacity.in_flight == pytest.approx(1227.5 / 3600)
+    assert capacity.tasks_in_flight == pytest.approx(1227.5 / 3600)
     more = plan_capacity(replace(AGENT, tasks_per_hour=1000), RATES, worker_cost_per_hour=2.0)
     assert more.workers == 5  # 4.597 rounded up
     assert more.cost_per_hour == 10.0

@@ -10,7 +10,8 @@ import pytest
 from bench_parts import FakeClock, ScriptedSide, make_answer, make_prompt, make_question, refuse
 from grid_parts import AXES, ScriptedMaker, known_log, make_plan, measure
 from headlong.bench.grid_cells import Cell, order_cells
-from headlong.bench.grid_run import GridModels, GridSide, Record, run_grid
+from headlong.bench.grid_run import GridModels, Record, run_grid
+from headlong.bench.local_side import LocalSide
 from headlong.bench.measure import Side
 from headlong.config import QuantName
 from headlong.errors import RequestError
@@ -136,7 +137,7 @@ def test_every_precision_is_loaded_once(models: GridModels, loads: list[QuantNam
     assert loads == ["q4", "q8"]
     assert sides[0] == sides[2]  # another temperature: the same engine
     assert sides[0][0] is sides[1][0]  # plain decoding is one side for all K
-    own = {id(side.side.llm) for pair in sides for side in pair if isinstance(side, GridSide)}
+    own = {id(side.llm) for pair in sides for side in pair if isinstance(side, LocalSide)}
     assert len(own) == 2
 
 
@@ -155,9 +156,9 @@ def test_control_is_plain_decoding_twice(models: GridModels) -> None:
 
 def test_sides_are_warmed_up_once(models: GridModels, monkeypatch: pytest.MonkeyPatch) -> None:
     side = models.sides(Cell("code", 0.0, "q8", 3, "ngram", None))[1]
-    assert isinstance(side, GridSide)
+    assert isinstance(side, LocalSide)
     side.warm_up(QUESTION)
-    monkeypatch.setattr(side, "side", None)  # would break a second one
+    monkeypatch.setattr(side, "llm", None)  # would break a second one
     side.warm_up(QUESTION)
 
 

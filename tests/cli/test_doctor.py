@@ -6,7 +6,7 @@ from rich.text import Text
 
 from headlong.cli.main import main
 from headlong.doctor import examination, model_checks
-from headlong.doctor.finding import Finding, warning
+from headlong.doctor.finding import Check, Finding
 from headlong.doctor.head_record import read_record
 from headlong.heads.head_files import save_head
 from headlong.models.model_config import read_config
@@ -120,7 +120,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(
     tiny: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def look(subject: object) -> Finding:
-        return warning("model", "named \x1b]0;gotcha\x07", "rename \x1b[2J it")
+        return Check("model").warning("named \x1b]0;gotcha\x07", "rename \x1b[2J it")
 
     monkeypatch.setattr(model_checks, "check_model", look)
     examine(tiny)

@@ -8,7 +8,7 @@ from headlong.bench.conclusion import Wording
 from headlong.bench.measure import Answer, Pace, Question, Run
 from headlong.bench.prompt_sets import BenchPrompt, PromptSet
 from headlong.bench.rows import Row, make_row
-from headlong.bench.summary import Context, summarise
+from headlong.bench.summary import BenchContext, summarise
 from headlong.decode.stats import DecodeStats
 from headlong.errors import HeadlongError
 
@@ -113,7 +113,7 @@ def make_document(rows: Sequence[Row], **changes: Any) -> dict[str, Any]:
         "token_counter": "hand",
         "num_planned": len(rows) // 2,
     }
-    return summarise(rows, Context(**parts | changes))
+    return summarise(rows, BenchContext(**parts | changes))
 
 
 def make_prompt_set(*prompts: BenchPrompt) -> PromptSet:

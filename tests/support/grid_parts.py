@@ -7,8 +7,8 @@ from typing import Any
 from bench_parts import ScriptedSide, make_answer, make_prompt
 from headlong.bench.grid_cells import Axes, Cell, order_cells
 from headlong.bench.grid_run import GridMeasured, GridPlan, run_grid
-from headlong.bench.grid_summary import GridContext, summarise_grid
-from headlong.bench.measure import Answer, Question, Side
+from headlong.bench.grid_summary import summarise_grid
+from headlong.bench.measure import Answer, Context, Question, Side
 from headlong.decode.stats import DecodeStats
 
 TASKS = {"code": 0.5, "chat": 0.2, "stories": -0.1}
@@ -72,4 +72,4 @@ def make_grid_document(measured: GridMeasured, **changes: Any) -> dict[str, Any]
         "conditions": {"cpu": "some cpu", "num_cores": 2},
         "num_planned": len(order_cells(AXES)),
     }
-    return summarise_grid(measured, GridContext(**parts | changes))
+    return summarise_grid(measured, Context(**parts | changes))

@@ -6,8 +6,8 @@ from typing import Any
 
 from bench_parts import make_prompt
 from headlong.bench.load_run import Asked, Ending, Level, LoadLog, LoadPlan, Slice
-from headlong.bench.load_summary import LoadContext, summarise_load
-from headlong.bench.measure import Answer, Question, Run
+from headlong.bench.load_summary import summarise_load
+from headlong.bench.measure import Answer, Context, Question, Run
 from headlong.decode.stats import DecodeStats
 
 CLASSES = ("agents", "chat")
@@ -76,7 +76,7 @@ def make_load_document(log: LoadLog, plan: LoadPlan, **changes: Any) -> dict[str
         "prompts": {"source": "made up", "num": 8, "hash": "0123", "skipped": []},
         "conditions": {"cpu": "some cpu", "num_cores": 2},
     }
-    return summarise_load(log, plan, LoadContext(**parts | changes))
+    return summarise_load(log, plan, Context(**parts | changes))
 
 
 @dataclass

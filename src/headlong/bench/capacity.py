@@ -9,7 +9,7 @@ unless it is held.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -57,9 +57,8 @@ class Workload:
     def __post_init__(self) -> None:
         is_rate = 0 < self.tasks_per_hour < math.inf
         _require(is_rate, "tasks_per_hour", self.tasks_per_hour, "a number above 0")
-        _require(self.steps >= 1, "steps", self.steps, "1 or more")
-        _require(self.prompt_tokens >= 1, "prompt_tokens", self.prompt_tokens, "1 or more")
-        _require(self.new_tokens >= 1, "new_tokens", self.new_tokens, "1 or more")
+        for name in ("steps", "prompt_tokens", "new_tokens"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
         _require(self.tool_tokens >= 0, "tool_tokens", self.tool_tokens, "0 or more")
         _require(0 <= self.tool_s < math.inf, "tool_seconds", self.tool_s, "0 or more")
         _require(0 <= self.reuse <= 1, "reuse", self.reuse, "from 0 to 1")
@@ -117,7 +116,7 @@ class CapacityPlan:
     workers: int
     busy_share: float
     """Share of their time that so many workers are really busy."""
-    in_flight: float
+    tasks_in_flight: float
     """Tasks under way at once, on average."""
     cost_per_hour: float | None
     cost_per_task: float | None
@@ -134,18 +133,7 @@ class CapacityPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON."""
-        return {
-            "workers": self.workers,
-            "busy_share": self.busy_share,
-            "tasks_in_flight": self.in_flight,
-            "task_s": self.task_s,
-            "model_s": self.model_s,
-            "read_s": self.read_s,
-            "write_s": self.write_s,
-            "tool_s": self.tool_s,
-            "cost_per_hour": self.cost_per_hour,
-            "cost_per_task": self.cost_per_task,
-        }
+        return asdict(self) | {"task_s": self.task_s, "model_s": self.model_s}
 
 
 def plan_capacity(
@@ -169,7 +157,7 @@ def plan_capacity(
         tool_s=tool_s,
         workers=workers,
         busy_share=load / workers,
-        in_flight=workload.tasks_per_hour * (read_s + write_s + tool_s) / SECONDS_PER_HOUR,
+        tasks_in_flight=workload.tasks_per_hour * (read_s + write_s + tool_s) / SECONDS_PER_HOUR,
         cost_per_hour=cost,
         cost_per_task=None if cost is None else cost / workload.tasks_per_hour,
     )

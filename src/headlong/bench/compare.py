@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from headlong.bench.conclusion import Wording
+from headlong.bench.measure import FORMAT
 from headlong.bench.report_folder import RESULTS
 from headlong.bench.rows import Row, read_row
-from headlong.bench.summary import FORMAT, KIND, Context, summarise
+from headlong.bench.summary import KIND, BenchContext, summarise
 from headlong.errors import RequestError
 from headlong.provenance import read_provenance
 
@@ -66,7 +67,7 @@ def compare(
     rows = [row for name in sides for row in _rows(documents[name], sides[name], name)]
     keys = {name: {row.key for row in rows if row.side == name} for name in sides}
     labels = {name: _label(documents[name], sides[name]) for name in sides}
-    context = Context(
+    context = BenchContext(
         wording=Wording.SIDES,
         sides=labels,
         prompts={**new["prompts"], "skipped": []},
@@ -128,12 +129,12 @@ def _notes(
         missing = len(keys[OLD] | keys[NEW]) - len(common)
         if missing:
             notes.append(f"{missing} questions were only answered once and are left out.")
-    for name in _TOLD:
-        before, after = old["conditions"].get(name), new["conditions"].get(name)
-        if before != after:
-            notes.append(f"{name} was {before} and is {after}.")
-    for name in sorted({*old["setup"], *new["setup"]}):
-        before, after = old["setup"].get(name), new["setup"].get(name)
-        if before != after:
-            notes.append(f"{name} was {before} and is {after}.")
+    for part, names in (
+        ("conditions", _TOLD),
+        ("setup", sorted({*old["setup"], *new["setup"]})),
+    ):
+        for name in names:
+            before, after = old[part].get(name), new[part].get(name)
+            if before != after:
+                notes.append(f"{name} was {before} and is {after}.")
     return notes

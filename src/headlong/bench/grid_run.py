@@ -18,16 +18,14 @@ from headlong.bench.grid_cells import Cell, GridDrafter
 from headlong.bench.local_side import LocalSide
 from headlong.bench.measure import (
     STOPPED_BY_USER,
-    Answer,
     Measured,
-    Question,
     QuestionPlan,
     Side,
     run_ab,
 )
 from headlong.bench.prompt_sets import BenchPrompt, hash_all
 from headlong.bench.rows import first_divergence, make_row
-from headlong.config import DrafterName, QuantName
+from headlong.config import DrafterName, MtpMode, QuantName
 from headlong.errors import HeadlongError, RequestError
 from headlong.llm import LLM
 
@@ -168,30 +166,6 @@ _DRAFTERS: dict[GridDrafter, DrafterName] = {"chain": "auto", "head": "head", "n
 
 
 @dataclass(slots=True)
-class GridSide:
-    """A side that is warmed up once, however many cells it takes part in."""
-
-    name: str
-    side: LocalSide
-    is_warm: bool = False
-
-    @property
-    def label(self) -> str:
-        """The mode for people."""
-        return self.side.label
-
-    def warm_up(self, question: Question) -> None:
-        """Touch every weight and every path, the first time."""
-        if not self.is_warm:
-            self.side.warm_up(question)
-        self.is_warm = True
-
-    def answer(self, question: Question) -> Answer:
-        """Answer a question."""
-        return self.side.answer(question)
-
-
-@dataclass(slots=True)
 class GridModels:
     """Makes sides for cells; loads what it has not loaded yet."""
 
@@ -204,7 +178,7 @@ class GridModels:
     _drafted: dict[tuple[QuantName, QuantName | None, GridDrafter | None], LLM] = field(
         default_factory=dict
     )
-    _sides: dict[tuple[int, str], GridSide] = field(default_factory=dict)
+    _sides: dict[tuple[str, ...], LocalSide] = field(default_factory=dict)
 
     def model(self, quant: QuantName) -> LLM:
         """Return the model in a precision."""
@@ -214,15 +188,13 @@ class GridModels:
 
     def sides(self, cell: Cell) -> tuple[Side, Side]:
         """Return plain decoding, and what the cell compares with it."""
-        llm = self._with_drafter(cell)
         name = CONTROL if cell.is_control else str(cell.mtp)
-        return self._side(llm, BASELINE, cell), self._side(llm, name, cell)
+        return self._side(cell, BASELINE, "off"), self._side(cell, name, cell.mtp)
 
-    def _side(self, llm: LLM, name: str, cell: Cell) -> GridSide:
-        key = (id(llm), name)
+    def _side(self, cell: Cell, name: str, mtp: MtpMode) -> LocalSide:
+        key = (cell.quant, str(cell.head_quant), str(cell.drafter), name)
         if key not in self._sides:
-            mtp = "off" if name == BASELINE else cell.mtp
-            self._sides[key] = GridSide(name, LocalSide(llm, mtp, self.is_raw))
+            self._sides[key] = LocalSide(self._with_drafter(cell), mtp, self.is_raw, name)
         return self._sides[key]
 
     def _with_drafter(self, cell: Cell) -> LLM:

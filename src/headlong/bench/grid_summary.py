@@ -4,38 +4,31 @@ In:  records of cells, and what was measured where. Out: a plain dictionary, the
 tables and reports are made from. A map's number is the geometric mean of its cells' speed-ups.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
 from headlong.bench.conclusion import listed
 from headlong.bench.grid_cells import FACTOR_WORDS, FACTORS, describe_levels
-from headlong.bench.grid_effects import explain
+from headlong.bench.grid_effects import Effects, explain
 from headlong.bench.grid_run import GridMeasured, Record
+from headlong.bench.measure import Context
 
 KIND = "headlong-grid"
-FORMAT = 1
 
 _ORDER = ("auto", "off", "chain", "head", "ngram", "f32", "f16", "bf16", "q8", "q4")
 """Levels that are words, as maps list them; numbers come before, by size, tasks by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class GridContext:
-    """What was measured, besides the numbers."""
-
-    setup: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    prompts: Mapping[str, Any]
-    conditions: Mapping[str, Any]
-    num_planned: int
-    notes: Sequence[str] = field(default=())
-
-
 def _has_head(record: Record) -> bool:
     return record["head_quant"] is not None
+
+
+def _is_auto_head(record: Record) -> bool:
+    return record["mtp"] == "auto" and _has_head(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +40,7 @@ class _MapPlan:
 
 
 _MAPS = (
-    _MapPlan(
-        "Auto, by task and temperature",
-        "task",
-        "temperature",
-        lambda record: record["mtp"] == "auto" and _has_head(record),
-    ),
+    _MapPlan("Auto, by task and temperature", "task", "temperature", _is_auto_head),
     _MapPlan("Task and K, with a head", "task", "mtp", _has_head),
     _MapPlan("Task and drafter", "task", "drafter"),
     _MapPlan("Drafter and K", "drafter", "mtp"),
@@ -62,7 +50,7 @@ _MAPS = (
 """N-grams are kept apart: few cells a square would else differ by how many of them are n-grams'."""
 
 
-def summarise_grid(measured: GridMeasured, context: GridContext) -> dict[str, Any]:
+def summarise_grid(measured: GridMeasured, context: Context) -> dict[str, Any]:
     """Make the document, also of a grid that is not whole or empty."""
     records = measured.records
     good = [record for record in records if record["error"] is None]
@@ -71,35 +59,31 @@ def summarise_grid(measured: GridMeasured, context: GridContext) -> dict[str, An
         [{name: record[name] for name in FACTORS} for record in drafted],
         [math.log(record["speedup"]) for record in drafted],
     )
-    failures = [record for record in records if record["error"] is not None]
-    document: dict[str, Any] = {
-        "kind": KIND,
-        "format": FORMAT,
-        "finding": "",
-        "stopped": measured.stopped,
-        "num_planned": context.num_planned,
-        "num_measured": len(good),
-        "num_drafted_cells": len(drafted),
-        "speedup": _mean_speedup(drafted),
-        "best": _extreme(drafted, max),
-        "worst": _extreme(drafted, min),
-        "auto": _describe_auto(drafted),
-        "noise": _describe_noise(good),
-        "identical": _describe_identity(good),
-        "effects": None if effects is None else _plain(effects),
-        "maps": [found for plan in _MAPS if (found := _make_map(plan, drafted)) is not None],
-        "precisions": _describe_precisions(good),
-        "failures": [
-            {"side": str(r["mtp"]), "prompt": describe_levels(r), "error": r["error"]}
-            for r in failures
-        ],
-        "notes": [*context.notes, *_commit_notes(good)],
-        "settings": dict(context.settings),
-        "prompts": dict(context.prompts),
-        "setup": dict(context.setup),
-        "conditions": dict(context.conditions),
-        "cells": list(records),
-    }
+    failed = [record for record in records if record["error"] is not None]
+    document = context.frame(
+        KIND,
+        {
+            "finding": "",
+            "stopped": measured.stopped,
+            "num_measured": len(good),
+            "num_drafted_cells": len(drafted),
+            "speedup": _mean_speedup(drafted),
+            "best": _extreme(drafted, max),
+            "worst": _extreme(drafted, min),
+            "auto": _describe_auto(drafted),
+            "noise": _describe_noise(good),
+            "identical": _describe_identity(good),
+            "effects": None if effects is None else _plain(effects),
+            "maps": [found for plan in _MAPS if (found := _make_map(plan, drafted)) is not None],
+            "precisions": _describe_precisions(good),
+            "failures": [
+                {"side": str(r["mtp"]), "prompt": describe_levels(r), "error": r["error"]}
+                for r in failed
+            ],
+            "notes": [*context.notes, *_commit_notes(good)],
+            "cells": list(records),
+        },
+    )
     return document | {"finding": say_finding(document)}
 
 
@@ -211,7 +195,7 @@ def _describe_precisions(records: Sequence[Record]) -> list[dict[str, Any]]:
     found = []
     for quant in sort_levels([record["quant"] for record in records]):
         own = [record for record in records if record["quant"] == quant]
-        autos = [r for r in own if r["mtp"] == "auto" and _has_head(r)]
+        autos = [r for r in own if _is_auto_head(r)]
         found.append(
             {
                 "quant": quant,
@@ -233,18 +217,15 @@ def _commit_notes(records: Sequence[Record]) -> list[str]:
     return [f"The cells were measured at different commits: {listed}."]
 
 
-def _plain(effects: Any) -> dict[str, Any]:
-    """Return effects for JSON."""
+def _plain(effects: Effects) -> dict[str, Any]:
+    """Return effects for JSON, levels in the order of maps."""
     document = asdict(effects) | {"unexplained": effects.unexplained}
-    document["factors"] = list(document["factors"])
-    document["untold"] = list(document["untold"])
-    if document["interplay"] is not None:
-        document["interplay"]["factors"] = list(document["interplay"]["factors"])
     for factor in document["factors"]:
         ordered = sort_levels([level["level"] for level in factor["levels"]])
         by_level = {level["level"]: level for level in factor["levels"]}
         factor["levels"] = [by_level[level] | {"level": _word(level)} for level in ordered]
-    return document
+    plain: dict[str, Any] = json.loads(json.dumps(document))  # lists for tuples
+    return plain
 
 
 DECIDES = 0.10

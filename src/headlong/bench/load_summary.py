@@ -6,33 +6,22 @@ requests begun in it. Gains compare the same questions in both modes and have in
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from headlong.bench.conclusion import Outcome, format_speedup, listed, read_gain
 from headlong.bench.figures import Group, describe_group, describe_side, group_blocks, pair_rows
 from headlong.bench.load_run import Asked, Ending, Level, LoadLog, LoadPlan, Slice
-from headlong.bench.measure import Answer
+from headlong.bench.measure import Answer, Context
 from headlong.bench.rows import COLUMNS, Row, make_row, settle_tokens
 from headlong.bench.statistics import CONFIDENCE, Totals, paired_speedup, percentile
 
 KIND = "headlong-load"
 REQUEST_COLUMNS = ("level", "pair", "ending", "began_s", *COLUMNS)
-FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class LoadContext:
-    """What was measured, besides the numbers."""
-
-    setup: Mapping[str, Any]
-    prompts: Mapping[str, Any]
-    conditions: Mapping[str, Any]
-    notes: Sequence[str] = field(default=())
-
-
-def summarise_load(log: LoadLog, plan: LoadPlan, context: LoadContext) -> dict[str, Any]:
+def summarise_load(log: LoadLog, plan: LoadPlan, context: Context) -> dict[str, Any]:
     """Make the document, also of a load that was stopped."""
     slices, counter = _settle(log.slices)
     levels = [
@@ -42,35 +31,32 @@ def summarise_load(log: LoadLog, plan: LoadPlan, context: LoadContext) -> dict[s
     ]
     levels = [level for level in levels if level["num_done"]]
     failed = [a.run for one in slices for a in one.asked if a.ending == Ending.FAILED]
-    document: dict[str, Any] = {
-        "kind": KIND,
-        "format": FORMAT,
-        "verdict": "",
-        "confidence": CONFIDENCE,
-        "stopped": log.stopped,
-        "num_planned": len(plan.levels),
-        "num_levels": len(levels),
-        "modes": list(plan.modes),
-        "classes": sorted(plan.prompts),
-        "levels": levels,
-        "identical": _add_identity(levels),
-        "failures": [
-            {"side": run.side, "prompt": run.question.prompt.name, "error": run.error}
-            for run in _distinct(failed)
-        ],
-        "notes": list(context.notes),
-        "token_counter": counter,
-        "settings": {
-            "duration_s": plan.duration_s,
-            "slice_s": plan.slice_s,
-            "slices_per_mode": plan.num_pairs,
-            "max_tokens": plan.max_tokens,
-            "mix": dict(plan.weights),
-            "seed": plan.seed,
+    document = context.frame(
+        KIND,
+        {
+            "verdict": "",
+            "confidence": CONFIDENCE,
+            "stopped": log.stopped,
+            "num_planned": len(plan.levels),
+            "num_levels": len(levels),
+            "modes": list(plan.modes),
+            "classes": sorted(plan.prompts),
+            "levels": levels,
+            "identical": _add_identity(levels),
+            "failures": [
+                {"side": run.side, "prompt": run.question.prompt.name, "error": run.error}
+                for run in _distinct(failed)
+            ],
+            "token_counter": counter,
         },
-        "prompts": dict(context.prompts),
-        "setup": dict(context.setup),
-        "conditions": dict(context.conditions),
+    )
+    document["settings"] |= {
+        "duration_s": plan.duration_s,
+        "slice_s": plan.slice_s,
+        "slices_per_mode": plan.num_pairs,
+        "max_tokens": plan.max_tokens,
+        "mix": dict(plan.weights),
+        "seed": plan.seed,
     }
     return document | {"verdict": say_load(document)}
 

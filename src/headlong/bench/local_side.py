@@ -7,7 +7,7 @@ Both sides of a comparison share the model, its memory and its token counter.
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headlong.bench.measure import Answer, Pace, Question
@@ -22,28 +22,32 @@ from headlong.llm import LLM, Prompt
 _WARM_UP_TOKENS = 12
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LocalSide:
-    """Answers with the loaded model in one MTP mode."""
+    """Answers with the loaded model in one MTP mode; is warmed up once."""
 
     llm: LLM
     mtp: MtpMode
     is_raw: bool = False
     """Continue prompts as they stand, without the chat template."""
 
-    @property
-    def name(self) -> str:
-        """The mode as one would type it."""
-        return str(self.mtp)
+    name: str = ""
+    """The mode as one would type it, unless another name is given."""
+    _is_warm: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.name or str(self.mtp)
 
     @property
     def label(self) -> str:
         """The mode for people."""
-        return {"off": "MTP off", "auto": "MTP auto"}.get(self.name, f"MTP K={self.mtp}")
+        return f"MTP K={self.mtp}" if isinstance(self.mtp, int) else f"MTP {self.mtp}"
 
     def warm_up(self, question: Question) -> None:
         """Touch every weight and every path once."""
-        self._start(replace(question, max_tokens=_WARM_UP_TOKENS)).complete()
+        if not self._is_warm:
+            self._start(replace(question, max_tokens=_WARM_UP_TOKENS)).complete()
+        self._is_warm = True
 
     def answer(self, question: Question) -> Answer:
         """Answer a question, noting when each token is there."""

@@ -9,16 +9,24 @@ process with or without MTP, or a server behind a URL.
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from headlong.bench.prompt_sets import BenchPrompt
 from headlong.bench.statistics import percentile
 from headlong.decode.stats import DecodeStats
 from headlong.errors import HeadlongError
+
+FORMAT = 1
+"""Of documents; raised when fields change their meaning."""
+
+MAX_FAILURES = 3
+"""So many questions in a row that a side does not answer: it is not there any more."""
+
+STOPPED_BY_USER = "stopped with Ctrl-C"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,34 @@ class Side(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Context:
+    """What was measured where: everything a document says besides its numbers."""
+
+    setup: Mapping[str, Any]
+    """Model, drafter, backend, or what is known of a server."""
+    prompts: Mapping[str, Any]
+    conditions: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    num_planned: int = 0
+    notes: Sequence[str] = ()
+    """Whole sentences that the user should know before trusting a number."""
+
+    def frame(self, kind: str, numbers: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a document: its kind, its numbers, then what they were measured with."""
+        return {
+            "kind": kind,
+            "format": FORMAT,
+            "num_planned": self.num_planned,
+            "notes": list(self.notes),
+            **numbers,
+            "settings": dict(self.settings),
+            "prompts": dict(self.prompts),
+            "setup": dict(self.setup),
+            "conditions": dict(self.conditions),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """All runs of a measurement, and what kept it from being whole."""
 
@@ -119,12 +155,6 @@ class Measured:
     """Questions that were to be put."""
     stopped: str | None = None
     """Why it ended early, in words; None when it did not."""
-
-
-MAX_FAILURES = 3
-"""So many questions in a row that a side does not answer: it is not there any more."""
-
-STOPPED_BY_USER = "stopped with Ctrl-C"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ and without, or `Footprint`. Keys and values are counted in the steps caches gro
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +59,7 @@ class MemoryNeed:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON."""
-        return {
-            "weights_bytes": self.weights_bytes,
-            "head_bytes": self.head_bytes,
-            "kv_bytes": self.kv_bytes,
-            "head_kv_bytes": self.head_kv_bytes,
-            "prefix_bytes": self.prefix_bytes,
-            "process_bytes": self.process_bytes,
-            "plain_bytes": self.plain_bytes,
-            "mtp_bytes": self.mtp_bytes,
-        }
+        return asdict(self) | {"plain_bytes": self.plain_bytes, "mtp_bytes": self.mtp_bytes}
 
 
 def plan_memory(sizes: ModelSizes, context: int, concurrency: int, prefix_bytes: int) -> MemoryNeed:
@@ -139,13 +130,10 @@ class Footprint:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON."""
+        shown = asdict(self)
         return {
-            "positions": self.num_positions,
-            "resident_bytes": self.resident_bytes,
-            "program_bytes": self.program_bytes,
-            "weights_bytes": self.weights_bytes,
-            "head_bytes": self.head_bytes,
-            "kv_bytes": self.kv_bytes,
+            "positions": shown.pop("num_positions"),
+            **shown,
             "other_bytes": self.other_bytes,
             "share_of_weights": self.share_of_weights,
         }

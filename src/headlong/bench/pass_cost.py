@@ -8,7 +8,7 @@ row reaches. A model without a head is measured with a random one of the right s
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -110,19 +110,8 @@ class PassCost:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers under the names of the JSON line."""
-        return {
-            "bandwidth_gb_s": self.bandwidth_gb_s,
-            "bytes_per_pass": self.bytes_per_pass,
-            "bandwidth_share": self.bandwidth_share,
-            "rows": {str(count): ms for count, ms in self.rows.items()},
-            "draft_step_ms": self.draft_step_ms,
-            "pick_ms": self.pick_ms,
-            "pick_greedy_ms": self.pick_greedy_ms,
-            "prefill_tokens_per_s": self.prefill_tokens_per_s,
-            "prefill_head_share": self.prefill_head_share,
-            "python_share": self.python_share,
-            "core_distance_ns": self.core_distance_ns,
-        }
+        rows = {str(count): ms for count, ms in self.rows.items()}
+        return asdict(self) | {"bandwidth_share": self.bandwidth_share, "rows": rows}
 
 
 class PassTimer:
@@ -266,11 +255,9 @@ def _pick_ms(stage: _Stage, params: SamplingParams) -> float:
     sampler = Sampler(params, [0], stage.backbone.config.vocab_size)
     logits = stage.backbone.logits(stage.forward(1, stage.cache).normed)[0]
     stage.cache.commit(0)
-    times: Sequence[float] = [_timed(sampler, logits) for _ in range(stage.plan.num_rounds)]
+    times = []
+    for _ in range(stage.plan.num_rounds):
+        start = time.perf_counter()
+        sampler.pick(logits)
+        times.append(time.perf_counter() - start)
     return statistics.median(times) * 1e3
-
-
-def _timed(sampler: Sampler, logits: Any) -> float:
-    start = time.perf_counter()
-    sampler.pick(logits)
-    return time.perf_counter() - start

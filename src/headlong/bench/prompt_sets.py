@@ -63,6 +63,15 @@ class PromptSet:
         """All prompts in 16 letters, in whatever order they come."""
         return hash_all(prompt.hash for prompt in self.prompts)
 
+    def describe(self, num_asked: int, skipped: Sequence[str] = ()) -> dict[str, Any]:
+        """Return for JSON which prompts these are, and how many of them were asked."""
+        return {
+            "source": self.source,
+            "num": num_asked,
+            "hash": self.hash,
+            "skipped": list(skipped),
+        }
+
 
 @dataclass(slots=True)
 class _Found:

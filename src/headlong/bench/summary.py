@@ -5,12 +5,12 @@ thing that tables, reports and later comparisons are made from; with a folder al
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from headlong.bench.conclusion import Conclusion, Wording, judge, read_gain
 from headlong.bench.figures import Group, describe_group, group_blocks, pair_rows
-from headlong.bench.measure import QuestionPlan, Run, Side, make_questions, run_ab
+from headlong.bench.measure import Context, QuestionPlan, Run, Side, make_questions, run_ab
 from headlong.bench.prompt_sets import PromptSet
 from headlong.bench.report_folder import ReportFolder
 from headlong.bench.rows import Row, first_divergence, make_row, settle_tokens
@@ -18,27 +18,18 @@ from headlong.bench.statistics import CONFIDENCE
 from headlong.provenance import read_provenance
 
 KIND = "headlong-bench"
-FORMAT = 1
-"""Raised when fields change their meaning."""
-
 _UNEVEN_CACHE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What was measured, besides the numbers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchContext(Context):
+    """What was compared, and how it ended."""
 
     wording: Wording
     sides: Mapping[str, str]
     """Name and label of every side; the first is the baseline."""
-    prompts: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    setup: Mapping[str, Any]
-    conditions: Mapping[str, Any]
     token_counter: str
-    num_planned: int
     stopped: str | None = None
-    notes: Sequence[str] = field(default=())
     divergence: Mapping[str, Any] | None = None
 
 
@@ -50,22 +41,13 @@ def group_name(group: Mapping[str, Any], *, with_temperature: bool) -> str:
     return f"{group['task']}{suffix}"
 
 
-def summarise(rows: Sequence[Row], context: Context) -> dict[str, Any]:
+def summarise(rows: Sequence[Row], context: BenchContext) -> dict[str, Any]:
     """Make the document; figures are missing where no question was answered by all sides."""
     names = list(context.sides)
     blocks = pair_rows(rows, names)
-    document: dict[str, Any] = {
-        "kind": KIND,
-        "format": FORMAT,
-        "measures": str(context.wording),
-        "verdict": "Nothing was measured.",
-        "recommended": None,
-        "speedup": None,
-        "speedup_interval": None,
-        "confidence": CONFIDENCE,
-        "p95": None,
-        "identical": None,
-    }
+    first: dict[str, Any] = dict.fromkeys(
+        ("recommended", "speedup", "speedup_interval", "p95", "identical")
+    )
     groups, overall = [], None
     if blocks:
         groups = [describe_group(group, names) for group in group_blocks(blocks)]
@@ -73,28 +55,30 @@ def summarise(rows: Sequence[Row], context: Context) -> dict[str, Any]:
         is_greedy = all(group["temperature"] == 0 for group in groups)
         for group in (*groups, overall):
             group["name"] = group_name(group, with_temperature=not is_greedy)
-        document |= _conclude(groups, overall, context)
+        first |= _conclude(groups, overall, context)
     failures = [row for row in rows if row.error is not None]
-    return document | {
-        "stopped": context.stopped,
-        "num_planned": context.num_planned,
-        "num_answered": len(blocks),
-        "failures": [{"side": r.side, "prompt": r.prompt, "error": r.error} for r in failures],
-        "notes": [*context.notes, *_cache_notes(overall)],
-        "sides": [{"name": name, "label": label} for name, label in context.sides.items()],
-        "overall": overall,
-        "tasks": groups,
-        "token_counter": context.token_counter,
-        "settings": dict(context.settings),
-        "prompts": dict(context.prompts),
-        "setup": dict(context.setup),
-        "conditions": dict(context.conditions),
-        "runs": [row.to_dict() for row in rows],
-    }
+    return context.frame(
+        KIND,
+        {
+            "measures": str(context.wording),
+            "verdict": "Nothing was measured.",
+            "confidence": CONFIDENCE,
+            **first,
+            "stopped": context.stopped,
+            "num_answered": len(blocks),
+            "failures": [{"side": r.side, "prompt": r.prompt, "error": r.error} for r in failures],
+            "notes": [*context.notes, *_cache_notes(overall)],
+            "sides": [{"name": name, "label": label} for name, label in context.sides.items()],
+            "overall": overall,
+            "tasks": groups,
+            "token_counter": context.token_counter,
+            "runs": [row.to_dict() for row in rows],
+        },
+    )
 
 
 def _conclude(
-    groups: Sequence[dict[str, Any]], overall: dict[str, Any], context: Context
+    groups: Sequence[dict[str, Any]], overall: dict[str, Any], context: BenchContext
 ) -> dict[str, Any]:
     """Return the verdict and the few numbers everybody asks for first."""
     baseline, *candidates = context.sides
@@ -131,7 +115,7 @@ def _typed(side: str | None) -> str | int | None:
     return int(side) if side is not None and side.isdecimal() else side
 
 
-def _describe_identity(overall: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def _describe_identity(overall: Mapping[str, Any], context: BenchContext) -> dict[str, Any]:
     compared = sum(one["num_compared"] for one in overall["speedups"].values())
     same = sum(one["num_identical"] for one in overall["speedups"].values())
     return {
@@ -206,15 +190,10 @@ def measure(
     runs, counter = settle_tokens(measured.runs, scene.count)
     rows = [make_row(run) for run in runs]
     divergence = first_divergence(runs, sides[0].name)
-    context = Context(
+    context = BenchContext(
         wording=scene.wording,
         sides={side.name: side.label for side in sides},
-        prompts={
-            "source": scene.prompt_set.source,
-            "num": len(plan.prompts),
-            "hash": scene.prompt_set.hash,
-            "skipped": list(scene.skipped),
-        },
+        prompts=scene.prompt_set.describe(len(plan.prompts), scene.skipped),
         settings=_describe_plan(plan),
         setup=scene.setup,
         conditions=conditions.to_dict(),

@@ -22,7 +22,7 @@ from headlong.errors import RequestError
 if TYPE_CHECKING:
     from headlong.bench.grid_cells import Axes, Cell
     from headlong.bench.grid_run import GridModels, GridPlan, Record
-    from headlong.bench.grid_summary import GridContext
+    from headlong.bench.measure import Context
     from headlong.bench.prompt_sets import BenchPrompt, PromptSet
     from headlong.llm import LLM
 
@@ -205,11 +205,10 @@ def _prepare(
     prompt_set: "PromptSet",
     models: "GridModels",
     setup: dict[str, str],
-) -> "tuple[GridPlan, GridContext]":
+) -> "tuple[GridPlan, Context]":
     """Return the plan of the run, and what its document says besides the numbers."""
     from headlong.bench.grid_run import GridPlan
-    from headlong.bench.grid_summary import GridContext
-    from headlong.bench.prompt_sets import hash_all
+    from headlong.bench.measure import Context
     from headlong.provenance import read_provenance
 
     prompts, skipped = _choose_prompts(args, axes, prompt_set, models)
@@ -220,7 +219,7 @@ def _prepare(
         cells, prompts, args.max_tokens, args.seed, args.time_budget, repr(place), conditions.commit
     )
     asked = [prompt for own in prompts.values() for prompt in own]
-    context = GridContext(
+    context = Context(
         setup=setup,
         settings={
             "temperatures": list(axes.temperatures),
@@ -229,12 +228,7 @@ def _prepare(
             "seed": args.seed,
             "time_budget_s": args.time_budget,
         },
-        prompts={
-            "source": prompt_set.source,
-            "num": len(asked),
-            "hash": hash_all(prompt.hash for prompt in asked),
-            "skipped": skipped,
-        },
+        prompts=replace(prompt_set, prompts=tuple(asked)).describe(len(asked), skipped),
         conditions=conditions.to_dict(),
         num_planned=len(cells),
         notes=prompt_set.notes,

@@ -75,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
     """Put the load on the server, then say what came out."""
     # Imported now: they bring numpy and httpx, which --help can do without.
     from headlong.bench.load_run import LoadLog
-    from headlong.bench.load_summary import LoadContext, list_requests, summarise_load
+    from headlong.bench.load_summary import list_requests, summarise_load
+    from headlong.bench.measure import Context
     from headlong.bench.prompt_sets import LOAD_SET, read_prompt_set
     from headlong.bench.report_folder import LOAD, ReportFolder
     from headlong.provenance import read_provenance
@@ -91,14 +92,9 @@ def run(args: argparse.Namespace) -> int:
     ) as bar:
         _drive(sides, plan, log, bar, args.timeout)
     side = next(iter(sides.values()))
-    context = LoadContext(
+    context = Context(
         setup={"url": side.url, "model": side.model},
-        prompts={
-            "source": prompt_set.source,
-            "num": sum(map(len, plan.prompts.values())),
-            "hash": prompt_set.hash,
-            "skipped": [],
-        },
+        prompts=prompt_set.describe(sum(map(len, plan.prompts.values()))),
         conditions=conditions.to_dict(),
         notes=prompt_set.notes,
     )

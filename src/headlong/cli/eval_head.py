@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import rich.progress
 from rich.table import Table
 
+from headlong.cli.bench_bar import BenchBar
 from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
 from headlong.cli.output import add_json_argument, make_console, write_json
 from headlong.cli.sampling_arguments import check_options
@@ -129,28 +129,15 @@ def _decode_all(
     max_tokens: int,
 ) -> dict[Setting, dict[str, DecodeStats]]:
     """Decode in some settings, one after the other, and show how far each is."""
-    console = make_console(stderr=True)
-    bar = rich.progress.Progress(
-        rich.progress.TextColumn("{task.description}"),
-        rich.progress.BarColumn(),
-        rich.progress.TextColumn("{task.completed} of {task.total} prompts"),
-        rich.progress.TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
     total = sum(len(asked) for asked in prompts.values())
-    results = {}
-    with bar:
-        for setting in settings:
-            label = (
-                f"{setting.precision} head, temperature {setting.temperature:g}, "
-                f"K={setting.num_draft_tokens}"
-            )
-            task = bar.add_task(label, total=total)
-            results[setting] = _decode(
-                llm, prompts, setting, max_tokens, partial(bar.advance, task)
-            )
+    results: dict[Setting, dict[str, DecodeStats]] = {}
+    for setting in settings:
+        label = (
+            f"{setting.precision} head, temperature {setting.temperature:g}, "
+            f"K={setting.num_draft_tokens}"
+        )
+        with BenchBar(total, noun=f"prompts, {label}") as bar:
+            results[setting] = _decode(llm, prompts, setting, max_tokens, partial(bar.tick, label))
     return results
 
 
@@ -162,11 +149,9 @@ def _decode(
     on_answer: Callable[[], None],
 ) -> dict[str, DecodeStats]:
     """Answer all prompts, a few at a time, with drafts of the head alone."""
-    counted: dict[str, DecodeStats] = {}
+    counted = {task: DecodeStats() for task in prompts}
     for task, asked in prompts.items():
-        stats = counted.setdefault(task, DecodeStats())
         for first in range(0, len(asked), _AT_ONCE):
-            group = asked[first : first + _AT_ONCE]
             streams = [
                 llm.stream(
                     [{"role": "user", "content": prompt.turns[0]}],
@@ -175,23 +160,30 @@ def _decode(
                     max_tokens=max_tokens,
                     seed=number,
                 )
-                for number, prompt in enumerate(group, first)
+                for number, prompt in enumerate(asked[first : first + _AT_ONCE], first)
             ]
             for stream in streams:
-                stats.merge(stream.complete().stats)
+                counted[task].merge(stream.complete().stats)
                 on_answer()
     return counted
+
+
+def _by_depth(
+    results: Mapping[Setting, Mapping[str, DecodeStats]], precision: str, temperature: float
+) -> dict[int, Mapping[str, DecodeStats]]:
+    """Return the results of one precision and temperature by K."""
+    return {
+        setting.num_draft_tokens: by_task
+        for setting, by_task in results.items()
+        if (setting.precision, setting.temperature) == (precision, temperature)
+    }
 
 
 def _make_table(
     results: Mapping[Setting, Mapping[str, DecodeStats]], precision: str, temperature: float
 ) -> Table:
     """Lay out acceptance lengths by K, then the deepest K's acceptance at every depth."""
-    chosen = {
-        setting.num_draft_tokens: by_task
-        for setting, by_task in results.items()
-        if (setting.precision, setting.temperature) == (precision, temperature)
-    }
+    chosen = _by_depth(results, precision, temperature)
     deepest = max(chosen)
     table = Table(title=f"acceptance length, head at {precision}, temperature {temperature:g}")
     table.add_column("task")
@@ -249,11 +241,7 @@ def _prepare_plot(path: Path) -> Any:
 def _draw(plots: Any, results: Mapping[Setting, Mapping[str, DecodeStats]], path: Path) -> None:
     """Draw the first precision and temperature over K."""
     first = next(iter(results))
-    kept = {
-        s.num_draft_tokens: by_task
-        for s, by_task in results.items()
-        if (s.precision, s.temperature) == (first.precision, first.temperature)
-    }
+    kept = _by_depth(results, first.precision, first.temperature)
     tasks = next(iter(kept.values()))
     lengths = {task: [kept[k][task].acceptance_length for k in kept] for task in tasks}
     try:

@@ -9,8 +9,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import rich.progress
-
+from headlong.cli.bench_bar import BenchBar
 from headlong.cli.model_arguments import add_model_arguments, load_llm
 from headlong.cli.output import add_json_argument, make_console, write_json
 from headlong.cli.progress_bar import ProgressBar
@@ -36,7 +35,11 @@ A worker answers one request after the other; what batching gains comes on top (
 load` measures it). docs/plan.md has every formula.
 """
 
-_MEGABYTE = 10**6
+
+_WORKLOAD = (
+    "tasks_per_hour", "steps", "prompt_tokens", "new_tokens", "tool_tokens", "reuse", "utilisation"
+)  # fmt: skip
+"""Fields of a `Workload` whose options have the same name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,17 +104,8 @@ def run(args: argparse.Namespace) -> int:
     from headlong.bench.capacity import Workload, plan_capacity
     from headlong.cli.plan_view import PlanView
 
-    workload = Workload(
-        tasks_per_hour=args.tasks_per_hour,
-        steps=args.steps,
-        prompt_tokens=args.prompt_tokens,
-        new_tokens=args.new_tokens,
-        tool_tokens=args.tool_tokens,
-        tool_s=args.tool_seconds,
-        reuse=args.reuse,
-        utilisation=args.utilisation,
-        holds_worker=args.hold_worker,
-    )
+    named = {name: getattr(args, name) for name in _WORKLOAD}
+    workload = Workload(tool_s=args.tool_seconds, holds_worker=args.hold_worker, **named)
     context = args.context or workload.last_context
     sizes = _read_sizes(args)
     if sizes is not None:
@@ -164,21 +158,12 @@ def _find_speeds(args: argparse.Namespace) -> "SpeedPair":
     if args.results is not None:
         return read_rates(args.results)
     llm = load_llm(args)
-    console = make_console(stderr=True)
     load = check_load(read_machine())
     if load.remedy:
-        console.print(f"note: {load.seen} {load.remedy}", style="yellow", soft_wrap=True)
-    bar = rich.progress.Progress(
-        rich.progress.TextColumn("measuring one worker"),
-        rich.progress.BarColumn(),
-        rich.progress.TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("measuring", total=2 * len(one_of_each_task()))
-        return measure_rates(llm, lambda run: bar.advance(task))
+        text = f"note: {load.seen} {load.remedy}"
+        make_console(stderr=True).print(text, style="yellow", soft_wrap=True)
+    with BenchBar(2 * len(one_of_each_task())) as bar:
+        return measure_rates(llm, bar.advance)
 
 
 def _read_sizes(args: argparse.Namespace) -> "ModelSizes | None":
@@ -217,11 +202,11 @@ def _plan_memory(
     from headlong.bench.memory import plan_memory
     from headlong.engine.limits import EngineLimits
 
-    megabytes = args.prefix_cache
-    kept = EngineLimits().prefix_bytes if megabytes is None else int(megabytes * _MEGABYTE)
+    given = args.prefix_cache
+    kept = EngineLimits().prefix_bytes if given is None else int(given * 10**6)
     return plan_memory(sizes, context, concurrency, kept)
 
 
 def _share(capacity: "CapacityPlan") -> int:
     """Return the tasks under way at one worker."""
-    return max(1, math.ceil(capacity.in_flight / capacity.workers))
+    return max(1, math.ceil(capacity.tasks_in_flight / capacity.workers))

@@ -158,7 +158,7 @@ def _rows(sides: list[tuple[CapacityPlan, Rates]]) -> Iterator[tuple[str, list[s
     yield "  reading prompts", cells("{:,.1f}", [one.read_s for one in plans])
     yield "  writing answers", cells("{:,.1f}", [one.write_s for one in plans])
     yield "  in tools", cells("{:,.1f}", [one.tool_s for one in plans])
-    yield "tasks under way", cells("{:,.1f}", [one.in_flight for one in plans])
+    yield "tasks under way", cells("{:,.1f}", [one.tasks_in_flight for one in plans])
     yield "workers", [str(one.workers) for one in plans]
     yield "  busy", cells("{:.0%}", [one.busy_share for one in plans])
     costs = [one.cost_per_hour for one in plans if one.cost_per_hour is not None]

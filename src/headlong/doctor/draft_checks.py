@@ -14,7 +14,7 @@ import numpy as np
 
 from headlong.arrays import IntArray
 from headlong.doctor.alternatives import Alternative
-from headlong.doctor.finding import Finding, Level, fault, ok, skipped, warning
+from headlong.doctor.finding import Check, Finding, Level, skipped
 from headlong.doctor.head_checks import GO_WITHOUT
 from headlong.doctor.head_record import HeadRecord, expected_length
 from headlong.doctor.probe import PROMPTS_ID, AcceptedCounts, ProbeRows, measure_acceptance
@@ -99,22 +99,21 @@ def judge_lengths(at_depth: Sequence[float], drafter: str, numbers: Mapping[str,
         "num_draft_tokens": depth,
         **numbers,
     }
+    check = Check("drafts", numbers)
     shares = ", ".join(f"{share:.0%}" for share in at_depth)
     seen = (
         f"{length:.2f} tokens a round with K={depth}, the next token included; depths 1 to {depth} "
         f"stand in {shares} of rounds"
     )
     if length < DEAD_LENGTH:
-        return fault(
-            "drafts",
+        return check.fault(
             f"The {drafter} is dead: {seen}.",
             "If a check above or below names the cause, mend that; else it is untrained or made "
             f"for another model. {GO_WITHOUT}",
-            numbers,
         )
     if length < WEAK_LENGTH:
-        return warning("drafts", f"The {drafter} is weak: {seen}.", f"{_TRAIN_ON}.", numbers)
-    return ok("drafts", seen, numbers)
+        return check.warning(f"The {drafter} is weak: {seen}.", f"{_TRAIN_ON}.")
+    return check.ok(seen)
 
 
 def check_coverage(judged: Judged) -> Finding:
@@ -124,15 +123,13 @@ def check_coverage(judged: Judged) -> Finding:
     if vocabulary is None or not said:
         return skipped("coverage", "the head drafts from the backbone's whole vocabulary")
     share = float(np.isin(said, vocabulary).mean())
-    numbers = {"coverage": share, "num_tokens": len(said)}
+    check = Check("coverage", {"coverage": share, "num_tokens": len(said)})
     if share < MIN_COVERAGE:
-        return warning(
-            "coverage",
+        return check.warning(
             f"Only {share:.1%} of the model's own words are in the draft vocabulary.",
             "Train the head with a larger vocabulary, or one counted on this model's answers.",
-            numbers,
         )
-    return ok("coverage", f"the draft vocabulary has {share:.1%} of the model's own words", numbers)
+    return check.ok(f"the draft vocabulary has {share:.1%} of the model's own words")
 
 
 def check_precision(judged: Judged, as_stored: Head, quant: str | None) -> Finding:
@@ -147,12 +144,13 @@ def check_precision(judged: Judged, as_stored: Head, quant: str | None) -> Findi
         "packed_length": judged.acceptance.length(PROBE_DEPTH),
         "stored_length": stored.length(PROBE_DEPTH),
     }
+    check = Check("precision", numbers)
     seen = (
         f"{numbers['packed_length']:.2f} tokens a round at {quant}, "
         f"{numbers['stored_length']:.2f} as stored"
     )
     if not _is_better(stored, judged.acceptance, at_least=0.1 * stored_mean):
-        return ok("precision", seen, numbers)
+        return check.ok(seen)
     level = Level.FAULT if packed_mean < 0.6 * stored_mean else Level.WARNING
     remedy = "Keep the head as it is stored: --head-quant stored (head_quant='stored' in Python)."
     return Finding("precision", level, f"Packing costs drafts: {seen}.", remedy, numbers)
@@ -174,34 +172,30 @@ def check_reading(
     found = [(_cut(acceptance, current), other) for acceptance, other in found]
     best, other = max(found, key=lambda pair: pair[0].mean)
     as_is = current.length(depth)
-    numbers = {"as_is": as_is} | {o.name: acceptance.length(depth) for acceptance, o in found}
+    check = Check(
+        "reading", {"as_is": as_is} | {o.name: acceptance.length(depth) for acceptance, o in found}
+    )
     recorded = _recorded(judged, {} if record is None else record.probe)
     by_agreement = [(_agreement(acceptance, recorded), o) for acceptance, o in found]
     met, recognised = max(by_agreement, key=lambda pair: pair[0])
     # Some mistakes cost so few drafts that counting settles nothing, but they move which ones
     # stand: the reading that a head was recorded with is met again position by position.
     if met >= _RECOGNISED and met - _agreement(current, recorded) >= _CLEARLY:
-        return fault(
-            "reading",
+        return check.fault(
             f"With {recognised.name} its drafts stand where its record says they stood, at "
             f"{met:.0%} of positions; as it is, at {_agreement(current, recorded):.0%}.",
             recognised.remedy,
-            numbers,
         )
     if _is_better(best, current, at_least=max(MIN_GAIN, 0.3 * current.mean)):
-        return fault(
-            "reading",
+        return check.fault(
             f"It drafts better with {other.name}: {best.length(depth):.2f} tokens a round instead "
             f"of {as_is:.2f} (K={depth}).",
             other.remedy,
-            numbers,
         )
-    return ok(
-        "reading",
+    return check.ok(
         f"order and norms are right: none of {len(found)} other readings drafts clearly better "
         f"(as it is {as_is:.2f} tokens a round with K={depth}, the best other "
-        f"{best.length(depth):.2f})",
-        numbers,
+        f"{best.length(depth):.2f})"
     )
 
 
@@ -274,13 +268,13 @@ def _against(acceptance: AcceptedCounts, then: float, bars: _Bars) -> Finding:
     gained = (now - 1) / max(then - 1, 1e-9)
     # A short probe must not cry wolf: what chance can do is granted.
     most = (now - 1 + 2 * _standard_error(acceptance)) / max(then - 1, 1e-9)
-    numbers = {"acceptance_length": now, "recorded": then, "share": gained}
+    check = Check("record", {"acceptance_length": now, "recorded": then, "share": gained})
     seen = f"{now:.2f} tokens a round; {then:.2f} are recorded {bars.where}"
     if most < bars.fault:
-        return fault("record", f"Far under its record: {seen}.", _RETRAIN, numbers)
+        return check.fault(f"Far under its record: {seen}.", _RETRAIN)
     if most < bars.warning:
-        return warning("record", f"Under its record: {seen}.", _RETRAIN, numbers)
-    return ok("record", seen, numbers)
+        return check.warning(f"Under its record: {seen}.", _RETRAIN)
+    return check.ok(seen)
 
 
 def _standard_error(acceptance: AcceptedCounts) -> float:

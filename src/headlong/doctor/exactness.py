@@ -13,7 +13,7 @@ import numpy as np
 
 from headlong.bench.rows import find_divergence
 from headlong.config import MtpMode, SamplingParams, StopParams
-from headlong.doctor.finding import Finding, fault, ok
+from headlong.doctor.finding import Check, Finding
 from headlong.doctor.probe import write_answer
 from headlong.drafters.drafter import Drafter
 from headlong.engine.engine import Engine
@@ -119,25 +119,26 @@ def check_exactness(decoder: Decoder, runs: Sequence[Decoded]) -> Finding:
     found = [find_wrong_token(decoder, decoded) for decoded in runs]
     divergences = [divergence for divergence in found if divergence is not None]
     num_tokens = sum(len(decoded.token_ids) for decoded in runs)
-    numbers = {"num_runs": len(runs), "num_tokens": num_tokens, "num_diverged": len(divergences)}
+    check = Check(
+        "exactness",
+        {"num_runs": len(runs), "num_tokens": num_tokens, "num_diverged": len(divergences)},
+    )
     if not divergences:
         modes = "off, K=1, K=4, auto; temperature 0 and 0.7; alone and in a batch"
         seen = f"{num_tokens:,} tokens in {len(runs)} decodings equal the plain loop's ({modes})"
-        return ok("exactness", seen, numbers)
+        return check.ok(seen)
     first = min(divergences, key=lambda divergence: divergence.position)
     cause = (
         "so close a call that the arithmetic must depend on the rows of a pass"
         if first.margin < _TIGHT_MARGIN
         else "no close call, so the rows themselves were not the plain loop's"
     )
-    return fault(
-        "exactness",
+    return check.fault(
         f"{len(divergences)} of {len(runs)} decodings differ. First: {first.label}, answer token "
         f"{first.position} is {first.got} instead of {first.expected}; the backbone's two best "
         f"logits are {first.margin:.6f} apart there, {cause}.",
         f"{_REPORT}.",
-        numbers
-        | {
+        {
             "first": {
                 "run": first.label,
                 "position": first.position,

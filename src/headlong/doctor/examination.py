@@ -18,7 +18,7 @@ from headlong.doctor import draft_checks, head_checks, machine, model_checks, sp
 from headlong.doctor.alternatives import list_alternatives, taps_needed
 from headlong.doctor.draft_checks import Judged
 from headlong.doctor.exactness import Decoder, check_exactness, decode_modes
-from headlong.doctor.finding import Finding, Level, count, fault, refused, skipped
+from headlong.doctor.finding import Check, Finding, Level, count, refused, skipped
 from headlong.doctor.head_record import read_record
 from headlong.doctor.probe import (
     PROMPTS,
@@ -179,7 +179,9 @@ def _guarded(what: str, check: Callable[[], Finding | Iterable[Finding]]) -> Ite
         yield refused(what, error)
     except Exception as error:
         problem = f"This check itself broke: {type(error).__name__}: {error}"
-        yield fault(what, problem, "It is a bug in headlong; please report it with this line.")
+        yield Check(what).fault(
+            problem, "It is a bug in headlong; please report it with this line."
+        )
 
 
 def _machine_checks(subject: Subject) -> list[tuple[str, Callable[[], Finding]]]:

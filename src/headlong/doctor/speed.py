@@ -15,7 +15,7 @@ from headlong.bench.pass_cost import PassTimer
 from headlong.config import SamplingParams
 from headlong.decode.stats import DecodeStats
 from headlong.doctor.exactness import Decoder, run_requests
-from headlong.doctor.finding import Finding, ok, skipped, warning
+from headlong.doctor.finding import Check, Finding, skipped
 from headlong.models.transformer import Backbone
 
 MAX_K = 8
@@ -110,8 +110,7 @@ def check_pass_cost(curve: dict[int, float]) -> Finding:
     base = curve[1]
     relative = {count: seconds / base for count, seconds in curve.items()}
     shown = ", ".join(f"{count}: {relative[count]:.2f}" for count in (2, 3, 5, 7, 9))
-    return ok(
-        "pass cost",
+    return Check("pass cost").ok(
         f"{base * 1e3:.2f} ms for one row; more rows cost, relative to it, {shown} – the tokens a "
         "round must yield to break even",
         {
@@ -130,31 +129,30 @@ def check_gain(
     gains = expected_gains(curve, draft, length)
     best = max(gains, key=lambda k: gains[k])
     pays = gains[best] > 1
-    numbers = {
-        "best_k": best if pays else 0,
-        "speedup": gains[best] if pays else 1.0,
-        "gains": {str(k): gain for k, gain in gains.items()},
-        "draft_token_ms": draft.per_token_s * 1e3,
-        "draft_round_ms": draft.per_round_s * 1e3,
-    }
+    check = Check(
+        "best K",
+        {
+            "best_k": best if pays else 0,
+            "speedup": gains[best] if pays else 1.0,
+            "gains": {str(k): gain for k, gain in gains.items()},
+            "draft_token_ms": draft.per_token_s * 1e3,
+            "draft_round_ms": draft.per_round_s * 1e3,
+        },
+    )
     shown = ", ".join(f"{k}: {gain:.2f}" for k, gain in gains.items() if k in (1, 2, 3, 4, 6, 8))
     costs = (
         f"a draft costs {draft.per_round_s * 1e3:.2f} ms and {draft.per_token_s * 1e3:.2f} ms a "
         "token"
     )
     if gains[best] < WORTH_IT:
-        return warning(
-            "best K",
+        return check.warning(
             f"Drafting hardly pays here: at best {gains[best]:.2f} × with K={best} ({shown}); "
             f"{costs}.",
             "Leave `mtp` at auto, which switches drafts off where they lose; a better head or "
             "faster kernels would change it.",
-            numbers,
         )
-    return ok(
-        "best K",
-        f"K={best}, {gains[best]:.2f} × expected at temperature 0 (K: gain – {shown}); {costs}",
-        numbers,
+    return check.ok(
+        f"K={best}, {gains[best]:.2f} × expected at temperature 0 (K: gain – {shown}); {costs}"
     )
 
 

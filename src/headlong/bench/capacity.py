@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from headlong.bench.compare import load_results
 from headlong.bench.figures import Block, describe_side, pair_rows
 from headlong.bench.local_side import LocalSide
 from headlong.bench.measure import STOPPED_BY_USER, QuestionPlan, Run, run_ab
 from headlong.bench.prompt_sets import BenchPrompt, read_prompt_set
 from headlong.bench.rows import make_row, read_row
+from headlong.bench.summary import load_results
 from headlong.config import MtpMode
 from headlong.errors import RequestError
 from headlong.llm import LLM

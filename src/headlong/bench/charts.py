@@ -25,6 +25,14 @@ class Axis:
         share = (value - self.low) / (self.high - self.low)
         return round(100 * min(1.0, max(0.0, share)), 3)
 
+    def place_known(self, value: float | None) -> float | None:
+        """Return where a value stands; None when it is not known."""
+        return None if value is None else self.place(value)
+
+    def height(self, value: float) -> float:
+        """Return where a value stands from the top."""
+        return round(100 - self.place(value), 3)
+
     @property
     def ticks(self) -> list[float]:
         """A handful of round numbers on the scale."""
@@ -90,8 +98,8 @@ def make_forest(document: Mapping[str, Any]) -> Forest | None:
             outcome=speedup["outcome"],
             is_overall=group["task"] is None,
             point=axis.place(speedup["value"]),
-            low=None if speedup["low"] is None else axis.place(speedup["low"]),
-            high=None if speedup["high"] is None else axis.place(speedup["high"]),
+            low=axis.place_known(speedup["low"]),
+            high=axis.place_known(speedup["high"]),
         )
         for path, group, name, speedup in found
     ]
@@ -173,7 +181,7 @@ class Chart:
     @property
     def ticks(self) -> list[tuple[float, float]]:
         """Round numbers and how high they stand."""
-        return [(tick, round(100 - self.axis.place(tick), 3)) for tick in self.axis.ticks]
+        return [(tick, self.axis.height(tick)) for tick in self.axis.ticks]
 
 
 def make_charts(document: Mapping[str, Any]) -> list[Chart]:
@@ -231,7 +239,7 @@ def _chart_modes(
             points=[
                 Point(
                     _x(index, len(levels)),
-                    round(100 - axis.place(value), 3),
+                    axis.height(value),
                     f"/levels/{index}/modes/{mode}/{figure}",
                 )
                 for index, value in own
@@ -257,7 +265,7 @@ def _chart_gains(document: Mapping[str, Any]) -> Chart | None:
     axis = Axis(min(0.8, 0.9 * min(values)), max(1.2, 1.1 * max(values)))
 
     def place(value: float | None) -> float | None:
-        return None if value is None else round(100 - axis.place(value), 3)
+        return None if value is None else axis.height(value)
 
     lines = []
     for number, (name, own) in enumerate(sorted(found.items())):
@@ -265,7 +273,7 @@ def _chart_gains(document: Mapping[str, Any]) -> Chart | None:
         points = [
             Point(
                 _x(index, len(levels)) + shift,
-                round(100 - axis.place(one["value"]), 3),
+                axis.height(one["value"]),
                 path,
                 place(one["low"]),
                 place(one["high"]),

@@ -108,7 +108,7 @@ def judge(
     }
     own = [finding for finding in by_group if finding.candidate == best.candidate]
     own = own if len(own) > 1 else []  # a single group is everything there is
-    words = _say_mtp(best, own) if wording == Wording.MTP else _say_sides(best, own, baseline)
+    words = _say(best, own, baseline, wording)
     return Conclusion(words, best.candidate, choose_setting(overall, baseline), settings)
 
 
@@ -134,37 +134,26 @@ def mode_words(name: str) -> str:
     return f"K={name}" if name.isdecimal() else name
 
 
-def _say_mtp(best: Gain, own: Sequence[Gain]) -> str:
-    """Speak of enabling MTP."""
-    mode = mode_words(best.candidate)
-    openings = {
-        Outcome.GAIN: f"Enable it, {mode}: {best.numbers}",
-        Outcome.LOSS: f"Leave it off: {mode} runs at {best.numbers}",
-        Outcome.SAME: f"It makes no difference: {mode} runs at {best.numbers}",
-        Outcome.UNKNOWN: _say_unknown(best),
-    }
-    exceptions = {
-        Outcome.GAIN: "enable it for",
-        Outcome.LOSS: "leave it off for",
-        Outcome.SAME: "no difference for",
-    }
-    return openings[best.outcome] + _say_exceptions(best, own, exceptions) + "."
-
-
-def _say_sides(best: Gain, own: Sequence[Gain], baseline: str) -> str:
-    """Speak of one side being faster than another."""
-    pair = f"{best.candidate} against {baseline}"
-    openings = {
-        Outcome.GAIN: f"{best.candidate} is faster than {baseline}: {best.numbers}",
-        Outcome.LOSS: f"{best.candidate} is slower than {baseline}: {best.numbers}",
-        Outcome.SAME: f"No difference: {pair} runs at {best.numbers}",
-        Outcome.UNKNOWN: f"{pair}: {_say_unknown(best)}",
-    }
-    exceptions = {
-        Outcome.GAIN: "faster for",
-        Outcome.LOSS: "slower for",
-        Outcome.SAME: "no difference for",
-    }
+def _say(best: Gain, own: Sequence[Gain], baseline: str, wording: Wording) -> str:
+    """Speak of enabling MTP, or of one side being faster than another."""
+    mode, pair = mode_words(best.candidate), f"{best.candidate} against {baseline}"
+    if wording == Wording.MTP:
+        openings = {
+            Outcome.GAIN: f"Enable it, {mode}: {best.numbers}",
+            Outcome.LOSS: f"Leave it off: {mode} runs at {best.numbers}",
+            Outcome.SAME: f"It makes no difference: {mode} runs at {best.numbers}",
+            Outcome.UNKNOWN: _say_unknown(best),
+        }
+        exceptions = {Outcome.GAIN: "enable it for", Outcome.LOSS: "leave it off for"}
+    else:
+        openings = {
+            Outcome.GAIN: f"{best.candidate} is faster than {baseline}: {best.numbers}",
+            Outcome.LOSS: f"{best.candidate} is slower than {baseline}: {best.numbers}",
+            Outcome.SAME: f"No difference: {pair} runs at {best.numbers}",
+            Outcome.UNKNOWN: f"{pair}: {_say_unknown(best)}",
+        }
+        exceptions = {Outcome.GAIN: "faster for", Outcome.LOSS: "slower for"}
+    exceptions[Outcome.SAME] = "no difference for"
     return openings[best.outcome] + _say_exceptions(best, own, exceptions) + "."
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeAlias
 
-from headlong.bench.rows import Key, Row
+from headlong.bench.measure import Key
+from headlong.bench.rows import Row
 from headlong.bench.statistics import Pair, Totals, paired_speedup, percentile
 from headlong.decode.stats import DecodeStats
 

@@ -5,7 +5,6 @@ cell. Inside a cell plain decoding and the cell's own setting answer every promp
 model. Every precision is loaded once, every drafter made once, and all are kept.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +15,8 @@ from typing import Any, Protocol, TypeAlias
 from headlong.bench.figures import Group, describe_group, pair_rows
 from headlong.bench.grid_cells import Cell, GridDrafter
 from headlong.bench.local_side import LocalSide
-from headlong.bench.measure import (
-    STOPPED_BY_USER,
-    Measured,
-    QuestionPlan,
-    Side,
-    run_ab,
-)
-from headlong.bench.prompt_sets import BenchPrompt, hash_all
+from headlong.bench.measure import STOPPED_BY_USER, Measured, QuestionPlan, Side, run_ab
+from headlong.bench.prompt_sets import BenchPrompt, hash_all, short_hash
 from headlong.bench.rows import first_divergence, make_row
 from headlong.config import DrafterName, MtpMode, QuantName
 from headlong.errors import HeadlongError, RequestError
@@ -68,7 +61,7 @@ class GridPlan:
         """Return what an earlier result must have been measured with to stand for this cell."""
         prompts = hash_all(prompt.hash for prompt in self.prompts[cell.task])
         asked = [cell.to_dict(), prompts, self.max_tokens, self.seed, self.place]
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+        return short_hash(json.dumps(asked, sort_keys=True).encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,17 +20,15 @@ import httpx
 
 from headlong.bench.http_side import (
     BUSY,
-    FORM_ERRORS,
-    Heard,
+    AnswerStream,
     HttpSide,
     make_headers,
     make_timeout,
-    odd_form,
+    naming_errors,
     refuse,
     retry_after_s,
-    unreachable,
 )
-from headlong.bench.measure import Answer, Question, Run
+from headlong.bench.measure import DEFAULT_MAX_TOKENS, Answer, Question, Run
 from headlong.bench.prompt_sets import BenchPrompt
 from headlong.errors import HeadlongError, RequestError
 
@@ -84,47 +82,42 @@ class LoadClient:
     async def ask(self, question: Question, mode: str) -> Asked:
         """Put one question and read the whole answer."""
         began_s = time.perf_counter()
-        heard = Heard()
+        received = AnswerStream()
+
+        def ended(ending: Ending, error: str | None, wait_s: float = 0.0) -> Asked:
+            run = Run(mode, question, 0, answer, error)
+            return Asked(run, ending, began_s, tuple(received.times_s), wait_s)
+
+        answer = None
         try:
-            found = await self._ask(question, self._sides[mode], heard, began_s)
+            found = await self._ask(question, self._sides[mode], received, began_s)
         except HeadlongError as error:
-            run = Run(mode, question, 0, error=str(error))
-            return Asked(run, Ending.FAILED, began_s, tuple(heard.times_s))
+            return ended(Ending.FAILED, str(error))
         if isinstance(found, Answer):
-            run = Run(mode, question, 0, answer=found)
-            return Asked(run, Ending.DONE, began_s, tuple(heard.times_s))
+            answer = found
+            return ended(Ending.DONE, None)
         if found is None:
-            run = Run(mode, question, 0, error="The answer was empty.")
-            return Asked(run, Ending.EMPTY, began_s)
-        run = Run(mode, question, 0, error="The server was busy.")
-        return Asked(run, Ending.BUSY, began_s, wait_s=found)
+            return ended(Ending.EMPTY, "The answer was empty.")
+        return ended(Ending.BUSY, "The server was busy.", found)
 
     async def _ask(
-        self, question: Question, side: HttpSide, heard: Heard, began_s: float
+        self, question: Question, side: HttpSide, received: AnswerStream, began_s: float
     ) -> Answer | float | None:
         """Return the answer, None for an empty one, or how long a busy server asks to stay away."""
         path, body = side.make_request(question)
-        try:
+        with naming_errors(side.url):
             async with self._http.stream("POST", f"{side.url}{path}", json=body) as response:
                 if response.status_code in BUSY:
                     return retry_after_s(response, 0)
                 if response.status_code != httpx.codes.OK:
                     await response.aread()
                     raise refuse(side.url, response.status_code, response.text)
-                await _hear(response, heard)
-            if heard.finish_reason is not None and not heard.pieces:
+                with received.until_closed():
+                    async for data in response.aiter_bytes():
+                        received.feed(data)
+            if received.finish_reason is not None and not received.pieces:
                 return None
-            return side.make_answer(heard, began_s, 0)
-        except httpx.HTTPError as error:
-            raise unreachable(side.url, error) from error
-        except FORM_ERRORS as error:
-            raise odd_form(side.url, error) from error
-
-
-async def _hear(response: httpx.Response, heard: Heard) -> None:
-    with heard.to_the_end():
-        async for data in response.aiter_bytes():
-            heard.hear(data)
+            return side.make_answer(received, began_s, 0)
 
 
 SLICE_S = 5.0
@@ -135,8 +128,6 @@ MAX_FAILURES = 3
 
 MAX_OPEN = 512
 """Requests that may be open at once when arrivals do not wait for answers."""
-
-DEFAULT_MAX_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,15 @@ random order (fixed seed), so that drift of the machine affects all of them. A `
 process with or without MTP, or a server behind a URL.
 """
 
-import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-from headlong.bench.prompt_sets import BenchPrompt
+from headlong.bench.prompt_sets import BenchPrompt, short_hash
 from headlong.bench.statistics import percentile
 from headlong.decode.stats import DecodeStats
 from headlong.errors import HeadlongError
@@ -29,6 +28,10 @@ MAX_FAILURES = 3
 STOPPED_BY_USER = "stopped with Ctrl-C"
 
 
+Key: TypeAlias = tuple[str, float, int]
+"""What was asked: prompt hash, temperature, number of the run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """One prompt as it is asked of every side: same temperature, seed and limit."""
@@ -38,6 +41,11 @@ class Question:
     max_tokens: int
     run: int
     seed: int
+
+    @property
+    def key(self) -> Key:
+        """What pairs the answers of all sides."""
+        return self.prompt.hash, self.temperature, self.run
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,12 @@ class Answer:
     @property
     def text_hash(self) -> str:
         """The text in 16 letters: enough to see whether two are the same."""
-        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return short_hash(self.text.encode("utf-8", "surrogatepass"))
+
+    @property
+    def tokens_hash(self) -> str | None:
+        """The tokens in 16 letters, where they are known."""
+        return None if self.token_ids is None else short_hash(repr(self.token_ids).encode())
 
 
 @dataclass(frozen=True, slots=True)

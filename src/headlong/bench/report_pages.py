@@ -129,10 +129,7 @@ _STRONGEST = 0.6
 def make_grid_report(document: Mapping[str, Any]) -> str:
     """Return the whole page."""
     return render_page(
-        "grid.html.jinja",
-        document,
-        factor_words=FACTOR_WORDS,
-        shade=make_shade(document),
+        "grid.html.jinja", document, factor_words=FACTOR_WORDS, shade=make_shade(document)
     )
 
 

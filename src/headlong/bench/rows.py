@@ -5,17 +5,13 @@ Texts stay out of rows: prompts and answers may be private, and their hashes are
 whether two are the same.
 """
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, TypeAlias
+from typing import Any
 
-from headlong.bench.measure import Answer, Run
+from headlong.bench.measure import Answer, Key, Run
 from headlong.decode.stats import DecodeStats
 from headlong.errors import RequestError
-
-Key: TypeAlias = tuple[str, float, int]
-"""What was asked: prompt hash, temperature, number of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ class Row:
     rounds: int | None = None
     num_drafted: int | None = None
     num_accepted: int | None = None
-    accepted_at_depth: tuple[int, ...] | None = None
+    accepted_at_depth: list[int] | None = None
     finish_reason: str | None = None
     num_retries: int = 0
     text_hash: str | None = None
@@ -61,12 +57,9 @@ class Row:
         """The counters of drafts, where they are known."""
         if self.rounds is None:
             return None
-        return DecodeStats(
-            self.rounds,
-            self.num_drafted or 0,
-            self.num_accepted or 0,
-            accepted_at_depth=list(self.accepted_at_depth or ()),
-        )
+        drafted, accepted = self.num_drafted or 0, self.num_accepted or 0
+        depths = self.accepted_at_depth or []
+        return DecodeStats(self.rounds, drafted, accepted, accepted_at_depth=depths)
 
     def says_the_same(self, other: "Row") -> bool:
         """Tell whether two answers are the same: by tokens where both know them, else by text."""
@@ -76,8 +69,7 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row for JSON."""
-        depths = self.accepted_at_depth
-        return {**asdict(self), "accepted_at_depth": None if depths is None else list(depths)}
+        return asdict(self)
 
     def to_cells(self) -> dict[str, str]:
         """Return the row for CSV: unknown numbers are empty, depths are joined with spaces."""
@@ -89,28 +81,21 @@ COLUMNS = tuple(column.name for column in fields(Row))
 
 def make_row(run: Run) -> Row:
     """Flatten a run."""
-    question, prompt = run.question, run.question.prompt
-    row: dict[str, Any] = {
-        "side": run.side,
-        "task": prompt.task,
-        "prompt": prompt.name,
-        "prompt_hash": prompt.hash,
-        "temperature": question.temperature,
-        "max_tokens": question.max_tokens,
-        "run": question.run,
-        "seed": question.seed,
-        "place": run.place,
-        "error": run.error,
-    }
-    return Row(**row, **({} if run.answer is None else _numbers(run.answer)))
+    prompt, answer = run.question.prompt, run.answer
+    named: dict[str, Any] = {"task": prompt.task, "prompt": prompt.name, "prompt_hash": prompt.hash}
+    parts: list[Any] = [run, run.question]
+    if answer is not None:
+        parts += [answer, answer.pace, answer.acceptance]
+    for part in parts:
+        own = [name for name in COLUMNS if name not in named and hasattr(part, name)]
+        named |= {name: getattr(part, name) for name in own}
+    return Row(**named)
 
 
 def read_row(record: Any, where: str) -> Row:
     """Read a row of a results file back."""
     try:
-        known = {name: record[name] for name in COLUMNS if name in record}
-        depths = known.get("accepted_at_depth")
-        row = Row(**known | {"accepted_at_depth": None if depths is None else tuple(depths)})
+        row = Row(**{name: record[name] for name in COLUMNS if name in record})
         # A number that is none would only be noticed in the middle of the arithmetic.
         is_sound = row.num_tokens >= 0 and row.total_s >= 0 and row.temperature >= 0
     except (TypeError, KeyError) as error:
@@ -119,29 +104,6 @@ def read_row(record: Any, where: str) -> Row:
     if not is_sound:
         raise RequestError(f"{where} holds a run with negative numbers.", "Measure again.")
     return row
-
-
-def _numbers(answer: Answer) -> Mapping[str, Any]:
-    accepted = answer.acceptance
-    counters = (
-        {}
-        if accepted is None
-        else {
-            "rounds": accepted.rounds,
-            "num_drafted": accepted.num_drafted,
-            "num_accepted": accepted.num_accepted,
-            "accepted_at_depth": tuple(accepted.accepted_at_depth),
-        }
-    )
-    names = ("num_tokens", "ttft_s", "total_s", "num_prompt_tokens", "num_cached_tokens")
-    more = ("prefill_s", "prefill_head_s", "finish_reason", "num_retries", "text_hash")
-    ids = answer.token_ids
-    return {
-        **{name: getattr(answer, name) for name in (*names, *more)},
-        **asdict(answer.pace),
-        **counters,
-        "tokens_hash": None if ids is None else hashlib.sha256(repr(ids).encode()).hexdigest()[:16],
-    }
 
 
 def _cell(value: Any) -> str:
@@ -195,10 +157,6 @@ class Divergence:
     baseline_text: str
     candidate_text: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return asdict(self)
-
     @property
     def words(self) -> str:
         """Say it in a sentence."""
@@ -219,29 +177,19 @@ def find_divergence(one: Sequence[Any], other: Sequence[Any]) -> int | None:
 
 def first_divergence(runs: Sequence[Run], baseline: str) -> Divergence | None:
     """Return the first difference among all runs; None when all said the same."""
-    plain = {
-        (run.question.prompt.hash, run.question.temperature, run.question.run): run.answer
-        for run in runs
-        if run.side == baseline
-    }
+    plain = {run.question.key: run.answer for run in runs if run.side == baseline}
     for run in runs:
         question = run.question
-        truth = plain.get((question.prompt.hash, question.temperature, question.run))
+        truth = plain.get(question.key)
         if run.side == baseline or truth is None or run.answer is None:
             continue
         found = _first_difference(truth, run.answer)
         if found is not None:
             position, unit = found
             start = find_divergence(truth.text, run.answer.text) or 0
-            return Divergence(
-                question.prompt.name,
-                question.temperature,
-                run.side,
-                position,
-                unit,
-                truth.text[start : start + _SHOWN],
-                run.answer.text[start : start + _SHOWN],
-            )
+            texts = (one.text[start : start + _SHOWN] for one in (truth, run.answer))
+            place = (question.prompt.name, question.temperature, run.side)
+            return Divergence(*place, position, unit, *texts)
     return None
 
 

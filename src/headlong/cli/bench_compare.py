@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare and print."""
     # Imported now: they bring numpy, which --help can do without.
-    from headlong.bench.compare import compare, load_results
     from headlong.bench.report_folder import ReportFolder
+    from headlong.bench.summary import compare, load_results
 
     document, rows = compare(load_results(args.old), load_results(args.new), args.side)
     if args.out is not None:

@@ -110,11 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _drive(
-    sides: "dict[str, HttpSide]",
-    plan: "LoadPlan",
-    log: "LoadLog",
-    bar: BenchBar,
-    timeout_s: float,
+    sides: "dict[str, HttpSide]", plan: "LoadPlan", log: "LoadLog", bar: BenchBar, timeout_s: float
 ) -> None:
     """Run the load to its end, or until somebody stops it."""
     from headlong.bench.load_run import LoadClient, run_load

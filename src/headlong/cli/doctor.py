@@ -15,13 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headlong.cli.model_arguments import add_model_arguments
-from headlong.cli.output import (
-    add_json_argument,
-    format_path,
-    make_console,
-    printable,
-    write_json,
-)
+from headlong.cli.output import add_json_argument, format_path, make_console, printable, write_json
 from headlong.cli.progress_bar import ProgressBar
 from headlong.errors import RequestError
 from headlong.provenance import read_provenance
@@ -121,7 +115,7 @@ class _View:
         mark, style = _MARKS[level]
         seen = f"not checked: {finding.seen}" if level == "skipped" else finding.seen
         rows = [
-            (Text(mark, style), Text(finding.check), Text(seen, "" if level == "ok" else style)),
+            (Text(mark, style), Text(finding.check), Text(seen, "" if level == "ok" else style))
         ]
         if finding.remedy:
             rows.append((Text(), Text(), Text.assemble(("→ ", "bold green"), finding.remedy)))

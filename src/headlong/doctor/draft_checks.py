@@ -83,10 +83,7 @@ def check_alive(judged: Judged) -> Finding:
     acceptance = judged.acceptance
     if not acceptance.num_positions:
         return skipped("drafts", "the model's answers were too short to judge by")
-    numbers = {
-        "num_positions": acceptance.num_positions,
-        "by_task": judged.by_task(PROBE_DEPTH),
-    }
+    numbers = {"num_positions": acceptance.num_positions, "by_task": judged.by_task(PROBE_DEPTH)}
     return judge_lengths(acceptance.stats(PROBE_DEPTH).acceptance_at_depth, "head", numbers)
 
 
@@ -169,7 +166,7 @@ def check_reading(
         for other in alternatives
     ]
     # Shallower drafts need less truth ahead, so they can be asked at more positions.
-    found = [(_cut(acceptance, current), other) for acceptance, other in found]
+    found = [(acceptance.cut(map(len, current.stood)), other) for acceptance, other in found]
     best, other = max(found, key=lambda pair: pair[0].mean)
     as_is = current.length(depth)
     check = Check(
@@ -217,14 +214,10 @@ def check_record(judged: Judged, record: HeadRecord) -> Finding:
 def _same_positions(
     judged: Judged, probe: Mapping[str, Any]
 ) -> tuple[AcceptedCounts, AcceptedCounts]:
-    """Return what stands now and what stood then, at the positions both have looked at."""
-    recorded = _recorded(judged, probe)
-    pairs = list(zip(judged.acceptance.stood, recorded, strict=True))
-    depth = judged.acceptance.max_depth
-    return (
-        AcceptedCounts(tuple(now[: len(then)] for now, then in pairs), depth),
-        AcceptedCounts(tuple(then[: len(now)] for now, then in pairs), depth),
-    )
+    """Return what stands now and what stood then, at the positions both have."""
+    now = judged.acceptance
+    then = AcceptedCounts(tuple(_recorded(judged, probe)), now.max_depth)
+    return now.cut(map(len, then.stood)), then.cut(map(len, now.stood))
 
 
 def _recorded(judged: Judged, probe: Mapping[str, Any]) -> list[IntArray]:
@@ -250,7 +243,7 @@ def _agreement(acceptance: AcceptedCounts, recorded: Sequence[IntArray]) -> floa
 
 
 @dataclass(frozen=True, slots=True)
-class _Bars:
+class _Limits:
     """Shares of the record, in tokens beyond the next one, under which a head is ill or unwell."""
 
     fault: float
@@ -258,21 +251,21 @@ class _Bars:
     where: str
 
 
-_SAME_PROMPTS = _Bars(0.6, 0.85, "on these very prompts")
-_OTHER_PROMPTS = _Bars(0.4, 0.6, "on the prompts of its evaluation")
+_SAME_PROMPTS = _Limits(0.6, 0.85, "on these very prompts")
+_OTHER_PROMPTS = _Limits(0.4, 0.6, "on the prompts of its evaluation")
 
 
-def _against(acceptance: AcceptedCounts, then: float, bars: _Bars) -> Finding:
+def _against(acceptance: AcceptedCounts, then: float, limits: _Limits) -> Finding:
     """Judge what stands beyond the next token, which every decoding yields."""
     now = acceptance.length(PROBE_DEPTH)
     gained = (now - 1) / max(then - 1, 1e-9)
     # A short probe must not cry wolf: what chance can do is granted.
     most = (now - 1 + 2 * _standard_error(acceptance)) / max(then - 1, 1e-9)
     check = Check("record", {"acceptance_length": now, "recorded": then, "share": gained})
-    seen = f"{now:.2f} tokens a round; {then:.2f} are recorded {bars.where}"
-    if most < bars.fault:
+    seen = f"{now:.2f} tokens a round; {then:.2f} are recorded {limits.where}"
+    if most < limits.fault:
         return check.fault(f"Far under its record: {seen}.", _RETRAIN)
-    if most < bars.warning:
+    if most < limits.warning:
         return check.warning(f"Under its record: {seen}.", _RETRAIN)
     return check.ok(seen)
 
@@ -281,14 +274,6 @@ def _standard_error(acceptance: AcceptedCounts) -> float:
     """Return by how much the mean count of standing tokens may be off by chance."""
     counts = np.minimum(np.concatenate(acceptance.stood), PROBE_DEPTH)
     return float(counts.std()) / math.sqrt(max(1, len(counts)))
-
-
-def _cut(acceptance: AcceptedCounts, like: AcceptedCounts) -> AcceptedCounts:
-    """Keep the positions that another measurement had."""
-    pairs = zip(acceptance.stood, like.stood, strict=True)
-    return AcceptedCounts(
-        tuple(ours[: len(theirs)] for ours, theirs in pairs), acceptance.max_depth
-    )
 
 
 def _is_better(better: AcceptedCounts, worse: AcceptedCounts, at_least: float) -> bool:

@@ -7,8 +7,8 @@ position. Walking the positions as rounds would gives exactly the acceptance of 
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -91,6 +91,11 @@ class AcceptedCounts:
     def num_positions(self) -> int:
         """Positions looked at."""
         return sum(len(counts) for counts in self.stood)
+
+    def cut(self, lengths: Iterable[int]) -> "AcceptedCounts":
+        """Keep the first positions of each answer."""
+        pairs = zip(self.stood, lengths, strict=True)
+        return replace(self, stood=tuple(counts[:length] for counts, length in pairs))
 
     def length(self, num_draft_tokens: int) -> float:
         """Return the acceptance length of decoding with this many draft tokens a round."""

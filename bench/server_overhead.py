@@ -127,7 +127,7 @@ def compare(llm: LLM, port: int, mtp: str, args: argparse.Namespace) -> dict[str
 def run_engine(llm: LLM, options: dict[str, Any], num_streams: int) -> float:
     """Return the seconds from the first token to the end, with nothing around the engine."""
     # Like the server's, but that nothing is kept: neither side may begin with the other's prompt.
-    engine = Engine(llm.backbone, llm.engine.drafter, EngineLimits(prefix_bytes=0))
+    engine = Engine(llm.backbone, llm.drafter, EngineLimits(prefix_bytes=0))
     request = make_request(llm.encode(MESSAGES), llm.tokenizer.eos_ids, {**options, "seed": 0})
     runnings = [engine.submit(request) for _ in range(num_streams)]
     while not any(running.outbox for running in runnings):

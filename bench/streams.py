@@ -88,7 +88,7 @@ def main() -> int:
     tasks = args.tasks.split(",") if args.tasks else sorted({prompt.task for prompt in prompts})
     results: dict[str, Any] = {}
     limits = EngineLimits(prefix_bytes=PREFIX_BYTES)
-    engines = {name: Engine(llm.backbone, llm.engine.drafter, limits) for name in SIDES}
+    engines = {name: Engine(llm.backbone, llm.drafter, limits) for name in SIDES}
     for task in tasks:
         chosen = [prompt for prompt in prompts if prompt.task == task]
         if not chosen:

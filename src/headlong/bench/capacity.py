@@ -262,7 +262,7 @@ def one_of_each_task() -> list[BenchPrompt]:
 
 
 def _reading_rate(llm: LLM, mode: MtpMode) -> float:
-    """Time prompts that nobody has seen before, so that no kept prefix helps."""
+    """Time prompts that are new to the engine, so that no kept prefix helps."""
     rng = np.random.default_rng(1 if mode == "off" else 2)
     config = llm.backbone.config
     num_tokens = min(READ_TOKENS, config.context_length // 2)

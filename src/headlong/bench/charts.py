@@ -77,13 +77,17 @@ class Curve:
     """For an SVG polyline in a square of 100."""
 
 
+def list_groups(document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return every group with its path, overall first."""
+    tasks = [(f"/tasks/{i}", group) for i, group in enumerate(document["tasks"])]
+    return [("/overall", document["overall"]), *tasks]
+
+
 def make_forest(document: Mapping[str, Any]) -> Forest | None:
     """Lay the speed-ups out, overall first; None without any."""
-    groups = [("/overall", document["overall"])]
-    groups += [(f"/tasks/{i}", group) for i, group in enumerate(document["tasks"])]
     found = [
         (path, group, name, speedup)
-        for path, group in groups
+        for path, group in list_groups(document)
         for name, speedup in group["speedups"].items()
         if speedup["value"] is not None
     ]

@@ -178,7 +178,7 @@ def _say_unknown(finding: Gain) -> str:
 
 
 def _advise_prompts(finding: Gain) -> int | None:
-    """Return how many prompts should settle it; None when that is anybody's guess."""
+    """Return how many prompts should settle it; None when it cannot be estimated."""
     if not finding.value or not finding.low or not finding.high:
         return None
     distance = abs(math.log(finding.value))

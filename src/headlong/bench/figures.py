@@ -127,7 +127,7 @@ def _speedup(
             (_add(own, baseline, decode_only), _add(own, candidate, decode_only))
             for own in by_prompt.values()
         ]
-        pairs.append([pair for pair in both if _is_measured(pair)])
+        pairs.append([p for p in both if all(one.num_tokens and one.seconds > 0 for one in p)])
     speedup = paired_speedup([stratum for stratum in pairs if stratum])
     empty = {"value": None, "low": None, "high": None, "num_prompts": 0}
     return empty if speedup is None else speedup.to_dict()
@@ -144,10 +144,6 @@ def _decode(row: Row) -> Totals:
     return Totals(max(0, row.num_tokens - 1), row.total_s - row.ttft_s)
 
 
-def _is_measured(pair: Pair) -> bool:
-    return all(totals.num_tokens > 0 and totals.seconds > 0 for totals in pair)
-
-
 def _head_share(rows: Sequence[Row]) -> float | None:
     """Return the drafter's share of the time that prompts took."""
     backbone_s = sum(row.prefill_s or 0.0 for row in rows)
@@ -156,7 +152,7 @@ def _head_share(rows: Sequence[Row]) -> float | None:
 
 
 def _cached_share(rows: Sequence[Row]) -> float | None:
-    """Return the share of prompt tokens that were remembered; None where nobody says."""
+    """Return the share of prompt tokens read from a cache; None where it is not known."""
     known = [row for row in rows if row.num_cached_tokens is not None and row.num_prompt_tokens]
     if not known:
         return None

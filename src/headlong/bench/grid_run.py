@@ -36,7 +36,7 @@ CELL_COLUMNS = (*(field.name for field in fields(Cell)), *FIGURES)
 
 
 class SideMaker(Protocol):
-    """Whoever makes the sides of a cell."""
+    """What makes the sides of a cell."""
 
     def sides(self, cell: Cell) -> tuple[Side, Side]:
         """Return plain decoding, and what the cell compares with it."""

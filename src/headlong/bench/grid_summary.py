@@ -253,7 +253,7 @@ def say_finding(document: Mapping[str, Any]) -> str:
 
 
 def _say_identity(identical: Mapping[str, Any]) -> str:
-    """Shout when texts differ; all sentences after it are worth nothing then."""
+    """Say first that texts differ: every other sentence is void then."""
     if identical["all"]:
         return ""
     different = identical["num_compared"] - identical["num_identical"]

@@ -193,7 +193,7 @@ class LoadLog:
 
 
 class Client(Protocol):
-    """Whoever puts questions."""
+    """What sends the questions."""
 
     async def ask(self, question: Question, mode: str) -> Asked:
         """Put one question and wait for the whole answer."""

@@ -5,13 +5,13 @@ are made from. Throughput counts the tokens that came within a slice; latencies 
 requests begun in it. Gains compare the same questions in both modes and have intervals.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from headlong.bench.conclusion import Outcome, format_speedup, listed, read_gain
-from headlong.bench.figures import Group, describe_group, describe_side, group_blocks, pair_rows
+from headlong.bench.figures import Block, Group, describe_group, describe_side, pair_rows
 from headlong.bench.load_run import Asked, Ending, Level, LoadLog, LoadPlan, Slice
 from headlong.bench.measure import Answer, Context
 from headlong.bench.rows import COLUMNS, Row, make_row, settle_tokens
@@ -45,7 +45,8 @@ def summarise_load(log: LoadLog, plan: LoadPlan, context: Context) -> dict[str, 
             "identical": _add_identity(levels),
             "failures": [
                 {"side": run.side, "prompt": run.question.prompt.name, "error": run.error}
-                for run in _distinct(failed)
+                # One of each kind: a dead server fails hundreds of times the same way.
+                for run in list({run.error: run for run in reversed(failed)}.values())[::-1]
             ],
             "token_counter": counter,
         },
@@ -109,17 +110,16 @@ def _describe_level(level: Level, slices: Sequence[Slice], plan: LoadPlan) -> di
     document["throughput_gain"] = _compare_throughput(by_mode[baseline], by_mode[candidate])
     if not blocks:
         return document
-    groups = [Group(None, None, blocks), *_by_class(blocks)]
+    # By class alone: one class may be asked at several temperatures.
+    classes: dict[str, list[Block]] = {}
+    for block in blocks:
+        classes.setdefault(block[baseline].task, []).append(block)
+    groups = [
+        Group(None, None, blocks),
+        *(Group(one, None, classes[one]) for one in sorted(classes)),
+    ]
     described = [_describe_gain(group, plan.modes) for group in groups]
     return document | {"gain": described[0], "classes": described[1:]}
-
-
-def _by_class(blocks: Sequence[Any]) -> Iterable[Group]:
-    """Group by class alone: one class may be asked at several temperatures."""
-    names = dict.fromkeys(group.task for group in group_blocks(blocks))
-    for name in names:
-        own = [block for block in blocks if next(iter(block.values())).task == name]
-        yield Group(name, None, own)
 
 
 def _describe_gain(group: Group, modes: Sequence[str]) -> dict[str, Any]:
@@ -223,11 +223,6 @@ def _add_identity(levels: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     return {"all": same == compared, "num_compared": compared, "num_identical": same}
 
 
-def _distinct(runs: Sequence[Any]) -> list[Any]:
-    """Keep one failure of each kind: a dead server fails hundreds of times the same way."""
-    return list({run.error: run for run in reversed(runs)}.values())[::-1]
-
-
 def say_load(document: Mapping[str, Any]) -> str:
     """Put the whole verdict into words."""
     levels = document["levels"]
@@ -252,14 +247,11 @@ def _say_gains(levels: Sequence[Mapping[str, Any]], modes: Sequence[str]) -> str
     }
     sentences = []
     for outcome, opening in words.items():
-        own = [level for level in levels if _outcome(level["gain"]) == outcome]
+        unknown = {"outcome": Outcome.UNKNOWN}
+        own = [level for level in levels if (level["gain"] or unknown)["outcome"] == outcome]
         if own:
             sentences.append(f"{opening} {listed([_say_level(level) for level in own])}.")
     return " ".join(sentences)
-
-
-def _outcome(gain: Mapping[str, Any] | None) -> str:
-    return Outcome.UNKNOWN if gain is None else gain["outcome"]
 
 
 def _say_level(level: Mapping[str, Any]) -> str:

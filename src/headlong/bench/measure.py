@@ -8,7 +8,7 @@ process with or without MTP, or a server behind a URL.
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from random import Random
@@ -58,7 +58,7 @@ class Pace:
 
     @classmethod
     def of(cls, times_s: Sequence[float]) -> "Pace":
-        """Look at when the pieces came."""
+        """Compute it from the times at which the pieces came."""
         gaps = [later - earlier for earlier, later in pairwise(times_s)]
         if not gaps:
             return cls(len(times_s), None, None)
@@ -114,7 +114,7 @@ class Run:
 
 
 class Side(Protocol):
-    """Whoever answers."""
+    """What answers questions: this process in one MTP mode, or a server."""
 
     @property
     def name(self) -> str:
@@ -209,8 +209,8 @@ def run_ab(
     """Put all questions to all sides; `on_run` hears of every answer as it comes."""
     questions = make_questions(plan)
     runs: list[Run] = []
-    loop = _Loop(sides, Random(plan.seed), runs, on_run)
-    stopped = None
+    failures = dict.fromkeys((side.name for side in sides), 0)
+    random, stopped = Random(plan.seed), None
     try:
         for side in sides:
             side.warm_up(questions[0])
@@ -220,42 +220,29 @@ def run_ab(
             if is_over and time.monotonic() - began_s >= (plan.time_budget_s or 0):
                 stopped = f"the time budget of {plan.time_budget_s:g} s was used up"
                 break
-            loop.ask(question)
-            if lost := loop.lost_side():
-                stopped = f"{lost} did not answer {MAX_FAILURES} questions in a row"
+            for run in _ask(sides, question, random, failures):
+                runs.append(run)
+                on_run(run)
+            lost = [side.label for side in sides if failures[side.name] >= MAX_FAILURES]
+            if lost:
+                stopped = f"{lost[0]} did not answer {MAX_FAILURES} questions in a row"
                 break
     except KeyboardInterrupt:
         stopped = STOPPED_BY_USER
     return Measured(runs, len(questions), stopped)
 
 
-@dataclass(slots=True)
-class _Loop:
-    sides: Sequence[Side]
-    random: Random
-    runs: list[Run]
-    on_run: Callable[[Run], None]
-    failures: dict[str, int] = field(default_factory=dict)
-    """Per side, how many questions in a row it has not answered."""
-
-    def ask(self, question: Question) -> None:
-        """Put one question to all sides, in random order."""
-        order = self.random.sample(self.sides, len(self.sides))
-        for place, side in enumerate(order):
-            try:
-                run = Run(side.name, question, place, answer=side.answer(question))
-            except HeadlongError as error:
-                run = Run(side.name, question, place, error=str(error))
-            self.failures[side.name] = self.failures.get(side.name, 0) + 1 if run.error else 0
-            self.runs.append(run)
-            self.on_run(run)
-
-    def lost_side(self) -> str | None:
-        """Name a side that has failed too often in a row."""
-        for side in self.sides:
-            if self.failures.get(side.name, 0) >= MAX_FAILURES:
-                return side.label
-        return None
+def _ask(
+    sides: Sequence[Side], question: Question, random: Random, failures: dict[str, int]
+) -> Iterator[Run]:
+    """Put one question to all sides, in random order; count failures in a row of each side."""
+    for place, side in enumerate(random.sample(sides, len(sides))):
+        try:
+            run = Run(side.name, question, place, answer=side.answer(question))
+        except HeadlongError as error:
+            run = Run(side.name, question, place, error=str(error))
+        failures[side.name] = failures[side.name] + 1 if run.error else 0
+        yield run
 
 
 def _mix_tasks(prompts: Sequence[BenchPrompt], random: Random) -> list[BenchPrompt]:

@@ -140,7 +140,7 @@ class Footprint:
 
 
 def measure_footprint(backbone: Backbone, head: Eagle3Head, program_bytes: int) -> Footprint:
-    """Run a long prompt in chunks, as the engine does, then rounds of one row; look at memory."""
+    """Run a long prompt in chunks, as the engine does, then rounds of one row; read the memory."""
     most = min(NUM_POSITIONS, backbone.config.context_length)
     num_rounds = min(_NUM_ROUNDS, most // 2)
     num_positions = most - num_rounds

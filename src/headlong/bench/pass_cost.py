@@ -27,6 +27,7 @@ from headlong.heads.head_weights import HeadWeights
 from headlong.models.hidden import HiddenRows
 from headlong.models.traffic import pass_bytes
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Ops
 from headlong.weights.tensors import StoredTensor
 
 DRAFT_VOCAB_SIZE = 16_384
@@ -189,19 +190,19 @@ class _Stage(PassTimer):
 def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan) -> PassCost:
     """Measure what passes cost; a model without a head is measured with a random one."""
     stage = _Stage(backbone, head or make_stand_in_head(backbone), plan)
-    bytes_per_pass = pass_bytes(backbone)
+    bytes_per_pass, engine = pass_bytes(backbone), native_engine(backbone.ops)
     passes: dict[int, list[float]] = {count: [] for count in plan.row_counts}
     bandwidths, python_shares, distances = [], [], []
     stage.pass_s(max(plan.row_counts))  # grows scratch memory, once
     for _ in range(plan.num_rounds):
         bandwidths.append(read_gb_per_s(backbone, bytes_per_pass))
-        distances.append(_core_distance_ns(backbone))
+        distances.append(float(getattr(engine, "core_distance_ns", 0.0)))
         stage.pass_s(1)  # what was just read pushed everything else out of the caches
         for count, times in passes.items():
-            kernels_before = _kernel_s(backbone)
+            kernels_before = getattr(engine, "kernel_s", 0.0)
             times.append(stage.pass_s(count))
             if count == min(plan.row_counts):
-                in_kernels = _kernel_s(backbone) - kernels_before
+                in_kernels = float(getattr(engine, "kernel_s", 0.0)) - kernels_before
                 python_shares.append(1 - in_kernels / times[-1])
     # In use one round follows another; what is left of a head in the caches is part of its price.
     drafts = [stage.draft_step_s() for _ in range(plan.num_rounds)]
@@ -225,7 +226,7 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
 def read_gb_per_s(backbone: Backbone, num_bytes: int) -> float:
     """Read so many bytes once, as the backend's threads would, and return the bandwidth."""
     num_bytes = max(num_bytes, 1 << 20)
-    engine = _engine(backbone)
+    engine = native_engine(backbone.ops)
     if engine is not None:
         return float(engine.read_gb_per_s(num_bytes))
     numbers = np.ones(num_bytes // 4, dtype=np.float32)
@@ -234,21 +235,9 @@ def read_gb_per_s(backbone: Backbone, num_bytes: int) -> float:
     return numbers.nbytes / (time.perf_counter() - start) / 1e9
 
 
-def _kernel_s(backbone: Backbone) -> float:
-    """Return the time spent in kernels so far; numpy is one big kernel that cannot be seen into."""
-    engine = _engine(backbone)
-    return 0.0 if engine is None else float(engine.kernel_s)
-
-
-def _core_distance_ns(backbone: Backbone) -> float:
-    """Return how far apart the backend last found its two members; 0 where it has not two."""
-    engine = _engine(backbone)
-    return 0.0 if engine is None else float(engine.core_distance_ns)
-
-
-def _engine(backbone: Backbone) -> Any:
+def native_engine(ops: Ops) -> Any:
     """Return the native backend's engine, None for another backend; it need not be built here."""
-    return getattr(backbone.ops, "engine", None)
+    return getattr(ops, "engine", None)
 
 
 def _pick_ms(stage: _Stage, params: SamplingParams) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from headlong.bench.charts import make_charts, make_curves, make_forest
+from headlong.bench.charts import list_groups, make_charts, make_curves, make_forest
 from headlong.bench.grid_cells import FACTOR_WORDS
 
 _TEMPLATES = Path(__file__).parent
@@ -93,7 +93,7 @@ def make_report(document: Mapping[str, Any]) -> str:
         forest=make_forest(document) if is_measured else None,
         latency_axis=axis,
         curves=curves,
-        groups=_list_groups(document) if is_measured else [],
+        groups=list_groups(document) if is_measured else [],
         depths=_list_depths(document) if is_measured else [],
         side_number={side["name"]: i for i, side in enumerate(document["sides"])},
         outcome_words={
@@ -103,12 +103,6 @@ def make_report(document: Mapping[str, Any]) -> str:
             "unknown": "not enough data to tell",
         },
     )
-
-
-def _list_groups(document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return every group with its path, overall first."""
-    tasks = [(f"/tasks/{i}", group) for i, group in enumerate(document["tasks"])]
-    return [("/overall", document["overall"]), *tasks]
 
 
 def _list_depths(document: Mapping[str, Any]) -> list[tuple[str, str, list[float]]]:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from headlong.bench.measure import Answer, Key, Run
+from headlong.bench.measure import Key, Run
+from headlong.decode.divergence import find_divergence
 from headlong.decode.stats import DecodeStats
 from headlong.errors import RequestError
 
@@ -167,14 +168,6 @@ class Divergence:
         )
 
 
-def find_divergence(one: Sequence[Any], other: Sequence[Any]) -> int | None:
-    """Return the first position at which two sequences differ; None when they are the same."""
-    pairs = enumerate(zip(one, other, strict=False))
-    shared = min(len(one), len(other))
-    place = next((i for i, (a, b) in pairs if a != b), shared)
-    return None if place == len(one) == len(other) else place
-
-
 def first_divergence(runs: Sequence[Run], baseline: str) -> Divergence | None:
     """Return the first difference among all runs; None when all said the same."""
     plain = {run.question.key: run.answer for run in runs if run.side == baseline}
@@ -183,20 +176,13 @@ def first_divergence(runs: Sequence[Run], baseline: str) -> Divergence | None:
         truth = plain.get(question.key)
         if run.side == baseline or truth is None or run.answer is None:
             continue
-        found = _first_difference(truth, run.answer)
-        if found is not None:
-            position, unit = found
-            start = find_divergence(truth.text, run.answer.text) or 0
+        start, unit = find_divergence(truth.text, run.answer.text), "character"
+        place = start
+        if truth.token_ids is not None and run.answer.token_ids is not None:
+            place, unit = find_divergence(truth.token_ids, run.answer.token_ids), "token"
+        if place is not None:
+            start = start or 0
             texts = (one.text[start : start + _SHOWN] for one in (truth, run.answer))
-            place = (question.prompt.name, question.temperature, run.side)
-            return Divergence(*place, position, unit, *texts)
+            asked = (question.prompt.name, question.temperature, run.side)
+            return Divergence(*asked, place + 1, unit, *texts)
     return None
-
-
-def _first_difference(truth: Answer, other: Answer) -> tuple[int, str] | None:
-    """Return where an answer differs, from 1, and in what: tokens where both know them."""
-    if truth.token_ids is not None and other.token_ids is not None:
-        place, unit = find_divergence(truth.token_ids, other.token_ids), "token"
-    else:
-        place, unit = find_divergence(truth.text, other.text), "character"
-    return None if place is None else (place + 1, unit)

@@ -85,7 +85,7 @@ def summarise(rows: Sequence[Row], context: BenchContext) -> dict[str, Any]:
 def _conclude(
     groups: Sequence[dict[str, Any]], overall: dict[str, Any], context: BenchContext
 ) -> dict[str, Any]:
-    """Return the verdict and the few numbers everybody asks for first."""
+    """Return the verdict and the few numbers that matter first."""
     baseline, *candidates = context.sides
     p95 = {name: side["latency_p95_s"] for name, side in overall["sides"].items()}
     if not candidates:
@@ -271,12 +271,12 @@ def compare(
     _refuse_different(old, new)
     sides = {OLD: choose_side(old, side, OLD), NEW: choose_side(new, side, NEW)}
     documents = {OLD: old, NEW: new}
-    rows = [row for name in sides for row in _rows(documents[name], sides[name], name)]
+    taken = {name: _take(documents[name], sides[name], name) for name in sides}
+    rows = [row for own, _ in taken.values() for row in own]
     keys = {name: {row.key for row in rows if row.side == name} for name in sides}
-    labels = {name: _label(documents[name], sides[name]) for name in sides}
     context = BenchContext(
         wording=Wording.SIDES,
-        sides=labels,
+        sides={name: label for name, (_, label) in taken.items()},
         prompts={**new["prompts"], "skipped": []},
         settings=new["settings"],
         setup=new["setup"],
@@ -288,14 +288,12 @@ def compare(
     return summarise(rows, context), rows
 
 
-def _rows(document: Mapping[str, Any], side: str, name: str) -> list[Row]:
+def _take(document: Mapping[str, Any], side: str, name: str) -> tuple[list[Row], str]:
+    """Return the rows of one side under another name, and what it is called for people."""
     rows = [read_row(record, name) for record in document["runs"]]
-    return [replace(row, side=name) for row in rows if row.side == side]
-
-
-def _label(document: Mapping[str, Any], side: str) -> str:
     label = next(one["label"] for one in document["sides"] if one["name"] == side)
-    return f"{label}, measured {document['conditions']['measured_at']}"
+    own = [replace(row, side=name) for row in rows if row.side == side]
+    return own, f"{label}, measured {document['conditions']['measured_at']}"
 
 
 def _refuse_different(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headlong.cli.bench_bar import BenchBar
+from headlong.cli.bars import BenchBar
 from headlong.cli.bench_view import print_results
 from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
 from headlong.cli.output import add_json_argument, make_console, read_stdin, write_json

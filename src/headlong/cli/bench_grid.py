@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
+from headlong.cli.bars import BenchBar
 from headlong.cli.bench import add_outcome_arguments, conclude, parse_duration
-from headlong.cli.bench_bar import BenchBar
 from headlong.cli.bench_view import print_grid
 from headlong.cli.model_arguments import add_model_arguments, load_llm
 from headlong.cli.output import make_console, read_stdin

@@ -9,8 +9,8 @@ import argparse
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from headlong.cli.bars import BenchBar
 from headlong.cli.bench import add_outcome_arguments, conclude, parse_duration, read_key
-from headlong.cli.bench_bar import BenchBar
 from headlong.cli.bench_view import print_load
 from headlong.cli.output import make_console, read_stdin
 from headlong.cli.sampling_arguments import parse_mtp
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
 def _drive(
     sides: "dict[str, HttpSide]", plan: "LoadPlan", log: "LoadLog", bar: BenchBar, timeout_s: float
 ) -> None:
-    """Run the load to its end, or until somebody stops it."""
+    """Run the load to its end, or until the user stops it."""
     from headlong.bench.load_run import LoadClient, run_load
     from headlong.bench.measure import STOPPED_BY_USER
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from headlong.cli.bars import ProgressBar
 from headlong.cli.model_arguments import add_model_arguments
 from headlong.cli.output import add_json_argument, format_bytes, make_console, write_json
-from headlong.cli.progress_bar import ProgressBar
 from headlong.errors import RequestError
 from headlong.weights.sources import resolve_model
 
@@ -119,7 +119,7 @@ def _read_counts(args: argparse.Namespace) -> tuple[int, ...]:
 
 
 def _refuse_too_long(args: argparse.Namespace, most_rows: int, config: "ModelConfig") -> None:
-    """Refuse positions the model has never seen; what they cost is nobody's price."""
+    """Refuse positions beyond the model's context."""
     limit = config.context_length
     for option, num_positions in (
         (f"--context {args.context} with {most_rows} rows", args.context + most_rows),

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from headlong.cli.bars import ProgressBar
 from headlong.cli.model_arguments import add_model_arguments
 from headlong.cli.output import add_json_argument, format_path, make_console, printable, write_json
-from headlong.cli.progress_bar import ProgressBar
 from headlong.errors import RequestError
 from headlong.provenance import read_provenance
 
@@ -90,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         subject = load_subject(options, progress)
     view = _View(console)
     with make_console(stderr=True).status("looking", spinner="dots") as status:
-        examination = examine(subject, view.show, lambda what: _say(status, what))
+        examination = examine(subject, view.show, lambda what: status.update(f"looking at {what}"))
     recorded = _record(examination) if args.record else None
     _print_end(examination, console, recorded)
     if args.json:
@@ -123,7 +122,7 @@ class _View:
             self._print_row([_clean(part) for part in row])
 
     def _print_row(self, parts: list[Text]) -> None:
-        """Print mark, name and text as columns; where nobody looks, a line stays a line."""
+        """Print mark, name and text as columns; without a terminal, a line stays a line."""
         if not self._console.is_terminal:
             mark, name, text = parts
             self._console.print(
@@ -143,10 +142,6 @@ def _clean(text: Text) -> Text:
     """Take control characters out: names and texts come from a file that anyone may have made."""
     text.plain = printable(text.plain)
     return text
-
-
-def _say(status: Status, what: str) -> None:
-    status.update(f"looking at {what}")
 
 
 def _record(examination: "Examination") -> Path:

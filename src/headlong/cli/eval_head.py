@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from rich.table import Table
 
-from headlong.cli.bench_bar import BenchBar
+from headlong.cli.bars import BenchBar
 from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
 from headlong.cli.output import add_json_argument, make_console, write_json
 from headlong.cli.sampling_arguments import check_options

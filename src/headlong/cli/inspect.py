@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from headlong.cli.bars import ProgressBar
 from headlong.cli.model_arguments import add_model_arguments
 from headlong.cli.output import (
     add_json_argument,
@@ -23,7 +24,6 @@ from headlong.cli.output import (
     printable,
     write_json,
 )
-from headlong.cli.progress_bar import ProgressBar
 from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:

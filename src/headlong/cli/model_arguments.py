@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headlong
+from headlong.cli.bars import ProgressBar
 from headlong.cli.output import make_console
-from headlong.cli.progress_bar import ProgressBar
 from headlong.config import MODEL_OPTIONS, ModelOptions
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headlong.cli.bench_bar import BenchBar
+from headlong.cli.bars import BenchBar, ProgressBar
 from headlong.cli.model_arguments import add_model_arguments, load_llm
 from headlong.cli.output import add_json_argument, make_console, write_json
-from headlong.cli.progress_bar import ProgressBar
 from headlong.errors import RequestError
 from headlong.provenance import read_provenance
 from headlong.weights.sources import resolve_model

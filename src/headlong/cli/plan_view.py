@@ -104,7 +104,7 @@ class PlanView:
         )
 
     def _say_reuse(self, memory: MemoryNeed) -> str | None:
-        """Say when contexts are too large to be kept between steps, so that reuse is a wish."""
+        """Say when contexts are too large to be kept, so that the planned reuse is out of reach."""
         held = memory.kv_bytes + memory.head_kv_bytes
         if self.workload.steps == 1 or not self.workload.reuse or held <= memory.prefix_bytes:
             return None

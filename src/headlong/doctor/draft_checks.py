@@ -69,7 +69,7 @@ def describe_probe(judged: Judged, backend: str) -> dict[str, Any]:
         "num_draft_tokens": PROBE_DEPTH,
         "acceptance_length": round(judged.acceptance.length(PROBE_DEPTH), 4),
         "by_task": {task: round(x, 4) for task, x in judged.by_task(PROBE_DEPTH).items()},
-        # One digit per position, so that a shorter look can be held against the same positions.
+        # One digit per position, so that a shorter probe can be compared at the same positions.
         "stood": {
             one.text.task: "".join(map(str, stood.tolist()))
             for one, stood in zip(judged.probed, judged.acceptance.stood, strict=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headlong.bench.rows import find_divergence
 from headlong.config import MtpMode, SamplingParams, StopParams
+from headlong.decode.divergence import find_divergence
 from headlong.doctor.finding import Check, Finding
 from headlong.doctor.probe import write_answer
 from headlong.drafters.drafter import Drafter
@@ -68,7 +68,8 @@ def decode_modes(decoder: Decoder, prompts: Sequence[tuple[int, ...]]) -> Iterat
     """Decode every prompt in every mode at every temperature, alone and then in one batch."""
     for temperature in TEMPERATURES:
         sampling = SamplingParams(temperature=temperature, seed=SEED)
-        truths = [_plain(decoder, ids, sampling) for ids in prompts]
+        rules = (decoder.eos_ids, decoder.max_tokens, sampling)
+        truths = [write_answer(decoder.backbone, ids, *rules) for ids in prompts]
         for mode in MODES:
             for ids, truth in zip(prompts, truths, strict=True):
                 label = f"mtp={mode}, temperature {temperature:g}"
@@ -148,10 +149,6 @@ def check_exactness(decoder: Decoder, runs: Sequence[Decoded]) -> Finding:
             }
         },
     )
-
-
-def _plain(decoder: Decoder, ids: tuple[int, ...], sampling: SamplingParams) -> tuple[int, ...]:
-    return write_answer(decoder.backbone, ids, decoder.eos_ids, decoder.max_tokens, sampling)
 
 
 def _decoded(label: str, running: Running, truth: tuple[int, ...]) -> Decoded:

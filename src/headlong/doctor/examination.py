@@ -39,7 +39,7 @@ _BUDGET_S, _QUICK_BUDGET_S = 12.0, 4.0
 """Seconds that decoding may take; the other checks take about as long again."""
 
 _MIN_TOKENS, _MAX_TOKENS, _QUICK_MAX_TOKENS = 24, 64, 40
-_FIRST_LOOK_S = 0.3
+_FIRST_TIMING_S = 0.3
 _SPEED_REPEATS = 3
 
 
@@ -101,7 +101,7 @@ class Effort:
 def examine(
     subject: Subject, tell: Tell, looking_at: Callable[[str], None] = lambda what: None
 ) -> Examination:
-    """Run all checks, telling each finding as it comes and, before, what is looked at."""
+    """Run all checks, telling each finding as it comes, and before it what is checked."""
     started = time.perf_counter()
     examination = Examination(subject)
 
@@ -206,7 +206,7 @@ def _machine_checks(subject: Subject) -> list[tuple[str, Callable[[], Finding]]]
 def _plan_effort(backbone: Backbone, options: ExamOptions) -> Effort:
     """Choose how much is decoded so that it takes about as long on every machine."""
     # The mean, neighbours and all: that is how long it will take.
-    one_pass_s = statistics.fmean(speed.time_passes(backbone, (), _FIRST_LOOK_S)[1])
+    one_pass_s = statistics.fmean(speed.time_passes(backbone, (), _FIRST_TIMING_S)[1])
     if not options.is_quick:
         thorough = _afford(one_pass_s, len(PROMPTS), 2, _BUDGET_S, _MAX_TOKENS)
         if options.is_thorough:

@@ -21,7 +21,7 @@ class Level(StrEnum):
     FAULT = "fault"
     """Something is broken."""
     SKIPPED = "skipped"
-    """Not looked at; `seen` says why."""
+    """Not checked; `seen` says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Finding:
     """The outcome of one check."""
 
     check: str
-    """What was looked at, in a word or two."""
+    """What was checked, in a word or two."""
     level: Level
     seen: str
     """What was seen, with numbers, in whole sentences or a short phrase."""

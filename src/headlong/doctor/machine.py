@@ -8,8 +8,8 @@ not tell is None, and its check says so instead of guessing.
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from headlong.bench.pass_cost import native_engine
 from headlong.doctor.finding import Check, Finding, skipped
 from headlong.ops.backends import HOW_TO_BUILD, NATIVE_PROBLEM
 from headlong.ops.op_set import Ops
@@ -26,7 +26,7 @@ _NO_LIMIT = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class MachineReadings:
-    """One look at the machine."""
+    """What the system tells of the machine."""
 
     num_cores: int
     """Cores this process may use."""
@@ -41,7 +41,7 @@ class MachineReadings:
 
 
 def read_machine(root: Path = Path("/")) -> MachineReadings:
-    """Look at the machine; `root` stands for the file system's."""
+    """Read the machine; `root` stands for the file system's."""
     has_affinity = hasattr(os, "sched_getaffinity")
     return MachineReadings(
         num_cores=len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1,
@@ -67,7 +67,7 @@ def check_backend(ops: Ops, asked: str) -> Finding:
 
 def check_instruction_set(ops: Ops) -> Finding:
     """Are these the best kernels this processor has?"""
-    engine = _engine(ops)
+    engine = native_engine(ops)
     if engine is None:
         return skipped("instruction set", "only the compiled kernels have several")
     used, best = engine.instruction_set, type(engine)("auto", 1).instruction_set
@@ -82,7 +82,7 @@ def check_instruction_set(ops: Ops) -> Finding:
 
 def check_threads(ops: Ops, machine: MachineReadings) -> Finding:
     """Are there as many threads as cores, and are those cores really ours?"""
-    engine = _engine(ops)
+    engine = native_engine(ops)
     if engine is None:
         return skipped("threads", "only the compiled kernels use several")
     threads, cores = engine.num_threads, machine.num_cores
@@ -107,7 +107,7 @@ def check_threads(ops: Ops, machine: MachineReadings) -> Finding:
 
 
 def check_load(machine: MachineReadings) -> Finding:
-    """Is anybody else at work here?"""
+    """Do other processes use the cores?"""
     if machine.load is None:
         return skipped("load", "this system does not tell")
     check = Check("load", {"load": machine.load})
@@ -151,11 +151,6 @@ def check_memory(machine: MachineReadings, needed_bytes: int, context_length: in
             "Keep prompts and answers shorter, or free memory; `headlong plan` computes the need.",
         )
     return check.ok(seen)
-
-
-def _engine(ops: Ops) -> Any:
-    """Return the native backend's engine, None for another backend."""
-    return getattr(ops, "engine", None)
 
 
 def _read(path: Path) -> str | None:

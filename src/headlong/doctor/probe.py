@@ -89,7 +89,7 @@ class AcceptedCounts:
 
     @property
     def num_positions(self) -> int:
-        """Positions looked at."""
+        """Positions that were probed."""
         return sum(len(counts) for counts in self.stood)
 
     def cut(self, lengths: Iterable[int]) -> "AcceptedCounts":

@@ -39,7 +39,7 @@ _META = "extra_heads."
 
 @dataclass(frozen=True, slots=True)
 class ExamOptions:
-    """What shall be looked at, and how."""
+    """What is examined, and how thoroughly."""
 
     model: str | None = None
     head: Path | None = None
@@ -47,9 +47,9 @@ class ExamOptions:
     head_quant: HeadQuant = "auto"
     backend: str = "auto"
     is_quick: bool = False
-    """Look at fewer prompts and tokens."""
+    """Use fewer prompts and tokens."""
     is_thorough: bool = False
-    """Look at all of them, however long that takes here."""
+    """Use all of them, however long that takes here."""
 
 
 @dataclass(slots=True)

@@ -339,10 +339,8 @@ def _attend_sequences(query: Tensor, key: Tensor, value: Tensor, block: Attentio
 
 
 def _no_recurrence() -> BackendError:
-    return BackendError(
-        "The torch backend cannot run recurrent layers (gated delta net) yet.",
-        "Use backend='native' or backend='numpy' for this model.",
-    )
+    problem = "The torch backend cannot run recurrent layers (gated delta net) yet."
+    return BackendError(problem, "Use backend='native' or backend='numpy' for this model.")
 
 
 @register_backend("torch")

@@ -29,6 +29,8 @@ from headlong.provenance import read_provenance
 from headlong.server.app import make_app
 from headlong.server.settings import ServerSettings
 
+SETTINGS = ServerSettings(port=0, prefix_bytes=0)
+
 MESSAGES = [{"role": "user", "content": "Write a long story about a lighthouse keeper."}]
 
 CLIENT = r"""
@@ -61,7 +63,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=12, help="runs of each side")
     parser.add_argument("--streams", type=int, default=1, help="answers at one time")
     args = parser.parse_args()
-    llm = LLM.load(args.model)
+    llm = LLM.load(args.model, limits=SETTINGS.engine_limits)
     results: dict[str, Any] = {}
     with serving(llm) as port:
         for mtp in ("off", "auto"):
@@ -80,9 +82,7 @@ def main() -> int:
 @contextmanager
 def serving(llm: LLM) -> Iterator[int]:
     """Serve the model on a free port from a thread."""
-    config = uvicorn.Config(
-        make_app(llm, ServerSettings(port=0, prefix_bytes=0)), port=0, log_level="warning"
-    )
+    config = uvicorn.Config(make_app(llm, SETTINGS), port=0, log_level="warning")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -127,10 +127,10 @@ def compare(llm: LLM, port: int, mtp: str, args: argparse.Namespace) -> dict[str
 def run_engine(llm: LLM, options: dict[str, Any], num_streams: int) -> float:
     """Return the seconds from the first token to the end, with nothing around the engine."""
     # Like the server's, but that nothing is kept: neither side may begin with the other's prompt.
-    engine = Engine(llm.backbone, llm.engine.drafter, EngineLimits(prefix_bytes=0))
+    engine = Engine.for_model(llm.backbone, llm.drafter, EngineLimits(prefix_bytes=0))
     request = make_request(llm.encode(MESSAGES), llm.tokenizer.eos_ids, {**options, "seed": 0})
     runnings = [engine.submit(request) for _ in range(num_streams)]
-    while not any(running.outbox for running in runnings):
+    while not any(running.num_ready for running in runnings):
         engine.step()
     start = time.perf_counter()
     while any(running.finish_reason is None for running in runnings):

@@ -23,9 +23,10 @@ from typing import Any
 
 from headlong.bench.prompt_sets import BenchPrompt, read_prompt_set
 from headlong.config import MtpMode
+from headlong.decode.request import Request
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
-from headlong.engine.request import Request, Running
+from headlong.engine.request import Running
 from headlong.llm import LLM, make_request
 from headlong.provenance import read_provenance
 
@@ -68,7 +69,7 @@ class Side:
     @property
     def num_drafted(self) -> int:
         """Draft tokens of all answers."""
-        return sum(one.sequence.stats.num_drafted for one in self.ended)
+        return sum(one.stats.num_drafted for one in self.ended)
 
 
 def main() -> int:
@@ -88,7 +89,7 @@ def main() -> int:
     tasks = args.tasks.split(",") if args.tasks else sorted({prompt.task for prompt in prompts})
     results: dict[str, Any] = {}
     limits = EngineLimits(prefix_bytes=PREFIX_BYTES)
-    engines = {name: Engine(llm.backbone, llm.engine.drafter, limits) for name in SIDES}
+    engines = {name: Engine.for_model(llm.backbone, llm.drafter, limits) for name in SIDES}
     for task in tasks:
         chosen = [prompt for prompt in prompts if prompt.task == task]
         if not chosen:

@@ -17,11 +17,12 @@ import pytest
 from fakes import Phrases, ScriptedDrafter
 from headlong.config import MtpMode, SamplingParams, StopParams
 from headlong.decode.autoregressive import generate_plain
+from headlong.decode.request import Request
 from headlong.decode.sampling import Pick, Sampler
 from headlong.drafters.choose import make_drafter
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
-from headlong.engine.request import FinishReason, Request, Running
+from headlong.engine.request import FinishReason, Running
 from headlong.heads.head_files import build_head
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
@@ -126,7 +127,7 @@ def test_every_drafter_leaves_the_text_alone(
     rng = random.Random(f"{architecture} {name}")
     for _ in range(6):
         case = random_case(rng, backbone.config.vocab_size)
-        engine = Engine(backbone, drafter, case.limits)
+        engine = Engine.for_model(backbone, drafter, case.limits)
         assert picks_of(run(engine, [case.request])[0]) == oracle(backbone, case.request), case
 
 
@@ -142,9 +143,9 @@ def test_runs_of_every_length_are_accepted_exactly(tiny_backbone: Maker, archite
         truth = [*case.request.prompt_ids, *(pick.token_id for pick in picks), *range(8)]
         spoiled = frozenset(p for p in range(len(truth)) if rng.random() < 0.3)
         drafter = ScriptedDrafter(truth, backbone.config.vocab_size, spoiled)
-        finished = run(Engine(backbone, drafter, case.limits), [case.request])[0]
+        finished = run(Engine.for_model(backbone, drafter, case.limits), [case.request])[0]
         assert picks_of(finished) == picks, case
-        num_accepted += finished.sequence.stats.num_accepted
+        num_accepted += finished.stats.num_accepted
     assert num_accepted > 50, "the script is mostly true, so most of it must stand"
 
 
@@ -156,7 +157,9 @@ def test_batch_mates_leave_the_text_alone(
     backbone = tiny_backbone(architecture)
     rng = random.Random(name)
     cases = [random_case(rng, backbone.config.vocab_size) for _ in range(7)]
-    finished = run(Engine(backbone, drafter_named(name, backbone)), [c.request for c in cases])
+    finished = run(
+        Engine.for_model(backbone, drafter_named(name, backbone)), [c.request for c in cases]
+    )
     for case, running in zip(cases, finished, strict=True):
         assert picks_of(running) == oracle(backbone, case.request), case
 
@@ -168,7 +171,7 @@ def test_late_comers_and_cancelled_mates_change_nothing(
     backbone = tiny_backbone(architecture)
     rng = random.Random(5)
     cases = [random_case(rng, backbone.config.vocab_size) for _ in range(6)]
-    engine = Engine(backbone, drafter_named("chain-eagle3", backbone))
+    engine = Engine.for_model(backbone, drafter_named("chain-eagle3", backbone))
     running = []
     for case in cases:
         running.append(engine.submit(case.request))
@@ -191,7 +194,7 @@ def test_a_head_of_another_model_changes_speed_only(tiny_backbone: Maker) -> Non
     for seed in range(4):
         head = build_head(random_head("eagle3", backbone.config, seed), backbone)
         drafter = make_drafter("head", backbone, head, None)
-        finished = run(Engine(backbone, drafter), [request])[0]
+        finished = run(Engine.for_model(backbone, drafter), [request])[0]
         texts.add(tuple(pick.token_id for pick in picks_of(finished)))
     assert texts == {tuple(pick.token_id for pick in oracle(backbone, request))}
 
@@ -208,7 +211,7 @@ def test_default_model_writes_the_same_with_mtp(
     default_llm: LLM, name: str, temperature: float
 ) -> None:
     backbone = default_llm.backbone
-    engine = Engine(backbone, drafter_named(name, backbone))
+    engine = Engine.for_model(backbone, drafter_named(name, backbone))
     for seed, prompt in enumerate(REAL_PROMPTS):
         request = Request(
             tuple(default_llm.tokenizer.encode(prompt)),
@@ -227,9 +230,9 @@ def test_default_model_agrees_with_itself_when_all_is_accepted(default_llm: LLM)
     picks = oracle(backbone, request)
     truth = [*prompt_ids, *(pick.token_id for pick in picks)]
     drafter = ScriptedDrafter(truth, backbone.config.vocab_size)
-    finished = run(Engine(backbone, drafter), [request])[0]
+    finished = run(Engine.for_model(backbone, drafter), [request])[0]
     assert picks_of(finished) == picks
-    assert finished.sequence.stats.acceptance_length > 5, "a perfect draft must stand"
+    assert finished.stats.acceptance_length > 5, "a perfect draft must stand"
 
 
 def test_plain_loop_yields_without_end(tiny_backbone: Maker) -> None:

@@ -13,11 +13,13 @@ import pytest
 
 from headlong.config import MtpMode, SamplingParams, StopParams
 from headlong.decode.autoregressive import generate_plain
+from headlong.decode.memory import CacheMemory
+from headlong.decode.request import Request
 from headlong.decode.sampling import Pick, Sampler
 from headlong.drafters.drafter import Drafter
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
-from headlong.engine.request import FinishReason, Request, Running
+from headlong.engine.request import FinishReason, Running
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
 from model_files import ARCHITECTURES, HYBRIDS
@@ -91,7 +93,7 @@ def check(backbone: Backbone, clients: Sequence[Client]) -> None:
 
 def tight_limits(backbone: Backbone, drafter: Drafter, num_tokens: int = 130) -> EngineLimits:
     """Return limits under which about three requests of so many tokens fit."""
-    largest = Engine(backbone, drafter)._memory.bytes_for(num_tokens, drafts=True)
+    largest = CacheMemory(backbone, drafter, None, 0).bytes_for(num_tokens, drafts=True)
     return EngineLimits(max_running=12, kv_bytes=3 * largest, prefill_rows_per_step=48)
 
 
@@ -106,7 +108,7 @@ def test_every_drafter_shares_and_recomputes_exactly(
 ) -> None:
     backbone = tiny_backbone("llama")
     drafter, rng = drafter_named(name, backbone), random.Random(name)
-    engine = Engine(backbone, drafter, tight_limits(backbone, drafter))
+    engine = Engine.for_model(backbone, drafter, tight_limits(backbone, drafter))
     prompts = shared_prompts(rng, backbone.config.vocab_size)
     check(backbone, serve(engine, [draw_request(rng, prompts) for _ in range(16)], rng))
     assert engine.snapshot().prefix_hit_tokens > 30
@@ -119,7 +121,7 @@ def test_64_mixed_requests_get_what_they_get_alone(
     backbone = tiny_backbone(architecture)
     drafter, rng = drafter_named("chain-eagle3", backbone), random.Random(architecture)
     limits = tight_limits(backbone, drafter)
-    engine = Engine(backbone, drafter, limits)
+    engine = Engine.for_model(backbone, drafter, limits)
     prompts = shared_prompts(rng, backbone.config.vocab_size)
     clients = serve(engine, [draw_request(rng, prompts) for _ in range(64)], rng)
     check(backbone, clients)
@@ -134,8 +136,8 @@ def test_64_mixed_requests_get_what_they_get_alone(
 def test_default_model_answers_the_same_under_load(
     default_llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headlong.engine.memory.ROOM_AHEAD", 8)  # so that memory runs short later
-    backbone, drafter = default_llm.backbone, default_llm.engine.drafter
+    monkeypatch.setattr("headlong.decode.memory.ROOM_AHEAD", 8)  # so that memory runs short later
+    backbone, drafter = default_llm.backbone, default_llm.drafter
     assert drafter is not None
     rng = random.Random(11)
     texts = (
@@ -143,7 +145,7 @@ def test_default_model_answers_the_same_under_load(
         "def fibonacci(n):\n    if n <= 1:\n        return n\n    return fibonacci(n - 1) +",
     )
     prompts = [tuple(default_llm.tokenizer.encode(text)) for text in texts]
-    engine = Engine(backbone, drafter, tight_limits(backbone, drafter, 90))
+    engine = Engine.for_model(backbone, drafter, tight_limits(backbone, drafter, 90))
     requests = [
         replace(one, stopping=StopParams(max_tokens=40, ignore_eos=True))
         for one in (draw_request(rng, prompts) for _ in range(10))

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from headlong.config import MtpMode
 from headlong.engine.request import FinishReason
 from headlong.generation import Completion
 from headlong.llm import LLM
+from scripted_engine import ScriptedEngine
 
 PROMPT = "hello, hello, hello, hello"
 
@@ -113,7 +115,16 @@ def test_drafted_tokens_are_marked(tiny_llm: LLM) -> None:
 def test_stream_ended_from_elsewhere_does_not_hang(tiny_llm: LLM) -> None:
     stream = tiny_llm.stream(PROMPT, max_tokens=50)
     next(stream)
-    for running in list(tiny_llm.engine._scheduler.running):
-        tiny_llm.engine.cancel(running)
+    tiny_llm.engine.cancel(stream._stream)
     assert list(stream) == []
     assert stream.finish_reason is FinishReason.CANCELLED
+
+
+def test_any_engine_client_can_answer(tiny_llm: LLM) -> None:
+    engine = ScriptedEngine(tuple(tiny_llm.encode("said elsewhere")))
+    elsewhere = replace(tiny_llm, engine=engine)
+    stream = elsewhere.stream(PROMPT, max_tokens=50)
+    assert {chunk.source for chunk in stream} == {"elsewhere"}
+    answer = elsewhere.generate(PROMPT, stop="where")
+    assert (answer.text, answer.finish_reason) == ("said else", FinishReason.STOP)
+    assert engine.num_running == 0

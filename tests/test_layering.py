@@ -94,3 +94,54 @@ def test_no_import_hides_in_a_function(name: str) -> None:
 def test_every_room_is_placed() -> None:
     rooms = {name.split("/")[0].removesuffix(".py") for name in FILES} - {"__init__"}
     assert rooms <= set(LEVEL), f"give these a level: {rooms - set(LEVEL)}"
+
+
+ABOVE_ENGINE = [
+    name
+    for name in FILES
+    if LEVEL.get(name.split("/")[0].removesuffix(".py"), 99) < LEVEL["engine"]
+]
+CLIENT_MODULES = {f"headlong.engine.{name}" for name in ("client", "request", "limits")}
+ENGINE_BUILDERS = {"llm.py", "doctor/exactness.py"}
+"""The only files above the engine that may build a local one."""
+
+
+@pytest.mark.parametrize("name", ABOVE_ENGINE)
+def test_only_the_engine_client_is_seen_from_above(name: str) -> None:
+    """Another engine must fit in without a change above: its streams have no local insides."""
+    tree = ast.parse((SOURCE / name).read_text())
+    allowed = CLIENT_MODULES | ({"headlong.engine.engine"} if name in ENGINE_BUILDERS else set())
+    for node, module in first_party_imports(tree):
+        assert room_of(module) != "engine" or module in allowed, f"{name}:{node.lineno}: {module}"
+        if module == "headlong.engine.request" and isinstance(node, ast.ImportFrom):
+            assert "Running" not in [alias.name for alias in node.names], f"{name}:{node.lineno}"
+    insides = {"sequence", "policy", "outbox", "num_emitted"}
+    insides |= {"backbone"} if name.startswith("server/") else set()
+    for read in (node for node in ast.walk(tree) if isinstance(node, ast.Attribute)):
+        assert read.attr not in insides, f"{name}:{read.lineno} reads .{read.attr}"
+
+
+ABOVE_THE_RUNNER = ("cli", "doctor", "bench", "server", "llm", "generation", "engine")
+
+EXAMINERS = ("doctor", "bench")
+"""These look into models on purpose, through the op set."""
+
+BACKEND_MODULES = ("_native", "native_", "numpy_", "torch_")
+"""How the modules of backends in `ops/` begin; `ops/backends.py` alone may look them up."""
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in FILES if n.split("/")[0].removesuffix(".py") in ABOVE_THE_RUNNER]
+)
+def test_nothing_above_the_runner_touches_logits_or_a_backend(name: str) -> None:
+    """Rows and picks cross the runner; arrays of logits and backends stay below it."""
+    for node, module in first_party_imports(ast.parse((SOURCE / name).read_text())):
+        is_array = module == "headlong.arrays" and not name.startswith(EXAMINERS)
+        assert not is_array, f"{name}:{node.lineno} handles arrays of the model"
+        if module.startswith("headlong.ops"):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+            parts = [module.removeprefix("headlong.ops.").removeprefix("headlong.ops"), *names]
+            is_backend = any(part.startswith(BACKEND_MODULES) for part in parts)
+            assert not is_backend, f"{name}:{node.lineno} imports a backend's module"
+    if name.startswith(("engine/", "server/")) or name == "generation.py":
+        assert "numpy" not in (SOURCE / name).read_text(), f"{name} needs no arrays"

@@ -1,9 +1,9 @@
 """One generation as its caller sees it: a stream of chunks, then a completion.
 
-In:  a running request of the engine, token by token.
-Out: text, cut at stop strings, safe at every UTF-8 border. The engine below knows ids only; the
-front doors above never see the engine. `Generation` drives the engine itself; the server, which has
-a thread for that, uses the `AnswerReader` alone.
+In:  the token stream of one request.
+Out: text, cut at stop strings, safe at every UTF-8 border. The engine below knows ids only.
+`Generation` drives the engine itself; the server, which has a thread for that, uses the
+`AnswerReader` alone.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from headlong.decode.sampling import TokenLogprob
 from headlong.decode.stats import DecodeStats, Timings
-from headlong.engine.engine import Engine
-from headlong.engine.request import BACKBONE, Emitted, FinishReason, Running
+from headlong.engine.client import EngineClient, TokenStream
+from headlong.engine.request import BACKBONE, Emitted, FinishReason
 from headlong.text.detokenizer import Detokenizer
 from headlong.text.stop import StopScanner
 from headlong.text.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ class Chunk:
     from_draft: bool
     """Whether a drafter had proposed the token and the backbone agreed."""
     source: str
-    """Who proposed it: "backbone", "head", "ngram", "grammar" or "draft-model"."""
+    """What proposed it: "backbone", "head", "ngram", "grammar" or "draft-model"."""
     depth: int
     """Its place in the draft, from 1; 0 when no drafter proposed it."""
     logprob: TokenLogprob | None = None
@@ -77,7 +77,7 @@ class AnswerReader:
         """Take one token; `ending` says why it is the last one, None that more may come.
 
         The chunk's own finish reason may come earlier: a stop string ends the answer for the
-        reader, who then has to end the request.
+        caller, which then has to end the request.
         """
         pick = emitted.pick
         found = self._scanner.push(self._detokenizer.push(pick.token_id))
@@ -111,11 +111,16 @@ class Generation(Iterator[Chunk]):
     """
 
     def __init__(
-        self, engine: Engine, running: Running, tokenizer: Tokenizer, *, continues_text: bool
+        self,
+        engine: EngineClient,
+        stream: TokenStream,
+        tokenizer: Tokenizer,
+        *,
+        continues_text: bool,
     ) -> None:
         self._engine = engine
-        self._running = running
-        stop = running.request.stopping.stop
+        self._stream = stream
+        stop = stream.request.stopping.stop
         self._reader = AnswerReader(tokenizer, stop, continues_text=continues_text)
         self._token_ids: list[int] = []
         self._texts: list[str] = []
@@ -125,28 +130,28 @@ class Generation(Iterator[Chunk]):
     @property
     def stats(self) -> DecodeStats:
         """Rounds, drafted and accepted tokens so far."""
-        return self._running.sequence.stats
+        return self._stream.report().stats
 
     @property
     def timings(self) -> Timings:
         """Where the seconds went so far."""
-        return self._running.sequence.timings
+        return self._stream.report().timings
 
     def __next__(self) -> Chunk:
         if self.finish_reason is not None:
             raise StopIteration
-        while not self._running.outbox:
-            if self._running.finish_reason is not None:  # ended from elsewhere
-                self.finish_reason = self._running.finish_reason
-                raise self._running.error or StopIteration
+        stream = self._stream
+        while not stream.num_ready:
+            if stream.finish_reason is not None:  # ended from elsewhere
+                self.finish_reason = stream.finish_reason
+                raise stream.error or StopIteration
             self._engine.step()
-        emitted = self._running.outbox.popleft()
-        is_last = not self._running.outbox and self._running.error is None
-        ending = self._running.finish_reason if is_last else None
-        chunk = self._reader.read(emitted, ending)
+        (emitted,) = stream.take(1)
+        is_last = not stream.num_ready and stream.error is None
+        chunk = self._reader.read(emitted, stream.finish_reason if is_last else None)
         self._keep(chunk)
         if chunk.finish_reason is not None:  # maybe before the engine's own end
-            self._engine.cancel(self._running, chunk.finish_reason)
+            self._engine.cancel(stream, chunk.finish_reason)
         return chunk
 
     def complete(self) -> Completion:
@@ -154,24 +159,24 @@ class Generation(Iterator[Chunk]):
         for _ in self:
             pass
         assert self.finish_reason is not None
-        wanted_logprobs = self._running.request.sampling.logprobs is not None
+        sampling, report = self._stream.request.sampling, self._stream.report()
         return Completion(
             text="".join(self._texts),
             token_ids=tuple(self._token_ids),
             finish_reason=self.finish_reason,
-            logprobs=tuple(self._logprobs) if wanted_logprobs else None,
-            num_prompt_tokens=len(self._running.request.prompt_ids),
-            seed=self._running.request.sampling.seed,
-            off_reason=self._running.sequence.off_reason or self._running.policy.off_reason,
-            stats=self.stats,
-            timings=self.timings,
+            logprobs=tuple(self._logprobs) if sampling.logprobs is not None else None,
+            num_prompt_tokens=report.num_prompt_tokens,
+            seed=sampling.seed,
+            off_reason=report.off_reason,
+            stats=report.stats,
+            timings=report.timings,
         )
 
     def close(self) -> None:
         """End the request now; chunks read so far are all there will be."""
         if self.finish_reason is None:
             self.finish_reason = FinishReason.CANCELLED
-        self._engine.cancel(self._running)
+        self._engine.cancel(self._stream)
 
     def __del__(self) -> None:
         if hasattr(self, "finish_reason"):

@@ -15,11 +15,11 @@ import pytest
 
 from bench_parts import FakeClock, make_prompt, make_prompt_set
 from fakes import ScriptedDrafter
-from headlong.bench.ab import Plan
+from headlong.bench.conclusion import Wording
 from headlong.bench.local_side import LocalSide
-from headlong.bench.session import Scene, measure
-from headlong.bench.verdict import Wording
-from headlong.drafters.drafter import Draft, DraftAsk, Settled
+from headlong.bench.measure import QuestionPlan
+from headlong.bench.summary import Scene, measure
+from headlong.drafters.drafter import Draft, DraftRequest, Settled
 from headlong.engine.engine import Engine
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
@@ -36,7 +36,7 @@ class TimedDrafter(ScriptedDrafter):
     truths: Mapping[tuple[int, ...], Sequence[int]] = field(default_factory=dict)
     draft_ms: float = DRAFT_MS
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+    def draft(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """Draft from the text that begins like the history; every fourth token is wrong."""
         drafts = []
         for ask in asks:
@@ -99,9 +99,9 @@ def run_measurement(llm: LLM, clock: FakeClock, draft_ms: float) -> dict[str, An
     drafter = TimedDrafter(
         [], llm.backbone.config.vocab_size, clock=clock, truths=truths, draft_ms=draft_ms
     )
-    scripted = replace(llm, engine=Engine(llm.backbone, drafter))
+    scripted = replace(llm, drafter=drafter, engine=Engine.for_model(llm.backbone, drafter))
     scene = Scene(Wording.MTP, {"model": "tiny"}, make_prompt_set(*PROMPTS))
-    plan = Plan(PROMPTS, max_tokens=NUM_TOKENS)
+    plan = QuestionPlan(PROMPTS, max_tokens=NUM_TOKENS)
     sides = [LocalSide(scripted, "off"), LocalSide(scripted, K)]
     return measure(sides, plan, scene, lambda run: None)
 

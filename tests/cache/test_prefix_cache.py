@@ -7,7 +7,7 @@ import pytest
 
 from headlong.cache.prefix_cache import Prefix, PrefixCache, common_length
 from headlong.cache.sequence_state import SequenceState
-from headlong.ops.numpy_ops import NumpyKVLayer
+from headlong.ops.numpy_weights import NumpyKVLayer
 
 
 def kept(token_ids: list[int], *, has_memory: bool = False, num_bytes: int = 10) -> Prefix:
@@ -47,7 +47,7 @@ def test_drafters_row_needs_the_token_behind_it() -> None:
 def test_row_that_waits_can_be_paired_with_another_token() -> None:
     prefix = kept([1, 2, 3, 4, 5, 6], has_memory=True)
     for num_waiting, expected in ((2, 2), (3, 3), (5, 3)):
-        prefix.unobserved = SimpleNamespace(num_rows=num_waiting)
+        prefix.backlog = SimpleNamespace(num_rows=num_waiting)
         found = prefix.num_shared([1, 2, 3, 9, 9], has_drafter=True, lets_wait=True)
         assert found == expected
         assert prefix.num_shared([1, 2, 3, 9, 9], has_drafter=True) == 2, "it is to be looked at"

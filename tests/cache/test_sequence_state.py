@@ -10,7 +10,7 @@ from headlong.llm import LLM
 from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
 from headlong.ops.native_ops import NativeOps
-from headlong.ops.numpy_ops import NumpyKVLayer
+from headlong.ops.numpy_weights import NumpyKVLayer
 
 
 @pytest.fixture

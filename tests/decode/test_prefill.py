@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from headlong.config import SamplingParams
+from fakes import make_sequence
 from headlong.decode.prefill import PromptChunk, prefill
-from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import Bar, Draft, DraftAsk, Settled
+from headlong.drafters.draft_plan import Threshold
+from headlong.drafters.drafter import Draft, DraftRequest, Settled
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Array
@@ -39,7 +39,7 @@ class Listener:
         """Keep what was said."""
         self.heard += settled
 
-    def copy(self, state: str, history: list[int], bar: Bar) -> Draft:
+    def look_up(self, state: str, history: list[int], threshold: Threshold) -> Draft:
         """Copy nothing."""
         return Draft()
 
@@ -51,15 +51,15 @@ class Listener:
         """Take no memory."""
         return 0
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+    def draft(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """Say nothing."""
         return [Draft() for _ in asks]
 
 
 def run(backbone: Backbone, chunk_size: int) -> tuple[Listener, DecodingSequence]:
     """Prefill the prompt with a listening drafter."""
-    sampler = Sampler(SamplingParams(), PROMPT, backbone.config.vocab_size)
-    sequence = DecodingSequence(list(PROMPT), backbone.make_cache(), sampler, "nothing")
+    vocab_size = backbone.config.vocab_size
+    sequence = make_sequence(PROMPT, backbone.make_cache(), "nothing", vocab_size)
     listener = Listener()
     while not sequence.has_begun:
         num_rows = min(chunk_size, sequence.num_rows_left)

@@ -1,5 +1,6 @@
 """Machines of every kind, made of a few files under a folder that stands for the root."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,12 +71,13 @@ def test_system_that_tells_nothing_is_not_guessed_about(tmp_path: Path) -> None:
 
 
 def test_fallback_to_numpy_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headlong.doctor.machine.NATIVE_PROBLEM", "no module _native")
+    monkeypatch.setitem(sys.modules, "headlong.ops.native_ops", None)
     found = check_backend(NumpyOps("whatever"), "auto")
     assert found.level is Level.WARNING
-    assert "no module _native" in found.seen
+    assert "headlong.ops.native_ops" in found.seen
     assert "pip install" in found.remedy
     assert check_backend(NumpyOps("asked"), "numpy").level is Level.OK
+    monkeypatch.undo()
     assert check_backend(make_ops("native"), "auto").level is Level.OK
 
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 from fakes import ArgmaxGuesser
 from headlong.drafters.chain import LONG_MATCH, ChainDrafter
-from headlong.drafters.drafter import Bar, Draft, DraftAsk, Settled
+from headlong.drafters.draft_plan import DraftPlan, Threshold
+from headlong.drafters.drafter import Draft, DraftRequest, Settled
 from headlong.models.hidden import HiddenRows
+from headlong.ops.native_host import NativeHost
 from headlong.ops.op_set import Array
 
 
@@ -32,7 +34,7 @@ class FixedHead:
         assert all(one.state == "head's memory" for one in settled)
         self.num_observed += len(settled)
 
-    def copy(self, state: str, history: list[int], bar: Bar) -> Draft:
+    def look_up(self, state: str, history: list[int], threshold: Threshold) -> Draft:
         """Copy nothing."""
         return Draft()
 
@@ -44,7 +46,7 @@ class FixedHead:
         """Count the rows."""
         return num_rows
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+    def draft(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """Draft the fixed tokens."""
         assert all(ask.state == "head's memory" for ask in asks)
         return [
@@ -59,8 +61,11 @@ class FixedHead:
 
 def draft(head_ids: tuple[int, ...], histories: list[list[int]], num_tokens: int) -> list[Draft]:
     """Draft once for several sequences."""
-    chain = ChainDrafter(FixedHead(head_ids))
-    asks = [DraftAsk(chain.begin(), history, num_tokens, ArgmaxGuesser()) for history in histories]
+    chain = ChainDrafter(FixedHead(head_ids), NativeHost())
+    asks = [
+        DraftRequest(chain.begin(), history, DraftPlan(num_tokens), ArgmaxGuesser())
+        for history in histories
+    ]
     return chain.draft(asks)
 
 
@@ -96,7 +101,7 @@ def test_each_sequence_gets_its_own_link() -> None:
 
 def test_head_sees_what_was_settled() -> None:
     head = FixedHead(())
-    chain = ChainDrafter(head)
+    chain = ChainDrafter(head, NativeHost())
     assert chain.tap_layers == (1, 2)
     memory = chain.begin()
     chain.observe([Settled(memory, None, None, None)])  # type: ignore[arg-type]  # only passed on

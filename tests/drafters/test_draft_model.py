@@ -8,7 +8,8 @@ import pytest
 from fakes import ArgmaxGuesser
 from headlong.arrays import FloatArray
 from headlong.drafters.draft_model import READ_AT, DraftModelDrafter
-from headlong.drafters.drafter import DraftAsk, Settled
+from headlong.drafters.draft_plan import DraftPlan
+from headlong.drafters.drafter import DraftRequest, Settled
 from headlong.models.transformer import Backbone
 
 NOTHING: FloatArray = np.zeros((0, 0), np.float32)
@@ -38,7 +39,9 @@ def settle(drafter: DraftModelDrafter, memory: object, token_ids: list[int]) -> 
 def test_draft_is_what_the_model_would_write(backbone: Backbone) -> None:
     drafter = DraftModelDrafter(backbone, backbone)
     history = list(range(10, 30))
-    draft = drafter.draft([DraftAsk(drafter.begin(), history, 4, ArgmaxGuesser())])[0]
+    draft = drafter.draft([DraftRequest(drafter.begin(), history, DraftPlan(4), ArgmaxGuesser())])[
+        0
+    ]
     assert draft.token_ids == greedy(backbone, history, 4)
     assert draft.sources == ("draft-model",) * 4
 
@@ -63,7 +66,7 @@ def test_refused_tokens_are_forgotten(backbone: Backbone) -> None:
     drafter = DraftModelDrafter(backbone, backbone)
     memory = drafter.begin()
     history = list(range(10, 22))
-    drafter.draft([DraftAsk(memory, history, 4, ArgmaxGuesser())])
+    drafter.draft([DraftRequest(memory, history, DraftPlan(4), ArgmaxGuesser())])
     history += [5, 6]  # the backbone went another way
-    draft = drafter.draft([DraftAsk(memory, history, 3, ArgmaxGuesser())])[0]
+    draft = drafter.draft([DraftRequest(memory, history, DraftPlan(3), ArgmaxGuesser())])[0]
     assert draft.token_ids == greedy(backbone, history, 3)

@@ -8,7 +8,8 @@ import pytest
 
 from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
-from headlong.drafters.drafter import NO_BAR, Bar, Draft, DraftAsk, Settled
+from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan, Threshold
+from headlong.drafters.drafter import Draft, DraftRequest, Settled
 from headlong.drafters.head_drafter import HeadMemory, RecursiveDrafter
 from headlong.errors import HeadError
 from headlong.heads.head import RecursiveHead
@@ -18,8 +19,8 @@ from headlong.heads.nextn_families import NextnSwitches
 from headlong.llm import LLM
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
+from headlong.ops.calibration import EDGES, Calibration
 from headlong.ops.op_set import DraftRow
-from headlong.ops.worth import EDGES, Worth
 from headlong.weights.checkpoint import open_checkpoint
 from native_parts import INSTRUCTION_SETS, native_ops
 from random_heads import random_eagle3, random_nextn
@@ -34,7 +35,7 @@ RULES = (
 HEADS = ("eagle3", "eagle3-whole", "nextn", "nextn-normed", "nextn-state-first")
 LENGTHS = (70, 9, 40)
 """Tokens of the sequences; the first one's draft crosses a chunk of attention."""
-EVEN = Worth((0.5,) * (len(EDGES) + 1))
+EVEN = Calibration((0.5,) * (len(EDGES) + 1))
 """Every token has the same chance, whatever its probability."""
 
 
@@ -70,25 +71,27 @@ def begin(drafter: RecursiveDrafter, backbone: Backbone, token_ids: Sequence[int
 
 
 def make_asks(
-    drafter: RecursiveDrafter, backbone: Backbone, params: SamplingParams, bar: Bar = NO_BAR
-) -> list[DraftAsk]:
+    drafter: RecursiveDrafter,
+    backbone: Backbone,
+    params: SamplingParams,
+    threshold: Threshold = NO_THRESHOLD,
+) -> list[DraftRequest]:
     """Ask for drafts of different lengths after different texts."""
     rng = np.random.default_rng(1)
     vocab_size = backbone.config.vocab_size
     texts = [rng.integers(0, vocab_size, length).tolist() for length in LENGTHS]
     return [
-        DraftAsk(
+        DraftRequest(
             begin(drafter, backbone, text),
             text,
-            num_tokens,
+            DraftPlan(num_tokens, {"head": threshold}),
             Sampler(params, text, vocab_size),
-            bars={"head": bar},
         )
         for text, num_tokens in zip(texts, (7, 1, 4), strict=True)
     ]
 
 
-def by_depth(drafter: RecursiveDrafter, asks: Sequence[DraftAsk]) -> list[Draft]:
+def by_depth(drafter: RecursiveDrafter, asks: Sequence[DraftRequest]) -> list[Draft]:
     """Draft without the backend's help."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drafter, "_ops", None)
@@ -102,10 +105,12 @@ def assert_same(drafts: Sequence[Draft], expected: Sequence[Draft]) -> None:
         np.testing.assert_allclose(draft.probs, other.probs, rtol=1e-5)
 
 
-def check_draft(drafter: RecursiveDrafter, params: SamplingParams, bar: Bar) -> list[Draft]:
+def check_draft(
+    drafter: RecursiveDrafter, params: SamplingParams, threshold: Threshold
+) -> list[Draft]:
     """Hold a draft of several sequences against the slow one, and against each made alone."""
     backbone = drafter.head.backbone  # type: ignore[attr-defined]  # every head has one
-    asks = make_asks(drafter, backbone, params, bar)
+    asks = make_asks(drafter, backbone, params, threshold)
     drafts = drafter.draft(asks)
     assert all(draft.token_ids for draft in drafts)
     assert_same(drafts, by_depth(drafter, asks))
@@ -124,10 +129,12 @@ def test_one_call_makes_the_draft_of_many(
     for threads in (1, 3):
         drafter = make_drafter(tiny_model_path, kind, instruction_set, threads)
         for params in RULES:
-            check_draft(drafter, params, NO_BAR)
-            check_draft(drafter, params, Bar(0.0, 1e-5))
-            drafts = check_draft(drafter, params, Bar(0.0, 0.2, EVEN))
-            assert [draft.num_steps for draft in drafts] == [3, 1, 3], "0.5 ** 3 is below the bar"
+            check_draft(drafter, params, NO_THRESHOLD)
+            check_draft(drafter, params, Threshold(0.0, 1e-5))
+            drafts = check_draft(drafter, params, Threshold(0.0, 0.2, EVEN))
+            assert [draft.num_steps for draft in drafts] == [3, 1, 3], (
+                "0.5 ** 3 is below the threshold"
+            )
 
 
 def test_shipped_head_drafts_the_same_in_one_call(default_llm: LLM) -> None:
@@ -137,7 +144,7 @@ def test_shipped_head_drafts_the_same_in_one_call(default_llm: LLM) -> None:
     memory = begin(drafter, default_llm.backbone, text)
     vocab_size = default_llm.backbone.config.vocab_size
     for params in RULES:
-        ask = DraftAsk(memory, list(text), 6, Sampler(params, text, vocab_size))
+        ask = DraftRequest(memory, list(text), DraftPlan(6), Sampler(params, text, vocab_size))
         assert_same(drafter.draft([ask]), by_depth(drafter, [ask]))
 
 

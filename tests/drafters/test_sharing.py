@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fakes import ArgmaxGuesser
-from headlong.drafters.drafter import Draft, DraftAsk, Drafter, DraftState, Settled
+from headlong.drafters.draft_plan import DraftPlan
+from headlong.drafters.drafter import Draft, Drafter, DraftRequest, DraftState, Settled
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 from model_files import HYBRIDS
@@ -31,7 +32,7 @@ def observe(drafter: Drafter, state: DraftState, text: list[int], hidden: Hidden
 
 def draft(drafter: Drafter, state: DraftState, text: list[int]) -> Draft:
     """Draft behind a text."""
-    return drafter.draft([DraftAsk(state, text, 4, ArgmaxGuesser())])[0]
+    return drafter.draft([DraftRequest(state, text, DraftPlan(4), ArgmaxGuesser())])[0]
 
 
 @pytest.mark.parametrize("num_rows", [1, 7, 16])

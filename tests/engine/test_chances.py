@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from headlong.drafters.drafter import Bar, num_worth
+from headlong.drafters.draft_plan import Threshold
 from headlong.engine.chances import (
     HOPE,
     MAX_AUTO_TOKENS,
@@ -121,9 +121,11 @@ def test_shared_noise_makes_unlikely_tokens_stand() -> None:
         confidence.observe([prob], int(rng.random() < 0.27 + 0.6 * prob))
     learned = confidence.read()
     assert learned(0.02) == pytest.approx(0.28, abs=0.06)
-    assert num_worth([0.02], Bar(0.2, 0.0, learned)) == 1
-    assert num_worth([0.02, 0.02], Bar(0.2, 0.0, learned)) == 1, "both together are too unlikely"
+    assert Threshold(0.2, 0.0, learned).count_kept([0.02]) == 1
+    assert Threshold(0.2, 0.0, learned).count_kept([0.02, 0.02]) == 1, (
+        "both together are too unlikely"
+    )
 
 
 def test_a_chance_that_is_no_number_ends_a_draft() -> None:
-    assert num_worth([0.9, math.nan, 0.9], Bar(0.2, 0.0)) == 1
+    assert Threshold(0.2, 0.0).count_kept([0.9, math.nan, 0.9]) == 1

@@ -2,12 +2,12 @@
 
 import pytest
 
+from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import NGRAM, Draft
 from headlong.engine.planner import Planner, _copy_bars
-from headlong.engine.policy import Wish
 from policy_world import World, play
 
-COPY = Wish(1, is_resting=True, only_copies=True)
+COPY = DraftPlan(1, is_idle=True, only_lookup=True)
 
 
 def crowded_pass(num_rows: int) -> float:
@@ -49,11 +49,11 @@ def test_bars_are_those_of_like_requests() -> None:
     for _ in range(200):
         planner.learn(cold, COPY, Draft((1,), (0.75,), (NGRAM,)), 1)
         planner.learn(warm, COPY, Draft((1,), (0.75,), (NGRAM,)), 0)
-    bars = _copy_bars([cold, warm, cold], 0.7)
-    assert len(bars) == 2
-    assert bars[id(cold.experience)][NGRAM].chance(0.75) > 0.9
-    assert bars[id(warm.experience)][NGRAM].chance(0.75) < 0.1
-    assert {own[NGRAM].keep for own in bars.values()} == {0.7}
+    thresholds = _copy_bars([cold, warm, cold], 0.7)
+    assert len(thresholds) == 2
+    assert thresholds[id(cold.experience)][NGRAM].chance(0.75) > 0.9
+    assert thresholds[id(warm.experience)][NGRAM].chance(0.75) < 0.1
+    assert {own[NGRAM].keep for own in thresholds.values()} == {0.7}
 
 
 def test_copies_of_one_text_keep_no_other_from_drafting() -> None:

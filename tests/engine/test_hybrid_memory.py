@@ -7,11 +7,12 @@ import pytest
 
 from headlong.cache.sequence_state import MAX_SNAPSHOTS, SNAPSHOT_STEP
 from headlong.config import MtpMode, SamplingParams, StopParams
+from headlong.decode.memory import ROOM_AHEAD, CacheMemory
+from headlong.decode.request import Request
 from headlong.drafters.drafter import Drafter
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
-from headlong.engine.memory import ROOM_AHEAD
-from headlong.engine.request import Request, Running
+from headlong.engine.request import Running
 from headlong.models.transformer import Backbone
 from model_files import HYBRIDS
 from random_drafters import drafter_named
@@ -54,34 +55,35 @@ def ids(running: Running) -> list[int]:
 
 def alone(backbone: Backbone, request: Request) -> list[int]:
     """Return what a request gets from an engine that has seen nothing else and never drafts."""
-    return ids(finish(Engine(backbone), request)[0])
+    return ids(finish(Engine.for_model(backbone), request)[0])
 
 
 def test_second_turn_takes_the_first_ones_state_over(backbone: Backbone, drafter: Drafter) -> None:
-    engine = Engine(backbone, drafter)
+    engine = Engine.for_model(backbone, drafter)
     (first,) = finish(engine, ask(1, 2, 3))
     history = (*first.request.prompt_ids, *ids(first))
     second_turn = Request((*history, 7, 8, 9), stopping=StopParams(max_tokens=9), mtp=2)
     (second,) = finish(engine, second_turn)
-    assert second.num_cached_tokens == len(history) - 1
+    assert second.sequence.num_cached_tokens == len(history) - 1
     assert ids(second) == alone(backbone, second_turn)
     assert engine.snapshot().prefix_entries == 1
 
 
 def test_same_prompt_many_times_runs_once(backbone: Backbone, drafter: Drafter) -> None:
-    engine = Engine(backbone, drafter)
+    engine = Engine.for_model(backbone, drafter)
     running = finish(engine, *[ask(1, 2, 3, mtp=mtp) for mtp in (2, "auto", 3, "off")])
-    assert [one.num_cached_tokens for one in running] == [0, 52, 52, 52]
+    assert [one.sequence.num_cached_tokens for one in running] == [0, 52, 52, 52]
     assert {tuple(ids(one)) for one in running} == {tuple(alone(backbone, ask(1, 2, 3)))}
 
 
 def test_beginning_that_two_prompts_share_is_kept_for_the_third(
     backbone: Backbone, drafter: Drafter
 ) -> None:
-    engine = Engine(backbone, drafter)
+    engine = Engine.for_model(backbone, drafter)
     requests = [ask(1, 2, 3), ask(4, 5), ask(6), ask(7, 8, 9, 10)]
     running = [finish(engine, request)[0] for request in requests]
-    assert [one.num_cached_tokens for one in running] == [0, 0, len(SYSTEM) - 1, len(SYSTEM) - 1]
+    cached = [one.sequence.num_cached_tokens for one in running]
+    assert cached == [0, 0, len(SYSTEM) - 1, len(SYSTEM) - 1]
     assert [ids(one) for one in running] == [alone(backbone, request) for request in requests]
 
 
@@ -91,19 +93,19 @@ def test_prompt_that_ends_otherwise_shares_the_last_whole_step(
 ) -> None:
     """However the prompt was cut into chunks."""
     limits = EngineLimits(prefill_rows_per_step=num_rows_per_step)
-    engine = Engine(backbone, drafter, limits)
+    engine = Engine.for_model(backbone, drafter, limits)
     system = tuple(5 + i % 80 for i in range(2 * SNAPSHOT_STEP + 9))
     finish(engine, ask(1, 2, system=system))
     (second,) = finish(engine, ask(3, 4, system=system))
-    assert second.num_cached_tokens == 2 * SNAPSHOT_STEP
+    assert second.sequence.num_cached_tokens == 2 * SNAPSHOT_STEP
     assert ids(second) == alone(backbone, ask(3, 4, system=system))
 
 
 def test_short_memory_sets_the_newest_back(backbone: Backbone, drafter: Drafter) -> None:
     num_tokens = ROOM_AHEAD + 60
-    memory = Engine(backbone, drafter)._memory
+    memory = CacheMemory(backbone, drafter, None, 0)
     one_bytes = memory.bytes_for(53 + num_tokens, drafts=True)
-    engine = Engine(backbone, drafter, EngineLimits(kv_bytes=2 * one_bytes))
+    engine = Engine.for_model(backbone, drafter, EngineLimits(kv_bytes=2 * one_bytes))
     requests = [ask(i, i + 1, i + 2, max_tokens=num_tokens, mtp=i % 3 or "auto") for i in range(4)]
     running = [engine.submit(request) for request in requests]
     while any(one.finish_reason is None for one in running):
@@ -114,7 +116,7 @@ def test_short_memory_sets_the_newest_back(backbone: Backbone, drafter: Drafter)
 
 
 def test_state_and_snapshots_are_counted(backbone: Backbone) -> None:
-    memory = Engine(backbone)._memory
+    memory = CacheMemory(backbone, None, None, 0)
     sizes = backbone.config.delta_net
     assert sizes is not None
     per_layer = sizes.num_value_heads * sizes.key_dim * sizes.value_dim

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from headlong.drafters.drafter import goes_on
 from headlong.engine.chances import Look
 from headlong.engine.costs import DraftWork
 from headlong.engine.planner import Planner
@@ -107,7 +106,7 @@ def test_auto_is_near_the_best_fixed_length(name: str, num_sequences: int) -> No
 
 @pytest.mark.parametrize("name", ["warm", "even"])
 def test_probabilities_are_taken_for_what_they_proved_worth(name: str) -> None:
-    """Guards bars in a head's own words, which mean something else at a temperature."""
+    """Guards thresholds in a head's own words, which mean something else at a temperature."""
     world = WORLDS[name]
     _, best = best_fixed(world, NUM_ROUNDS)
     rates = [play(world, "auto", NUM_ROUNDS, seed=seed).tokens_per_second for seed in range(3)]
@@ -117,9 +116,9 @@ def test_probabilities_are_taken_for_what_they_proved_worth(name: str) -> None:
 def test_a_draft_ends_where_its_chance_does() -> None:
     """Though at a temperature even the least likely token has some, a few of them have none."""
     policy = play(WORLDS["warm"], "auto", NUM_ROUNDS).players[0].policy
-    assert goes_on([], policy.bars["head"])
-    assert goes_on([0.95, 0.95], policy.bars["head"])
-    assert not goes_on([0.05, 0.05, 0.05], policy.bars["head"])
+    assert policy.thresholds["head"].can_extend([])
+    assert policy.thresholds["head"].can_extend([0.95, 0.95])
+    assert not policy.thresholds["head"].can_extend([0.05, 0.05, 0.05])
 
 
 def test_a_clear_gain_is_seldom_interrupted() -> None:
@@ -279,7 +278,7 @@ def test_drafts_must_pay_for_what_the_drafter_looks_at_first() -> None:
         for policy in policies:
             policy.num_waiting = num_waiting
         wishes = planner.plan(policies, max_rows=64)
-        assert any(wish.wakes_drafter for wish in wishes) == drafts, num_waiting
+        assert any(wish.runs_drafter for wish in wishes) == drafts, num_waiting
 
 
 def test_mixed_batches_respect_every_wish() -> None:

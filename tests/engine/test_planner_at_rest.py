@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Draft
 from headlong.engine.planner import MAX_REST_ROUNDS, PROBE_SPACING, Planner
-from headlong.engine.policy import Policy, Wish
+from headlong.engine.policy import Policy
 from policy_world import World, play
 
 
@@ -32,7 +33,7 @@ def test_idle_sequences_share_their_tries() -> None:
     policies = [planner.make_policy("auto", 0.0) for _ in range(8)]
     num_tries = 0
     for _ in range(160):
-        tried = [wish.wakes_drafter for wish in planner.plan(policies, max_rows=64)]
+        tried = [wish.runs_drafter for wish in planner.plan(policies, max_rows=64)]
         assert sum(tried) <= 1
         num_tries += any(tried)
     assert num_tries <= 160 // PROBE_SPACING
@@ -58,12 +59,14 @@ def test_tries_that_stand_and_do_not_pay_become_rare() -> None:
     assert planner.experiences[0].num_looks - num_before <= 640 // (4 * PROBE_SPACING)
 
 
-def rounds_until_a_try(planner: Planner, policies: Sequence[Policy]) -> tuple[int, Policy, Wish]:
+def rounds_until_a_try(
+    planner: Planner, policies: Sequence[Policy]
+) -> tuple[int, Policy, DraftPlan]:
     """Let nobody draft until somebody tries; return after how many rounds, who, and what."""
     for num_rounds in range(1, 2000):
         wishes = planner.plan(policies, max_rows=64)
         for policy, wish in zip(policies, wishes, strict=True):
-            if wish.wakes_drafter:
+            if wish.runs_drafter:
                 return num_rounds, policy, wish
         planner.costs.observe_pass(8, 0.01)
     raise AssertionError("nobody tries")
@@ -104,10 +107,10 @@ def play_all(world: World, num_rounds: int, planner: Planner) -> list[int]:
     asked = []
     for _ in range(num_rounds):
         wishes = planner.plan(policies, max_rows=64)
-        asked.append(sum(wish.num_tokens for wish in wishes if wish.wakes_drafter))
+        asked.append(sum(wish.num_tokens for wish in wishes if wish.runs_drafter))
         planner.costs.observe_pass(8 + asked[-1], world.pass_s(8 + asked[-1]))
         for policy, wish in zip(policies, wishes, strict=True):
-            if not wish.wakes_drafter:
+            if not wish.runs_drafter:
                 continue
             refused = Draft((0,) * wish.num_tokens, (0.9,) * wish.num_tokens)
             planner.learn(policy, wish, refused, 0)

@@ -5,18 +5,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from fakes import ScriptedDrafter, run_rows
+from fakes import ScriptedDrafter, make_sequence, run_rows
 from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams, StopParams
-from headlong.decode.observing import catch_up
+from headlong.decode.draft_backlog import catch_up
+from headlong.decode.recovery import go_back, mark
+from headlong.decode.request import Request
 from headlong.decode.sampling import Pick, Sampler
-from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.choose import make_drafter
-from headlong.drafters.drafter import Draft, DraftAsk, Drafter, Guess, Settled
+from headlong.drafters.draft_plan import DraftPlan
+from headlong.drafters.drafter import Draft, Drafter, DraftRequest, Guess, Settled
 from headlong.engine.engine import Engine
-from headlong.engine.recovery import go_back, mark
-from headlong.engine.request import FinishReason, Request, Running
+from headlong.engine.request import FinishReason, Running
 from headlong.errors import CheckpointError, EngineError, HeadError
 from headlong.heads.head_files import build_head
 from headlong.models.transformer import Backbone
@@ -60,7 +61,7 @@ def run(engine: Engine, running: Sequence[Running]) -> None:
 
 def alone(backbone: Backbone, request: Request) -> list[int]:
     """Return what a request gets when nothing goes wrong."""
-    engine = Engine(backbone)
+    engine = Engine.for_model(backbone)
     running = engine.submit(request)
     run(engine, [running])
     return ids(running)
@@ -70,24 +71,22 @@ def alone(backbone: Backbone, request: Request) -> list[int]:
 def test_rows_that_waited_wait_again(was_observed: bool) -> None:
     """Guards a drafter that sees rows of a failed pass twice, or never sees those before it."""
     drafter = ScriptedDrafter([], 96)
-    sampler = Sampler(SamplingParams(), [1], 96)
-    sequence = DecodingSequence(
-        list(range(9)), SequenceState(()), sampler, "memory", is_resting=True
-    )
+    sequence = make_sequence(range(9), SequenceState(()), "memory")
+    sequence.plan = DraftPlan(is_idle=True)
     run_rows(drafter, sequence, 5)
     before = mark(sequence)
     if was_observed:
         catch_up(drafter, [sequence])
     run_rows(drafter, sequence, 2, commits=False)
-    go_back(sequence, before, drafter, sampler)
-    assert sequence.cache.length == sequence.unobserved.num_rows == 5
-    np.testing.assert_allclose(sequence.unobserved.rows.read()[:, 0], np.arange(5), rtol=1e-6)
+    go_back(sequence, before, drafter, lambda one: Sampler(SamplingParams(), [1], 96))
+    assert sequence.cache.length == sequence.backlog.num_rows == 5
+    np.testing.assert_allclose(sequence.backlog.rows.read()[:, 0], np.arange(5), rtol=1e-6)
 
 
 def test_only_the_culprit_of_a_failed_pass_is_lost(
     backbone: Backbone, drafter: Drafter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(backbone, drafter)
+    engine = Engine.for_model(backbone, drafter)
     running = [engine.submit(request) for request in requests()]
     for _ in range(3):
         engine.step()
@@ -134,7 +133,7 @@ def test_failure_after_the_picks_repeats_no_token(backbone: Backbone) -> None:
             if len(settled) == len(PROMPTS) and self.num_observed > 2:
                 raise RuntimeError("the head tripped")
 
-    engine = Engine(backbone, Stumbling([], backbone.config.vocab_size))
+    engine = Engine.for_model(backbone, Stumbling([], backbone.config.vocab_size))
     running = [engine.submit(request) for request in requests()]
     run(engine, running)
     assert [one.error for one in running] == [None] * len(running)
@@ -143,7 +142,7 @@ def test_failure_after_the_picks_repeats_no_token(backbone: Backbone) -> None:
 
 
 def test_broken_logits_name_the_model_and_spare_the_others(backbone: Backbone) -> None:
-    engine = Engine(backbone)
+    engine = Engine.for_model(backbone)
     running = [engine.submit(request) for request in requests()]
     engine.step()
 
@@ -158,7 +157,7 @@ def test_broken_logits_name_the_model_and_spare_the_others(backbone: Backbone) -
 
 
 def test_one_failing_head_leaves_the_others_drafting(backbone: Backbone, drafter: Drafter) -> None:
-    engine = Engine(backbone, drafter)
+    engine = Engine.for_model(backbone, drafter)
     running = [engine.submit(request) for request in requests()]
     engine.step()
 
@@ -169,7 +168,7 @@ def test_one_failing_head_leaves_the_others_drafting(backbone: Backbone, drafter
     run(engine, running)
     assert "NaN" in str(running[0].sequence.off_reason)
     assert [one.sequence.off_reason for one in running[1:]] == [None] * 3
-    assert all(one.sequence.stats.num_drafted > 20 for one in running[1:])
+    assert all(one.stats.num_drafted > 20 for one in running[1:])
     for request, one in zip(requests(), running, strict=True):
         assert ids(one) == alone(backbone, request)
 
@@ -178,7 +177,7 @@ def test_drafter_that_cannot_be_taken_back_is_done_without(backbone: Backbone) -
     class Forgetful(ScriptedDrafter):
         """Fails in a batch, and has lost its memory afterwards."""
 
-        def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+        def draft(self, asks: Sequence[DraftRequest]) -> list[Draft]:
             """Fail for more than one."""
             if len(asks) > 1:
                 raise RuntimeError("too many")
@@ -188,7 +187,7 @@ def test_drafter_that_cannot_be_taken_back_is_done_without(backbone: Backbone) -
             """Refuse."""
             raise RuntimeError("the memory is gone")
 
-    engine = Engine(backbone, Forgetful([], backbone.config.vocab_size))
+    engine = Engine.for_model(backbone, Forgetful([], backbone.config.vocab_size))
     running = [engine.submit(request) for request in requests()]
     run(engine, running)
     for request, one in zip(requests(), running, strict=True):
@@ -205,7 +204,7 @@ def test_drafter_that_cannot_observe_costs_speed_not_the_answer(backbone: Backbo
             if any(len(one.next_ids) < len(PROMPTS[0]) for one in settled):
                 raise RuntimeError("it hears nothing")
 
-    engine = Engine(backbone, Deaf([], backbone.config.vocab_size))
+    engine = Engine.for_model(backbone, Deaf([], backbone.config.vocab_size))
     running = [engine.submit(request) for request in requests()]
     run(engine, running)
     for request, one in zip(requests(), running, strict=True):
@@ -216,7 +215,7 @@ def test_drafter_that_cannot_observe_costs_speed_not_the_answer(backbone: Backbo
 def test_request_that_cannot_begin_is_lost_alone(
     backbone: Backbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(backbone)
+    engine = Engine.for_model(backbone)
     first, *_, last = requests()
     expected = alone(backbone, first)
     running = engine.submit(first)
@@ -238,7 +237,7 @@ def test_request_that_cannot_begin_is_lost_alone(
 
 def test_interrupted_step_ends_all_that_ran(backbone: Backbone) -> None:
     """Guards going on with caches and histories that no longer agree, which would change text."""
-    engine = Engine(backbone)
+    engine = Engine.for_model(backbone)
     running = [engine.submit(request) for request in requests()]
     engine.step()
 
@@ -254,7 +253,7 @@ def test_interrupted_step_ends_all_that_ran(backbone: Backbone) -> None:
 
 
 def test_failed_prefix_is_not_kept(backbone: Backbone) -> None:
-    engine = Engine(backbone)
+    engine = Engine.for_model(backbone)
     bad = engine.submit(requests()[0])
     bad.sequence.sampler = None  # type: ignore[assignment]
     engine.step()
@@ -266,7 +265,7 @@ def test_stream_dropped_in_the_middle_of_a_step_ends_after_it(
     backbone: Backbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guards a cache taken away while a pass writes to it: streams may be collected any time."""
-    engine = Engine(backbone)
+    engine = Engine.for_model(backbone)
     running = [engine.submit(request) for request in requests()]
     engine.step()
     original = Backbone.logits

@@ -4,13 +4,12 @@ import time
 
 import pytest
 
+from fakes import make_sequence
 from headlong.cache.sequence_state import SequenceState
-from headlong.config import SamplingParams
-from headlong.decode.sampling import Sampler
-from headlong.decode.sequence import DecodingSequence
+from headlong.decode.request import Request
 from headlong.engine.limits import EngineLimits
 from headlong.engine.policy import Policy
-from headlong.engine.request import Request, Running
+from headlong.engine.request import Running
 from headlong.engine.scheduler import MAX_RETRY_S, MIN_CHUNK, PREFILL_SHARE, Scheduler
 from headlong.errors import BusyError, RequestError
 
@@ -18,8 +17,7 @@ from headlong.errors import BusyError, RequestError
 def reading(num_tokens: int) -> Running:
     """Return a request with a prompt of so many tokens, none of which has run."""
     prompt = (1,) * num_tokens
-    sampler = Sampler(SamplingParams(), prompt, 8)
-    sequence = DecodingSequence(list(prompt), SequenceState(()), sampler, None)
+    sequence = make_sequence(prompt, SequenceState(()), vocab_size=8)
     return Running(Request(prompt), sequence, Policy("off"))
 
 

@@ -1,13 +1,14 @@
 """Packed rows: what a projection would read of them, in less memory."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from headlong.arrays import FloatArray
-from headlong.ops import _native, compiled
-from headlong.ops.packed_rows import PackedRows, PlainRows, make_rows, pack_rows
+from headlong.ops.host_ops import HostOps, PackedRows
+from headlong.ops.native_host import NativeHost
+from headlong.ops.numpy_host import NumpyHost, PlainRows
+
+NATIVE: HostOps = NativeHost()
 
 
 def some_rows(num_rows: int, num_columns: int, seed: int = 0) -> FloatArray:
@@ -19,20 +20,16 @@ def some_rows(num_rows: int, num_columns: int, seed: int = 0) -> FloatArray:
 
 def packed(rows: FloatArray) -> PackedRows:
     """Return all rows, packed."""
-    found = make_rows()
-    pack_rows(rows, [(found, 0, len(rows))])
+    found = NATIVE.make_rows()
+    NATIVE.pack_rows(rows, [(found, 0, len(rows))])
     return found
 
 
-@pytest.fixture(params=["native", "plain"])
-def make(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], PackedRows]:
-    """Both kinds of rows: where the kernels are built, and where they are not."""
-    monkeypatch.setattr(compiled, "HAS_KERNELS", request.param == "native")
-    kind = _native.PackedRows if request.param == "native" else PlainRows
-    assert isinstance(make_rows(), kind)
-    return make_rows
+@pytest.fixture(params=[NativeHost, NumpyHost])
+def host(request: pytest.FixtureRequest) -> HostOps:
+    """Both kinds of rows: packed by kernels, and as they are."""
+    made: HostOps = request.param()
+    return made
 
 
 @pytest.mark.parametrize("num_columns", [1, 31, 32, 33, 576, 1728])
@@ -51,11 +48,11 @@ def test_packing_again_changes_next_to_nothing() -> None:
     np.testing.assert_allclose(packed(once).read(), once, rtol=1e-6)
 
 
-def test_rows_of_one_pass_go_to_those_they_belong_to(make: Callable[[], PackedRows]) -> None:
-    mine, yours = make(), make()
+def test_rows_of_one_pass_go_to_those_they_belong_to(host: HostOps) -> None:
+    mine, yours = host.make_rows(), host.make_rows()
     first, second = some_rows(70, 64, seed=1), some_rows(9, 64, seed=2)
-    pack_rows(first, [(mine, 0, 33), (yours, 33, 70)])
-    pack_rows(second, [(yours, 2, 3), (mine, 4, 9)])
+    host.pack_rows(first, [(mine, 0, 33), (yours, 33, 70)])
+    host.pack_rows(second, [(yours, 2, 3), (mine, 4, 9)])
     assert (len(mine), len(yours)) == (38, 38)
     for found, expected in (
         (mine, np.concatenate([first[:33], second[4:]])),
@@ -66,16 +63,14 @@ def test_rows_of_one_pass_go_to_those_they_belong_to(make: Callable[[], PackedRo
 
 
 @pytest.mark.parametrize("num_kept", [0, 1, 31, 32, 33, 70])
-def test_leading_rows_stay_or_go_to_somebody_else(
-    make: Callable[[], PackedRows], num_kept: int
-) -> None:
-    rows = make()
-    pack_rows(some_rows(70, 40), [(rows, 0, 70)])
+def test_leading_rows_stay_or_go_to_somebody_else(host: HostOps, num_kept: int) -> None:
+    rows = host.make_rows()
+    host.pack_rows(some_rows(70, 40), [(rows, 0, 70)])
     before = rows.read()
     shared = rows.first_rows(num_kept)
     rows.truncate(num_kept)
     more = some_rows(3, 40, seed=3)
-    pack_rows(more, [(rows, 0, 3)])
+    host.pack_rows(more, [(rows, 0, 3)])
     assert (len(shared), len(rows)) == (num_kept, num_kept + 3)
     np.testing.assert_array_equal(shared.read()[:, :40], before[:num_kept])
     np.testing.assert_array_equal(rows.read()[:num_kept], before[:num_kept])
@@ -85,7 +80,7 @@ def test_leading_rows_stay_or_go_to_somebody_else(
 def test_packed_rows_take_less_than_a_third() -> None:
     rows = packed(some_rows(4, 1728))
     assert rows.bytes_for(320) == 320 * 1728 * 36 // 32
-    assert rows.bytes_for(0) == make_rows().bytes_for(9) == 0
+    assert rows.bytes_for(0) == NATIVE.make_rows().bytes_for(9) == 0
 
 
 def test_bytes_of_plain_rows_are_those_of_their_numbers() -> None:
@@ -112,12 +107,12 @@ def test_rows_of_nothing_take_nothing() -> None:
 
 def test_malformed_rows_are_refused_and_nothing_is_kept() -> None:
     rows = packed(some_rows(2, 8))
-    fresh = make_rows()
+    fresh = NATIVE.make_rows()
     with pytest.raises(ValueError, match="differ in length"):
-        pack_rows(some_rows(1, 9), [(fresh, 0, 1), (rows, 0, 1)])
+        NATIVE.pack_rows(some_rows(1, 9), [(fresh, 0, 1), (rows, 0, 1)])
     for first, stop in ((-1, 1), (1, 0), (0, 3)):
         with pytest.raises(ValueError, match="not so many rows"):
-            pack_rows(some_rows(2, 8), [(fresh, 0, 2), (rows, first, stop)])
+            NATIVE.pack_rows(some_rows(2, 8), [(fresh, 0, 2), (rows, first, stop)])
     for num_rows in (-1, 3):
         with pytest.raises(ValueError, match="not so many rows"):
             rows.truncate(num_rows)

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from headlong.config import SamplingParams
-from headlong.decode.filters import (
-    relative_probs,
-    surviving_columns,
-    surviving_columns_in_numpy,
-)
-from headlong.decode.race import Field, race_in_numpy
-from headlong.decode.sampling import Sampler
+from headlong.decode.sampling import Sampler, pick_rule
 from headlong.errors import CheckpointError
-from headlong.ops import picking
+from headlong.ops.filters import relative_probs, surviving_columns
+from headlong.ops.host_ops import PickRule
+from headlong.ops.native_host import NativeHost
+from headlong.ops.numpy_host import NumpyHost
+from headlong.ops.race import Field, race
 from native_parts import random
+
+NATIVE = NativeHost()
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0, 8.0])
@@ -30,14 +30,14 @@ def test_race_has_the_winner_of_the_definition(
         ids = np.sort(rng.choice(200_000, size, replace=False)) if has_ids else None
         field = Field(logits, ids, float(logits.max()), temperature)
         for key in rng.integers(0, 2**63, 20).tolist():
-            winner = picking.race(logits, ids, field.best, temperature, key)
-            assert winner == race_in_numpy(field, key)
+            winner = NATIVE.race(logits, ids, field.best, temperature, key)
+            assert winner == race(field, key)
 
 
 def test_equal_scores_go_to_the_lowest_column() -> None:
     logits = np.zeros(3000, dtype=np.float32)
     ids = np.full(3000, 7)  # the same noise for all
-    assert picking.race(logits, ids, 0.0, 1.0, 5) == 0
+    assert NATIVE.race(logits, ids, 0.0, 1.0, 5) == 0
 
 
 FILTERS: tuple[dict[str, Any], ...] = (
@@ -67,12 +67,12 @@ def test_filters_leave_what_the_definition_leaves(
             logits[1::3] = -np.inf
         best = float(logits.max())
         for filters in FILTERS:
-            params = SamplingParams(temperature=temperature, **filters)
-            expected = surviving_columns_in_numpy(logits, best, params)
-            columns = surviving_columns(logits, best, params)
-            assert (columns is None) == (expected is None)
-            if columns is not None and expected is not None:
-                assert np.array_equal(columns, expected), (size, filters)
+            rule = pick_rule(SamplingParams(temperature=temperature, **filters))
+            if not rule.filters(size):
+                continue
+            expected = surviving_columns(logits, best, rule)
+            columns = NATIVE.surviving_columns(logits, best, rule)
+            assert np.array_equal(columns, expected), (size, filters)
 
 
 @pytest.mark.parametrize("temperature", [1e-5, 0.01, 0.7, 1.0, 50.0])
@@ -80,24 +80,24 @@ def test_total_probability_is_good_to_six_digits(temperature: float) -> None:
     logits = random(2, 16_385) * np.float32(5)
     best = float(logits.max())
     expected = relative_probs(logits, best, temperature).sum()
-    assert picking.sum_relative(logits, best, temperature) == pytest.approx(expected, rel=1e-5)
+    assert NATIVE.sum_relative(logits, best, temperature) == pytest.approx(expected, rel=1e-5)
 
 
 def test_malformed_rows_are_refused() -> None:
     logits = random(3, 10)
     with pytest.raises(ValueError, match="differ in number"):
-        picking.race(logits, np.arange(9), 0.0, 1.0, 1)
+        NATIVE.race(logits, np.arange(9), 0.0, 1.0, 1)
     with pytest.raises(ValueError, match="finite"):
-        picking.race(logits, None, float("nan"), 1.0, 1)
+        NATIVE.race(logits, None, float("nan"), 1.0, 1)
     with pytest.raises(ValueError, match="no logits"):
-        picking.race(logits[:0], None, 0.0, 1.0, 1)
+        NATIVE.race(logits[:0], None, 0.0, 1.0, 1)
     with pytest.raises(ValueError, match="above 0"):
-        picking.surviving_columns(logits, 0.0, picking.PickRule(0.0, 1, 1.0, 0.0, 1))
+        NATIVE.surviving_columns(logits, 0.0, PickRule(0.0, 1, 1.0, 0.0, 1))
     with pytest.raises(ValueError, match="out of range"):
-        picking.surviving_columns(logits, 0.0, picking.PickRule(1.0, -1, 1.0, 0.0, 1))
-    for rule in (picking.PickRule(1.0, 0, 1.0, 1.5, 1), picking.PickRule(1.0, 0, 1.5, 0.0, 1)):
+        NATIVE.surviving_columns(logits, 0.0, PickRule(1.0, -1, 1.0, 0.0, 1))
+    for rule in (PickRule(1.0, 0, 1.0, 1.5, 1), PickRule(1.0, 0, 1.5, 0.0, 1)):
         with pytest.raises(ValueError, match="out of range"):
-            picking.surviving_columns(logits, 0.0, rule)
+            NATIVE.surviving_columns(logits, 0.0, rule)
 
 
 def test_rows_with_nan_are_refused() -> None:
@@ -105,7 +105,7 @@ def test_rows_with_nan_are_refused() -> None:
     logits = np.full(5000, np.nan, dtype=np.float32)
     logits[3] = 1.0
     with pytest.raises(ValueError, match="not a number"):
-        picking.surviving_columns(logits, 1.0, picking.PickRule(1.0, 40, 1.0, 0.0, 1))
+        NATIVE.surviving_columns(logits, 1.0, PickRule(1.0, 40, 1.0, 0.0, 1))
 
 
 @pytest.mark.parametrize("filters", [{}, *FILTERS])
@@ -116,19 +116,27 @@ def test_picks_at_once_are_picks_in_steps(filters: dict[str, Any], temperature: 
         logits = random(size, size) * np.float32(4)
         for seed in (0, 7, 2**64 - 1):
             params = SamplingParams(temperature=temperature, seed=seed, **filters)
-            sampler = Sampler(params, [1, 2, 3], size)
-            assert sampler.pick(logits).token_id == sampler._pick_in_steps(logits)
+            for host in (NATIVE, NumpyHost()):
+                sampler = Sampler(params, [1, 2, 3], size, host=host)
+                assert sampler.pick(logits).token_id == sampler._pick_in_steps(logits)
 
 
 def test_coldest_pick_is_the_first_of_the_largest() -> None:
     for size in (1, 15, 17, 256, 257, 1000, 49_152):
         for seed in range(5):
             logits = np.round(random(seed, size) * 2)  # many are equal
-            picked = Sampler(SamplingParams(temperature=0.0), [1], size).pick(logits).token_id
+            picked = (
+                Sampler(SamplingParams(temperature=0.0), [1], size, host=NATIVE)
+                .pick(logits)
+                .token_id
+            )
             assert picked == int(logits.argmax())
         logits[:] = -np.inf
         logits[-1] = 1.0
-        assert Sampler(SamplingParams(temperature=0.0), [1], size).pick(logits).token_id == size - 1
+        assert (
+            Sampler(SamplingParams(temperature=0.0), [1], size, host=NATIVE).pick(logits).token_id
+            == size - 1
+        )
 
 
 @pytest.mark.parametrize("place", [0, 40, 99, 300])
@@ -137,6 +145,6 @@ def test_coldest_pick_is_the_first_of_the_largest() -> None:
 def test_broken_logits_are_named(broken: float, temperature: float, place: int) -> None:
     logits = random(3, 301)
     logits[place] = broken
-    sampler = Sampler(SamplingParams(temperature=temperature), [1], 301)
+    sampler = Sampler(SamplingParams(temperature=temperature), [1], 301, host=NATIVE)
     with pytest.raises(CheckpointError, match="at position 1"):
         sampler.pick(logits)

@@ -6,7 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from headlong.ops import _native
-from headlong.ops.token_index import MAX_MATCH, MAX_PLACES, PythonIndex, TokenIndex, make_index
+from headlong.ops.host_ops import TokenIndex
+from headlong.ops.native_host import NativeHost
+from headlong.ops.numpy_host import NumpyHost
+from headlong.ops.token_index import MAX_MATCH, MAX_PLACES, PythonIndex
 
 MakeIndex = Callable[[], TokenIndex]
 
@@ -87,8 +90,9 @@ def test_compiled_index_finds_what_the_definition_finds(num_kinds: int) -> None:
     assert num_found > 10
 
 
-def test_compiled_index_is_used_where_it_is_built() -> None:
-    assert isinstance(make_index(), _native.TokenIndex)
+def test_each_backend_has_its_own_index() -> None:
+    assert isinstance(NativeHost().make_token_index(), _native.TokenIndex)
+    assert isinstance(NumpyHost().make_token_index(), PythonIndex)
 
 
 def test_tokens_that_are_none_are_refused() -> None:

@@ -11,9 +11,9 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams, StopParams
 from headlong.decode.autoregressive import generate_plain
+from headlong.decode.request import Request
 from headlong.decode.sampling import Sampler
 from headlong.engine.engine import Engine
-from headlong.engine.request import Request
 from headlong.errors import BackendError
 from headlong.heads.head import RecursiveHead
 from headlong.heads.head_files import build_head
@@ -173,7 +173,7 @@ def test_drafts_leave_the_text_alone(tiny: Maker, architecture: str, name: str) 
         )
         for seed in range(4)
     ]
-    engine = Engine(backbone, drafter_named(name, backbone))
+    engine = Engine.for_model(backbone, drafter_named(name, backbone))
     running = [engine.submit(request) for request in requests]
     while any(one.finish_reason is None for one in running):
         engine.step()
@@ -242,9 +242,9 @@ def test_rows_that_waited_on_the_host_come_back() -> None:
 
 
 def test_without_torch_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ImportError("No module named 'torch'")
+    def missing(name: str) -> str:
+        return "No module named 'torch'."
 
-    monkeypatch.setattr(backends, "import_module", missing)
+    monkeypatch.setattr(backends, "backend_problem", missing)
     with pytest.raises(BackendError, match="pip install torch"):
         make_ops("torch")

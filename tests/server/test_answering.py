@@ -15,10 +15,9 @@ from headlong.decode.sampling import Sampler
 from headlong.engine.engine import Engine
 from headlong.errors import RequestError
 from headlong.llm import LLM
-from headlong.server.app import make_app
-from headlong.server.records import RequestRecord
+from headlong.server.finished_requests import FinishedRequest
 from headlong.server.service import Service
-from headlong.server.settings import ServerSettings
+from served_model import make_model_app
 
 T = TypeVar("T")
 BODY: dict[str, Any] = {"prompt": "hello, hello", "max_tokens": 60, "ignore_eos": True, "seed": 1}
@@ -77,7 +76,7 @@ def run(llm: LLM, work: Callable[[FastAPI], Awaitable[T]], **settings: Any) -> T
     """Run `work` with a started app; afterwards nothing is left in the engine."""
 
     async def main() -> T:
-        app = make_app(llm, ServerSettings(**settings))
+        app = make_model_app(llm, **settings)
         async with app.router.lifespan_context(app), asyncio.timeout(30):
             result = await work(app)
             worker = service_of(app).worker
@@ -95,7 +94,7 @@ def service_of(app: FastAPI) -> Service:
     return service
 
 
-def record(app: FastAPI) -> RequestRecord:
+def record(app: FastAPI) -> FinishedRequest:
     """The newest entry of the books."""
     return service_of(app).records.latest(1)[0]
 
@@ -118,7 +117,7 @@ def test_stream_and_whole_answer_say_the_same(tiny_llm: LLM) -> None:
 
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_client_that_leaves_ends_its_answer(tiny_llm: LLM, is_stream: bool) -> None:
-    async def work(app: FastAPI) -> RequestRecord:
+    async def work(app: FastAPI) -> FinishedRequest:
         wire = Wire()
         body = {**BODY, "max_tokens": 230, "stream": is_stream}
         asking = asyncio.create_task(wire.post(app, body))
@@ -157,7 +156,7 @@ def test_reader_that_stalls_holds_up_neither_engine_nor_others(tiny_llm: LLM) ->
 def test_time_over_is_told_to_a_reader(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_down(monkeypatch)
 
-    async def work(app: FastAPI) -> tuple[Wire, Wire, RequestRecord]:
+    async def work(app: FastAPI) -> tuple[Wire, Wire, FinishedRequest]:
         whole, stream = Wire(), Wire()
         await whole.post(app, BODY)
         await stream.post(app, {**BODY, "stream": True})
@@ -249,7 +248,7 @@ def test_books_have_the_status_that_was_told(
 
     monkeypatch.setattr(Sampler, "pick", lost)
 
-    async def work(app: FastAPI) -> tuple[int, RequestRecord]:
+    async def work(app: FastAPI) -> tuple[int, FinishedRequest]:
         wire = Wire()
         await wire.post(app, BODY)
         return wire.status, record(app)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,16 @@ from llguidance import LLTokenizer
 
 from asgi_calls import Called, Client
 from headlong.engine.engine import Engine
+from headlong.errors import RequestError
 from headlong.llm import LLM
 from headlong.server.app import make_app
-from headlong.server.chat import plan_chat
+from headlong.server.chat import prepare_chat
 from headlong.server.chat_protocol import ChatBody
 from headlong.server.settings import ServerSettings
 from headlong.text.token_table import make_token_table
 from headlong.text.tokenizer import Tokenizer
+from scripted_engine import ScriptedEngine
+from served_model import make_model_app
 
 
 def test_table_of_tokens_is_there_before_the_first_request(
@@ -28,15 +32,16 @@ def test_table_of_tokens_is_there_before_the_first_request(
         return make_token_table(tokenizer)
 
     monkeypatch.setattr("headlong.text.grammar.make_token_table", counted)
-    llm = LLM.load(tiny_model_path, backend="numpy")
-    app = make_app(llm, ServerSettings())
+    settings = ServerSettings()
+    llm = LLM.load(tiny_model_path, backend="numpy", limits=settings.engine_limits)
+    app = make_app(llm, settings)
 
     async def start_and_ask() -> None:
         async with app.router.lifespan_context(app):
             assert made == [llm.tokenizer]
             body = {"messages": [{"role": "user", "content": "hello"}]}
             wanted = {**body, "response_format": {"type": "json_object"}}
-            assert plan_chat(app.state.service, ChatBody.model_validate(wanted), "auto").asks
+            assert prepare_chat(app.state.service, ChatBody.model_validate(wanted), "auto").choices
 
     asyncio.run(start_and_ask())
     assert made == [llm.tokenizer]
@@ -45,7 +50,7 @@ def test_table_of_tokens_is_there_before_the_first_request(
 def test_end_of_the_engine_is_told_to_everybody(
     tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = make_app(tiny_llm, ServerSettings(request_timeout_s=10))
+    app = make_model_app(tiny_llm, request_timeout_s=10)
     client = Client(app, {"content-type": "application/json"})
     body = {"prompt": "hello", "max_tokens": 200, "ignore_eos": True, "stream": True}
     part = json.dumps(body).encode()
@@ -72,3 +77,38 @@ def test_end_of_the_engine_is_told_to_everybody(
     assert (refused.status, refused.error["code"]) == (503, "engine_down")
     assert health.status == 503
     assert "SystemExit" in json.loads(health.body)["problem"]
+
+
+def test_server_uses_the_engine_that_was_loaded(tiny_model_path: Path) -> None:
+    settings = ServerSettings(max_running=3)
+    llm = LLM.load(tiny_model_path, backend="numpy", limits=settings.engine_limits)
+    app = make_app(llm, settings)
+    assert app.state.service.llm.engine is llm.engine
+    assert app.state.service.llm.engine.limits.max_running == 3
+
+
+def test_limits_the_engine_does_not_have_are_refused(tiny_llm: LLM) -> None:
+    """Guards against settings that do nothing: limits belong to the engine, made at loading."""
+    with pytest.raises(RequestError, match="kv_bytes None; the settings say 2147483648"):
+        make_app(tiny_llm, ServerSettings())
+
+
+def test_server_answers_from_any_engine_client(tiny_llm: LLM) -> None:
+    settings = ServerSettings()
+    engine = ScriptedEngine(tuple(tiny_llm.encode("elsewhere")), settings.engine_limits)
+    app = make_app(replace(tiny_llm, engine=engine), settings)
+    client = Client(app, {"content-type": "application/json"})
+    part = json.dumps({"prompt": "hello", "return_sources": True}).encode()
+
+    async def ask() -> tuple[Called, Called]:
+        async with app.router.lifespan_context(app):
+            answer = await client.call("POST", "/v1/completions", [part])
+            return answer, await client.call("GET", "/headlong/model")
+
+    answer, card = asyncio.run(ask())
+    body = json.loads(answer.body)
+    assert body["choices"][0]["text"] == "elsewhere"
+    assert {one["source"] for one in body["choices"][0]["sources"]} == {"elsewhere"}
+    assert body["usage"]["completion_tokens"] == len(tiny_llm.encode("elsewhere"))
+    assert body["mtp"]["explanation"] == "Decided elsewhere."
+    assert json.loads(card.body)["backend"] == "elsewhere"

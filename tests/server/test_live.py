@@ -7,8 +7,8 @@ import pytest
 from headlong.config import MtpMode
 from headlong.engine.limits import EngineSnapshot
 from headlong.generation import Chunk
+from headlong.server.finished_requests import FinishedRequest
 from headlong.server.live import SPEEDUP_SPAN_S, WINDOW_S, Live
-from headlong.server.records import RequestRecord
 
 
 class Clock:
@@ -45,9 +45,9 @@ def chunks(*depths: int) -> list[Chunk]:
     return [Chunk("x", (1,), d > 0, "head" if d else "backbone", d) for d in depths]
 
 
-def record(speedup: float | None, num_tokens: int, mtp: MtpMode = "auto") -> RequestRecord:
+def record(speedup: float | None, num_tokens: int, mtp: MtpMode = "auto") -> FinishedRequest:
     """A request that ended with this gain."""
-    return RequestRecord(
+    return FinishedRequest(
         id="r",
         created_s=0.0,
         route="/v1/chat/completions",

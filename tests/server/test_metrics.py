@@ -8,8 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
+from headlong.server.finished_requests import FinishedRequest
 from headlong.server.metrics import Metrics
-from headlong.server.records import RequestRecord
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -30,12 +30,12 @@ SNAPSHOT = EngineSnapshot(
 )
 
 
-def record(mtp: int | str = "auto", speedup: float | None = None, num: int = 10) -> RequestRecord:
+def record(mtp: int | str = "auto", speedup: float | None = None, num: int = 10) -> FinishedRequest:
     """Return the record of a request with two rounds: 3 drafted and 2 stood, then none drafted."""
     stats = DecodeStats()
     stats.observe_round(["head", "head", "ngram"], 2)
     stats.observe_round([], 0)
-    return RequestRecord(
+    return FinishedRequest(
         id="chatcmpl-1",
         created_s=0.0,
         route="/v1/chat/completions",

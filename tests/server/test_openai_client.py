@@ -10,7 +10,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsBas
 from openai.types.completion_create_params import CompletionCreateParamsBase as CompletionFields
 
 from headlong.server.chat_protocol import ChatBody
-from headlong.server.completions_protocol import CompletionBody
+from headlong.server.completions import CompletionBody
 from live_server import LiveServer
 from openai_calls import ASKED, ask, content, extra, model_name, stream
 

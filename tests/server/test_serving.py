@@ -71,7 +71,8 @@ def ready():
     os.kill(os.getpid(), signal.SIGTERM)
 
 settings = ServerSettings(port=0)
-sys.exit(run_server(make_app(LLM.load(sys.argv[1]), settings), bind(settings), settings, ready))
+llm = LLM.load(sys.argv[1], limits=settings.engine_limits)
+sys.exit(run_server(make_app(llm, settings), bind(settings), settings, ready))
 """
 
 

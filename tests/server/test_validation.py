@@ -6,9 +6,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from headlong.server.app import add_error_handlers
 from headlong.server.chat_protocol import ChatBody
-from headlong.server.completions_protocol import CompletionBody
-from headlong.server.openai_errors import add_error_handlers
+from headlong.server.completions import CompletionBody
 
 SAID = {"role": "user", "content": "x"}
 

@@ -14,18 +14,20 @@ from headlong.engine.request import Emitted, FinishReason
 from headlong.errors import BusyError, EngineDownError, EngineError, RequestError, StoppingError
 from headlong.generation import AnswerReader, Chunk
 from headlong.llm import LLM, make_request
-from headlong.server.answer_stream import Answer, Ask
+from headlong.server.answer_stream import Answer, ChoiceRequest
 from headlong.server.worker import HAND_OVER_S, EngineWorker
 
 T = TypeVar("T")
 PROMPT = "hello, hello, hello"
 
 
-def make_ask(llm: LLM, prompt: str = PROMPT, **options: Any) -> Ask:
+def make_choice(llm: LLM, prompt: str = PROMPT, **options: Any) -> ChoiceRequest:
     """Ask for 20 tokens, unless told otherwise."""
     options = {"max_tokens": 20, "ignore_eos": True, "temperature": 0.8, "seed": 5, **options}
     request = make_request(llm.encode(prompt), llm.tokenizer.eos_ids, options)  # type: ignore[arg-type] # by name
-    return Ask(request, AnswerReader(llm.tokenizer, request.stopping.stop, continues_text=True))
+    return ChoiceRequest(
+        request, AnswerReader(llm.tokenizer, request.stopping.stop, continues_text=True)
+    )
 
 
 def run(
@@ -34,7 +36,7 @@ def run(
     """Run `work` beside a worker, and stop it."""
 
     async def main() -> T:
-        engine = Engine(llm.backbone, llm.engine.drafter, limits or EngineLimits())
+        engine = Engine.for_model(llm.backbone, llm.drafter, limits or EngineLimits())
         worker = EngineWorker(engine)
         worker.start()
         try:
@@ -69,8 +71,10 @@ def test_answers_are_those_of_the_python_api(tiny_llm: LLM) -> None:
     ]
 
     async def work(worker: EngineWorker) -> list[list[Chunk]]:
-        asks = [make_ask(tiny_llm, seed=seed, mtp="off" if seed % 2 else 3) for seed in range(4)]
-        return await collect(await worker.submit(asks))
+        choices = [
+            make_choice(tiny_llm, seed=seed, mtp="off" if seed % 2 else 3) for seed in range(4)
+        ]
+        return await collect(await worker.submit(choices))
 
     together = run(tiny_llm, work)
     assert [text_of(chunks) for chunks in together] == [one.text for one in alone]
@@ -95,7 +99,7 @@ def test_steps_share_calls_into_the_loop(tiny_llm: LLM, monkeypatch: pytest.Monk
     monkeypatch.setattr(EngineWorker, "_hand_over", counted_hand_over)
 
     async def work(worker: EngineWorker) -> None:
-        answers = [await worker.submit([make_ask(tiny_llm)]) for _ in range(6)]
+        answers = [await worker.submit([make_choice(tiny_llm)]) for _ in range(6)]
         await asyncio.gather(*map(collect, answers))
 
     began_s = time.monotonic()
@@ -107,7 +111,7 @@ def test_steps_share_calls_into_the_loop(tiny_llm: LLM, monkeypatch: pytest.Monk
 
 def test_idle_thread_takes_no_steps_and_no_time(tiny_llm: LLM) -> None:
     async def work(worker: EngineWorker) -> float:
-        await collect(await worker.submit([make_ask(tiny_llm)]))
+        await collect(await worker.submit([make_choice(tiny_llm)]))
         before_s = time.process_time()
         await asyncio.sleep(0.5)
         return time.process_time() - before_s
@@ -122,9 +126,9 @@ def test_stop_string_ends_the_request_in_its_own_round(tiny_llm: LLM) -> None:
     alone = tiny_llm.generate(PROMPT, stop=stop, **options)
 
     async def work(worker: EngineWorker) -> tuple[list[Chunk], int]:
-        answer = await worker.submit([make_ask(tiny_llm, max_tokens=60, stop=stop)])
+        answer = await worker.submit([make_choice(tiny_llm, max_tokens=60, stop=stop)])
         (chunks,) = await collect(answer)
-        return chunks, answer.runnings[0].sequence.timings.num_tokens
+        return chunks, answer.reports[0].timings.num_tokens
 
     chunks, num_timed = run(tiny_llm, work)
     assert text_of(chunks) == free[: free.index(stop)]
@@ -135,22 +139,24 @@ def test_stop_string_ends_the_request_in_its_own_round(tiny_llm: LLM) -> None:
 
 def test_cancelled_answer_leaves_within_a_round(tiny_llm: LLM) -> None:
     async def work(worker: EngineWorker) -> tuple[int, FinishReason | None]:
-        answer = await worker.submit([make_ask(tiny_llm, max_tokens=200)])
+        answer = await worker.submit([make_choice(tiny_llm, max_tokens=200)])
         await answer.next_arrival()
         answer.cancel()
         await answer.ended()
-        num_before = answer.runnings[0].num_emitted
+        num_before = answer.streams[0].tokens.report().num_completion_tokens
         await asyncio.sleep(0.05)
         assert worker.snapshot().num_running == 0
-        assert answer.runnings[0].num_emitted == num_before < 200
-        return worker.num_answers, answer.streams[0].finish_reason
+        report = answer.streams[0].tokens.report()
+        assert report.num_completion_tokens == num_before < 200
+        assert answer.streams[0].end is not None
+        return worker.num_answers, answer.streams[0].end.reason
 
     assert run(tiny_llm, work) == (0, FinishReason.CANCELLED)
 
 
 def test_asker_that_gives_up_while_submitting_leaves_nothing(tiny_llm: LLM) -> None:
     async def work(worker: EngineWorker) -> None:
-        task = asyncio.create_task(worker.submit([make_ask(tiny_llm, max_tokens=200)]))
+        task = asyncio.create_task(worker.submit([make_choice(tiny_llm, max_tokens=200)]))
         await asyncio.sleep(0)  # the command is on its way
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -164,8 +170,8 @@ def test_asker_that_gives_up_while_submitting_leaves_nothing(tiny_llm: LLM) -> N
 
 def test_slow_reader_gets_all_at_once_and_holds_up_nobody(tiny_llm: LLM) -> None:
     async def work(worker: EngineWorker) -> tuple[int, int]:
-        slow = await worker.submit([make_ask(tiny_llm, max_tokens=40)])
-        await collect(await worker.submit([make_ask(tiny_llm, max_tokens=40)]))
+        slow = await worker.submit([make_choice(tiny_llm, max_tokens=40)])
+        await collect(await worker.submit([make_choice(tiny_llm, max_tokens=40)]))
         await slow.ended()
         waiting = len(slow.streams[0]._ready)
         slow.arrived.set()
@@ -185,8 +191,8 @@ class Breaking(AnswerReader):
 
 def test_fault_of_one_request_leaves_the_others_alone(tiny_llm: LLM) -> None:
     async def work(worker: EngineWorker) -> str:
-        good = make_ask(tiny_llm)
-        broken = Ask(good.request, Breaking(tiny_llm.tokenizer, continues_text=True))
+        good = make_choice(tiny_llm)
+        broken = ChoiceRequest(good.request, Breaking(tiny_llm.tokenizer, continues_text=True))
         failing, fine = await worker.submit([broken]), await worker.submit([good])
         with pytest.raises(EngineError, match="KeyError"):
             await collect(failing)
@@ -210,12 +216,12 @@ def test_broken_step_fails_its_requests_and_the_worker_goes_on(
 
     async def work(worker: EngineWorker) -> int:
         is_broken.set()
-        answer = await worker.submit([make_ask(tiny_llm)])
+        answer = await worker.submit([make_choice(tiny_llm)])
         with pytest.raises(EngineError, match="RuntimeError") as caught:
             await collect(answer)
         assert isinstance(caught.value.__cause__, RuntimeError)
         is_broken.clear()
-        (chunks,) = await collect(await worker.submit([make_ask(tiny_llm)]))
+        (chunks,) = await collect(await worker.submit([make_choice(tiny_llm)]))
         assert worker.is_alive
         return len(chunks)
 
@@ -234,11 +240,11 @@ def test_end_of_the_thread_ends_every_answer_at_once(
         return snapshot(engine)
 
     async def main() -> None:
-        worker = EngineWorker(Engine(tiny_llm.backbone, tiny_llm.engine.drafter))
+        worker = EngineWorker(Engine.for_model(tiny_llm.backbone, tiny_llm.drafter))
         worker.start()
-        answer = await worker.submit([make_ask(tiny_llm, max_tokens=200)] * 2)
+        answer = await worker.submit([make_choice(tiny_llm, max_tokens=200)] * 2)
         monkeypatch.setattr(Engine, "snapshot", broken_snapshot)
-        asking = asyncio.create_task(worker.submit([make_ask(tiny_llm)]))
+        asking = asyncio.create_task(worker.submit([make_choice(tiny_llm)]))
         await asyncio.sleep(0)  # its command is in the queue, behind a step that will be the last
         is_broken.set()
         with pytest.raises(EngineDownError, match="RuntimeError"):
@@ -246,7 +252,7 @@ def test_end_of_the_thread_ends_every_answer_at_once(
         with pytest.raises(EngineDownError):
             await collect(await asking)
         with pytest.raises(EngineDownError, match="Restart"):
-            await worker.submit([make_ask(tiny_llm)])
+            await worker.submit([make_choice(tiny_llm)])
         await answer.ended()
         assert (worker.is_alive, worker.num_answers, await worker.drain(5)) == (False, 0, 0)
 
@@ -255,11 +261,11 @@ def test_end_of_the_thread_ends_every_answer_at_once(
 
 def test_full_queue_refuses_all_choices_or_none(tiny_llm: LLM) -> None:
     async def work(worker: EngineWorker) -> None:
-        first = await worker.submit([make_ask(tiny_llm, max_tokens=100)] * 2)
+        first = await worker.submit([make_choice(tiny_llm, max_tokens=100)] * 2)
         with pytest.raises(BusyError) as caught:
-            await worker.submit([make_ask(tiny_llm)] * 2)
+            await worker.submit([make_choice(tiny_llm)] * 2)
         assert caught.value.retry_after_s > 0
-        (chunks,) = await collect(await worker.submit([make_ask(tiny_llm)]))
+        (chunks,) = await collect(await worker.submit([make_choice(tiny_llm)]))
         assert len(chunks) == 20, "the place of the refused pair is free again"
         first.cancel()
 
@@ -269,19 +275,19 @@ def test_full_queue_refuses_all_choices_or_none(tiny_llm: LLM) -> None:
 def test_impossible_request_is_refused_to_its_asker(tiny_llm: LLM) -> None:
     async def work(worker: EngineWorker) -> None:
         with pytest.raises(RequestError, match="context"):
-            await worker.submit([make_ask(tiny_llm, "x" * 5000)])
+            await worker.submit([make_choice(tiny_llm, "x" * 5000)])
 
     run(tiny_llm, work)
 
 
 def test_drain_lets_answers_end_and_takes_no_more(tiny_llm: LLM) -> None:
     async def work(worker: EngineWorker) -> tuple[int, int]:
-        answer = await worker.submit([make_ask(tiny_llm, max_tokens=60)])
+        answer = await worker.submit([make_choice(tiny_llm, max_tokens=60)])
         reading = asyncio.create_task(collect(answer))
         draining = asyncio.create_task(worker.drain(20))
         await asyncio.sleep(0)
         with pytest.raises(StoppingError):
-            await worker.submit([make_ask(tiny_llm)])
+            await worker.submit([make_choice(tiny_llm)])
         (chunks,) = await reading
         return len(chunks), await draining
 
@@ -290,7 +296,7 @@ def test_drain_lets_answers_end_and_takes_no_more(tiny_llm: LLM) -> None:
 
 def test_drain_cuts_what_takes_too_long_with_an_error(tiny_llm: LLM) -> None:
     async def work(worker: EngineWorker) -> int:
-        answer = await worker.submit([make_ask(tiny_llm, max_tokens=230)])
+        answer = await worker.submit([make_choice(tiny_llm, max_tokens=230)])
         await answer.next_arrival()
         num_cut = await worker.drain(0)
         with pytest.raises(StoppingError):
@@ -305,8 +311,8 @@ def test_loop_stays_responsive_while_the_engine_computes(default_llm: LLM) -> No
     """The kernels let go of Python: without that, every pass would stall all clients."""
 
     async def work(worker: EngineWorker) -> list[float]:
-        asks = [make_ask(default_llm, "word " * 600 + str(i), max_tokens=8) for i in range(2)]
-        answer = await worker.submit(asks)
+        choices = [make_choice(default_llm, "word " * 600 + str(i), max_tokens=8) for i in range(2)]
+        answer = await worker.submit(choices)
         reading = asyncio.create_task(collect(answer))
         gaps_s = list[float]()
         while not reading.done():

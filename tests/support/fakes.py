@@ -6,10 +6,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headlong.arrays import BoolArray, FloatArray, IntArray
-from headlong.decode.observing import settle
-from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import Bar, Draft, DraftAsk, Drafter, Guess, Settled
+from headlong.cache.sequence_state import SequenceState
+from headlong.config import SamplingParams
+from headlong.decode.draft_backlog import observe_kept
+from headlong.decode.request import Request
+from headlong.decode.round import RoundResult, run_round
+from headlong.decode.sampling import Sampler
+from headlong.decode.sequence import Backlog, DecodingSequence
+from headlong.drafters.draft_plan import DraftPlan, Threshold
+from headlong.drafters.drafter import Draft, Drafter, DraftRequest, Guess, Settled
 from headlong.models.hidden import HiddenRows
+from headlong.models.transformer import Backbone
+from headlong.ops.host_ops import HostOps
+from headlong.ops.native_host import NativeHost
 from headlong.ops.op_set import Array
 
 
@@ -24,9 +33,36 @@ def run_rows(
     """Run the next rows of a sequence in a pass with others; their numbers tell their places."""
     first = sequence.cache.append(num_rows)
     places: FloatArray = np.arange(first - num_others, first + num_rows, dtype=np.float32)
-    settle(drafter, places[:, None], [(sequence, num_others, num_others + num_rows)])
+    observe_kept(drafter, places[:, None], [(sequence, num_others, num_others + num_rows)])
     if commits:
         sequence.cache.commit(num_rows)
+
+
+def make_sequence(
+    token_ids: Sequence[int],
+    cache: SequenceState,
+    draft_state: object = None,
+    vocab_size: int = 96,
+    host: HostOps | None = None,
+) -> DecodingSequence:
+    """Return a greedy sequence none of whose tokens has run."""
+    request = Request(tuple(token_ids))
+    sampler = Sampler(SamplingParams(), token_ids, vocab_size)
+    backlog = Backlog(NativeHost() if host is None else host)
+    return DecodingSequence(request, list(token_ids), cache, sampler, backlog, draft_state)
+
+
+def play_round(
+    batch: Sequence[DecodingSequence],
+    plans: Sequence[DraftPlan],
+    backbone: Backbone,
+    drafter: Drafter | None,
+    max_rows: int | None = None,
+) -> list[RoundResult]:
+    """Make one round by these plans."""
+    for sequence, plan in zip(batch, plans, strict=True):
+        sequence.plan = plan
+    return run_round(batch, backbone, drafter, max_rows)
 
 
 @dataclass
@@ -56,11 +92,11 @@ class ScriptedDrafter:
         """Note how many rows were settled."""
         self.num_settled += [len(one.next_ids) for one in settled]
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+    def draft(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """Draft the true continuation, spoiled where told."""
         return [self._draft_one(len(ask.history), ask.num_tokens) for ask in asks]
 
-    def copy(self, state: str, history: list[int], bar: Bar) -> Draft:
+    def look_up(self, state: str, history: list[int], threshold: Threshold) -> Draft:
         """Copy nothing."""
         return Draft()
 

@@ -13,10 +13,11 @@ from itertools import accumulate
 from operator import mul
 
 from headlong.config import MtpMode
-from headlong.drafters.drafter import NGRAM, NO_BAR, Draft, Guess, as_draft, goes_on
+from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan
+from headlong.drafters.drafter import NGRAM, Draft, Guess, as_draft
 from headlong.engine.costs import DraftWork
 from headlong.engine.planner import Planner
-from headlong.engine.policy import Policy, Wish
+from headlong.engine.policy import Policy
 
 MATCH_PROB = 0.75
 """What n-grams say of every match."""
@@ -72,31 +73,31 @@ class Player:
     num_tokens: float = 0.0
     """What its rounds were worth: tokens in the mean, which tells more than those of one play."""
 
-    def draft(self, wish: Wish, world: World, time: int) -> tuple[Draft, int]:
+    def draft(self, wish: DraftPlan, world: World, time: int) -> tuple[Draft, int]:
         """Draft as a head would; return the draft and how many of its tokens stand."""
-        if wish.only_copies:
+        if wish.only_lookup:
             return self._copy(wish, world)
-        bar = wish.bars.get("head", NO_BAR)
+        threshold = wish.thresholds.get("head", NO_THRESHOLD)
         guesses: list[Guess] = []
         chances: list[float] = []
         while len(guesses) < wish.num_tokens:
             chance = world.chance(self.rng, time) * world.fade ** len(guesses)
             chances.append(chance)
             guesses.append(Guess(0, world.says(chance)))
-            if not goes_on((guess.prob for guess in guesses), bar):
+            if not threshold.can_extend(guess.prob for guess in guesses):
                 break
-        draft = as_draft(guesses, "head", bar)
+        draft = as_draft(guesses, "head", threshold)
         del chances[len(draft.token_ids) :]
         self.num_tokens += 1 + sum(accumulate(chances, mul))
         stood = [self.rng.random() < chance for chance in chances]
         return draft, [*stood, False].index(False)
 
-    def _copy(self, wish: Wish, world: World) -> tuple[Draft, int]:
+    def _copy(self, wish: DraftPlan, world: World) -> tuple[Draft, int]:
         """Copy one token, if there is a match and a copy is worth its row."""
-        bar = wish.bars[NGRAM]
+        threshold = wish.thresholds[NGRAM]
         self.num_tokens += 1
         has_match = world.match_share > 0 and self.rng.random() < world.match_share
-        if not has_match or bar.chance(MATCH_PROB) < bar.keep:
+        if not has_match or threshold.chance(MATCH_PROB) < threshold.keep:
             return Draft(), 0
         self.num_tokens += world.match_chance
         stood = self.rng.random() < world.match_chance
@@ -131,10 +132,10 @@ def play(
     seconds, lengths = 0.0, []
     for time in range(num_rounds):
         wishes = planner.plan([one.policy for one in players], max_rows=64)
-        lengths.append(wishes[0].num_tokens if wishes[0].wakes_drafter else 0)
+        lengths.append(wishes[0].num_tokens if wishes[0].runs_drafter else 0)
         drafts = [one.draft(wish, world, time) for one, wish in zip(players, wishes, strict=True)]
         made = list(zip(players, wishes, drafts, strict=True))
-        asked = [draft for _, wish, (draft, _) in made if wish.wakes_drafter]
+        asked = [draft for _, wish, (draft, _) in made if wish.runs_drafter]
         steps = [draft.num_steps for draft in asked]
         work = DraftWork(len(asked), max(steps, default=0), sum(steps))
         num_rows = sum(len(draft.token_ids) + 1 for draft, _ in drafts)

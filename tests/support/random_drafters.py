@@ -12,7 +12,7 @@ from random_heads import HEAD_KINDS, random_head
 def drafter_named(name: str, backbone: Backbone) -> Drafter:
     """Make a drafter of any kind with random weights."""
     if name == "ngram":
-        return NgramDrafter()
+        return NgramDrafter(backbone.ops.host)
     if name == "draft-model":
         return DraftModelDrafter(backbone, backbone)
     kind = next(kind for kind in HEAD_KINDS if name.endswith(kind))

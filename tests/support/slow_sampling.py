@@ -10,7 +10,7 @@ import numpy as np
 
 from headlong.arrays import FloatArray
 from headlong.config import SamplingParams
-from headlong.decode.noise import gumbel
+from headlong.ops.noise import gumbel
 
 
 def adjust(

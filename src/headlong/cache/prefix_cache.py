@@ -20,7 +20,7 @@ class Prefix:
     cache: SequenceState
     draft_state: Any = None
     """The drafter's memory; None when the sequence had none."""
-    unobserved: Any = None
+    backlog: Any = None
     """Rows of the cache that this memory lacks so far."""
     num_bytes: int = 0
     salt: str = ""
@@ -49,7 +49,7 @@ class Prefix:
     @property
     def num_observed(self) -> int:
         """Rows that the drafter's memory holds."""
-        return self.cache.length - (0 if self.unobserved is None else self.unobserved.num_rows)
+        return self.cache.length - (0 if self.backlog is None else self.backlog.num_rows)
 
 
 class PrefixCache:

@@ -72,7 +72,7 @@ def _lines(llm: "LLM", settings: ServerSettings, url: str) -> dict[str, str]:
 
 def _drafter(llm: "LLM") -> str:
     """Say who drafts."""
-    drafter = llm.engine.drafter
+    drafter = llm.drafter
     if drafter is None:
         return "nobody: the model was loaded without a drafter"
     if llm.head is None:

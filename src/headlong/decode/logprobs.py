@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headlong.arrays import FloatArray
-from headlong.decode.filters import relative_probs, top_columns
+from headlong.ops.filters import relative_probs, top_columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,24 +2,26 @@
 
 In:  sequences with tokens that are not in their caches, and how many rows each may run now.
 Out: the first token of every prompt that is through.
-The drafter sees every chunk's hidden rows right after the pass that made them, or they wait for it;
-a head never makes the prompt run a second time. How prompts are cut and put together changes no
-bit. A sequence that had begun and lost its caches runs the same way, only nothing is picked at its
-end.
+The drafter observes every chunk's hidden rows right after the pass that made them, or they join the
+backlog; a head never makes the prompt run a second time. How prompts are cut and put together
+changes no bit. A sequence that had begun and lost its caches runs the same way, only nothing is
+picked at its end.
 """
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
 from headlong.arrays import IntArray
-from headlong.decode.observing import Kept, settle
+from headlong.decode.draft_backlog import Kept, observe_kept
 from headlong.decode.sampling import Pick
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Drafter
+from headlong.errors import HeadlongError
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 
@@ -32,30 +34,48 @@ class PromptChunk:
     num_rows: int
 
 
+class PrefillResult(NamedTuple):
+    """What one pass over prompts did for one sequence."""
+
+    pick: Pick | None = None
+    """The first token, where the prompt is through."""
+    prefill_s: float = 0.0
+    """Its share of the backbone's pass."""
+    head_s: float = 0.0
+    """Its share of what the drafter took."""
+    error: HeadlongError | None = None
+    """Why the sequence cannot go on; None while it can."""
+
+
 def prefill(
     chunks: Sequence[PromptChunk], backbone: Backbone, drafter: Drafter | None
-) -> list[Pick | None]:
-    """Run one pass over chunks of prompts; return the first token where a prompt ended."""
+) -> list[PrefillResult]:
+    """Run one pass over chunks of prompts."""
     began_s = time.perf_counter()
     ids = [_next_ids(chunk) for chunk in chunks]
-    listening = drafter is not None and any(one.sequence.draft_state is not None for one in chunks)
-    taps = drafter.tap_layers if drafter is not None and listening else ()
+    kept = _kept(chunks)
+    listener = drafter if kept else None
+    taps = () if listener is None else listener.tap_layers
     caches = [chunk.sequence.cache for chunk in chunks]
     hidden = backbone.forward(ids, caches, taps, all_or_none=True)
     picks = _pick_first_tokens(chunks, hidden, backbone)
     passed_s = time.perf_counter()
-    if drafter is not None and listening:
-        settle(drafter, drafter.features(hidden), _kept(chunks))
-    for chunk in chunks:  # last: a pass that fails anywhere before is rolled back
-        chunk.sequence.cache.commit(chunk.num_rows)
+    if listener is not None:
+        observe_kept(listener, listener.features(hidden), kept)
     observed_s = time.perf_counter()
-    num_rows = sum(chunk.num_rows for chunk in chunks)
     for chunk in chunks:
-        share, timings = chunk.num_rows / num_rows, chunk.sequence.timings
-        timings.prefill_s += share * (passed_s - began_s)
-        if chunk.sequence.draft_state is not None:
-            timings.prefill_head_s += share * (observed_s - passed_s)
-    return picks
+        chunk.sequence.cache.commit(chunk.num_rows)
+    per_row = 1 / sum(chunk.num_rows for chunk in chunks)
+    return [
+        PrefillResult(
+            pick,
+            chunk.num_rows * per_row * (passed_s - began_s),
+            chunk.num_rows * per_row * (observed_s - passed_s)
+            if chunk.sequence.draft_state is not None
+            else 0.0,
+        )
+        for chunk, pick in zip(chunks, picks, strict=True)
+    ]
 
 
 def _next_ids(chunk: PromptChunk) -> IntArray:

@@ -19,15 +19,14 @@ import numpy as np
 from headlong.arrays import BoolArray, FloatArray, IntArray
 from headlong.config import SamplingParams
 from headlong.decode.constraint import Constraint
-from headlong.decode.filters import pick_rule, relative_probs, surviving_columns
 from headlong.decode.logprobs import TokenLogprob, TopLogprob, token_logprob
-from headlong.decode.noise import noise_key
 from headlong.decode.penalties import Penalties
-from headlong.decode.race import Field, race
 from headlong.drafters.drafter import Guess
 from headlong.errors import CheckpointError, HeadError
-from headlong.ops import compiled, picking
-from headlong.ops.picking import PickRule
+from headlong.ops.filters import relative_probs
+from headlong.ops.host_ops import HostOps, PickRule
+from headlong.ops.noise import noise_key
+from headlong.ops.numpy_host import NumpyHost
 
 __all__ = ["Pick", "Sampler", "TokenLogprob", "TopLogprob"]
 
@@ -40,6 +39,11 @@ class Pick(NamedTuple):
     """What the backbone thought of it; None unless the request asked."""
 
 
+def pick_rule(params: SamplingParams) -> PickRule:
+    """Return the part of the parameters that picks a token once logits are adjusted."""
+    return PickRule(params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
+
+
 class Sampler:
     """Picks tokens for one sequence; owns the history that penalties and grammar need."""
 
@@ -49,13 +53,16 @@ class Sampler:
         prompt_ids: Sequence[int],
         vocab_size: int,
         constraint: Constraint | None = None,
+        host: HostOps | None = None,
     ) -> None:
+        """Begin behind a prompt; `host` computes picks (None: numpy, the definition)."""
         self.constraint = constraint
         """Where the answer stands in its grammar; None when it is free."""
         self._params = params
         self._vocab_size = vocab_size
         self._num_tokens = len(prompt_ids)
         self._penalties = Penalties(params, prompt_ids, vocab_size)
+        self._host: HostOps = NumpyHost() if host is None else host
         self._rule = pick_rule(params)
 
     @property
@@ -83,15 +90,15 @@ class Sampler:
         return Pick(token_id, logprob)
 
     def _pick_id(self, logits: FloatArray) -> int:
-        rule = self.rule() if compiled.HAS_KERNELS else None
+        rule = self.rule()
         if rule is not None:
-            token_id = picking.pick(logits, rule, self._num_tokens)
-            if token_id >= 0:
+            token_id = self._host.pick(logits, rule, self._num_tokens)
+            if token_id is not None:
                 return token_id
         return self._pick_in_steps(logits)
 
     def _pick_in_steps(self, logits: FloatArray) -> int:
-        """Return the token that penalties, grammar, filters and noise leave; the definition."""
+        """Return the token that penalties, grammar, filters and noise leave."""
         mask = None if self.constraint is None else self._fit(self.constraint.mask())
         if mask is not None and np.count_nonzero(mask) == 1:
             return int(mask.argmax())
@@ -152,24 +159,24 @@ class Sampler:
     def _choose(
         self, logits: FloatArray, token_ids: IntArray | None, best_column: int, position: int
     ) -> "_Choice":
-        params = self._params
-        if params.temperature == 0:
+        rule, host = self._rule, self._host
+        if rule.temperature == 0:
             return _Choice(best_column, None)
         best = float(logits[best_column])
-        columns = surviving_columns(logits, best, params)
-        key = noise_key(params.seed, position)
-        if columns is None:
-            field = Field(logits, token_ids, best, params.temperature)
-            return _Choice(race(field, key), None)
+        key = noise_key(rule.seed, position)
+        if not rule.filters(len(logits)):
+            return _Choice(host.race(logits, token_ids, best, rule.temperature, key), None)
+        columns = host.surviving_columns(logits, best, rule)
         ids = columns if token_ids is None else token_ids[columns]
-        field = Field(logits[columns], ids, best, params.temperature)
-        return _Choice(int(columns[race(field, key)]), columns)
+        winner = host.race(logits[columns], ids, best, rule.temperature, key)
+        return _Choice(int(columns[winner]), columns)
 
     def _prob(self, logits: FloatArray, choice: "_Choice", best: float) -> float:
         temperature = self._params.temperature or 1.0
         survivors = logits if choice.survivors is None else logits[choice.survivors]
         chosen = logits[choice.column : choice.column + 1]
-        total = _total_prob(survivors, best, temperature)
+        # Only a drafter's confidence rests on it, so six digits are enough.
+        total = self._host.sum_relative(survivors, best, temperature)
         return float(relative_probs(chosen, best, temperature)[0] / total)
 
 
@@ -189,16 +196,6 @@ def _masked(logits: FloatArray, mask: BoolArray) -> FloatArray:
     ceiling -= np.float32(0.5)
     ceiling *= np.float32(np.inf)
     return np.minimum(logits, ceiling, out=ceiling)
-
-
-def _total_prob(logits: FloatArray, best: float, temperature: float) -> float:
-    """Return the probability of all tokens as a multiple of the best one's.
-
-    Only a drafter's confidence rests on it, so six digits are enough and a kernel may do it.
-    """
-    if compiled.HAS_KERNELS:
-        return picking.sum_relative(logits, best, temperature)
-    return float(relative_probs(logits, best, temperature).sum())
 
 
 def _describe(logits: FloatArray) -> str:

@@ -8,11 +8,12 @@ a match behind it may carry on.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headlong.drafters.drafter import Bar, Draft, DraftAsk, Drafter, DraftState, Settled
+from headlong.drafters.draft_plan import Threshold
+from headlong.drafters.drafter import Draft, Drafter, DraftRequest, DraftState, Settled
 from headlong.drafters.ngram import NgramDrafter, propose
 from headlong.models.hidden import HiddenRows
+from headlong.ops.host_ops import HostOps, TokenIndex
 from headlong.ops.op_set import Array
-from headlong.ops.token_index import TokenIndex
 
 LONG_MATCH = 6
 """From this many equal tokens on, copying beats the head."""
@@ -31,10 +32,10 @@ class ChainDrafter:
 
     name = "chain"
 
-    def __init__(self, head: Drafter) -> None:
+    def __init__(self, head: Drafter, host: HostOps) -> None:
         self.head = head
         self.tap_layers = head.tap_layers
-        self._ngram = NgramDrafter(min_match=LONG_MATCH)
+        self._ngram = NgramDrafter(host, min_match=LONG_MATCH)
 
     def begin(self) -> ChainMemory:
         """Return the memory for a new sequence."""
@@ -48,9 +49,9 @@ class ChainDrafter:
         """Let the head take in what was settled."""
         self.head.observe([one.of(one.state.head) for one in settled])
 
-    def copy(self, state: ChainMemory, history: list[int], bar: Bar) -> Draft:
+    def look_up(self, state: ChainMemory, history: list[int], threshold: Threshold) -> Draft:
         """Leave it to n-grams, which need no more than tokens."""
-        return self._ngram.copy(state.index, history, bar)
+        return self._ngram.look_up(state.index, history, threshold)
 
     def share(self, state: ChainMemory, num_rows: int) -> ChainMemory:
         """Return a memory of the first rows of both links."""
@@ -61,17 +62,17 @@ class ChainDrafter:
         """Return the bytes of the head's caches."""
         return self.head.num_bytes(state.head, num_rows)
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
-        """Draft for every ask with the first link that has something to say, then extend."""
-        drafts = self._ngram.draft([ask.of(ask.state.index) for ask in asks])
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Draft for every request with the first link that has something to say, then extend."""
+        drafts = self._ngram.draft([request.of(request.state.index) for request in requests])
         unserved = [i for i, draft in enumerate(drafts) if not draft.token_ids]
-        from_head = self.head.draft([asks[i].of(asks[i].state.head) for i in unserved])
+        from_head = self.head.draft([requests[i].of(requests[i].state.head) for i in unserved])
         for i, draft in zip(unserved, from_head, strict=True):
-            drafts[i] = self._extend(draft, asks[i])
+            drafts[i] = self._extend(draft, requests[i])
         return drafts
 
-    def _extend(self, draft: Draft, ask: DraftAsk) -> Draft:
+    def _extend(self, draft: Draft, request: DraftRequest) -> Draft:
         """Carry a short draft on with what followed the same tokens before."""
-        if len(draft.token_ids) >= ask.num_tokens or draft.in_doubt:
+        if len(draft.token_ids) >= request.num_tokens or draft.in_doubt:
             return draft
-        return draft + propose(ask.state.index, ask, draft.token_ids)
+        return draft + propose(request.state.index, request, draft.token_ids)

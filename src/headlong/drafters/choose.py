@@ -19,10 +19,11 @@ def make_drafter(
     """Return the drafter of this name, or refuse with what is missing for it."""
     if name == "none":
         return None
+    host = backbone.ops.host
     if name == "ngram":
-        return NgramDrafter()
+        return NgramDrafter(host)
     if name == "auto":
-        return NgramDrafter() if head is None else ChainDrafter(_head_drafter(head))
+        return NgramDrafter(host) if head is None else ChainDrafter(_head_drafter(head), host)
     if name == "head":
         if head is None:
             raise RequestError(

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headlong.cache.sequence_state import SequenceState
+from headlong.drafters.draft_plan import Threshold
 from headlong.drafters.drafter import (
     NO_DRAFT,
-    Bar,
     Draft,
-    DraftAsk,
+    DraftRequest,
     Guess,
     Settled,
     as_draft,
-    goes_on,
 )
 from headlong.errors import HeadError
 from headlong.models.hidden import HiddenRows
@@ -77,7 +76,7 @@ class DraftModelDrafter:
             if len(memory.settled_ids) - memory.cache.length > READ_AT:
                 self._read(memory, memory.settled_ids)
 
-    def copy(self, state: ModelMemory, history: list[int], bar: Bar) -> Draft:
+    def look_up(self, state: ModelMemory, history: list[int], threshold: Threshold) -> Draft:
         """Draft nothing: every token takes a model."""
         return NO_DRAFT
 
@@ -91,26 +90,26 @@ class DraftModelDrafter:
         """Return the bytes of the model's cache of this sequence."""
         return state.cache.bytes_for(num_rows)
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
-        """Draft token by token for every ask."""
-        return [self._draft_one(ask) for ask in asks]
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Draft token by token for every request."""
+        return [self._draft_one(request) for request in requests]
 
-    def _draft_one(self, ask: DraftAsk) -> Draft:
-        memory: ModelMemory = ask.state
-        room = self.model.config.context_length - len(ask.history)
+    def _draft_one(self, request: DraftRequest) -> Draft:
+        memory: ModelMemory = request.state
+        room = self.model.config.context_length - len(request.history)
         guesses: list[Guess] = []
-        for _ in range(min(ask.num_tokens, room)):
+        for _ in range(min(request.num_tokens, room)):
             drafted = [guess.token_id for guess in guesses]
             if drafted:
                 newest = self._run(memory, drafted[-1:])
                 memory.drafted_ids += drafted[-1:]
             else:
-                newest = self._read(memory, ask.history)
+                newest = self._read(memory, request.history)
             logits = self.model.logits(newest)[0]  # (V,)
-            guesses.append(ask.guesser.guess(logits, None, drafted))
-            if not goes_on((guess.prob for guess in guesses), ask.bar(self.name)):
+            guesses.append(request.guesser.guess(logits, None, drafted))
+            if not request.plan.threshold(self.name).can_extend(guess.prob for guess in guesses):
                 break
-        return as_draft(guesses, self.name, ask.bar(self.name))
+        return as_draft(guesses, self.name, request.plan.threshold(self.name))
 
     def _read(self, memory: ModelMemory, token_ids: Sequence[int]) -> Array:
         """Commit rows for all of `token_ids`; return the hidden row of the last one: (1, H).

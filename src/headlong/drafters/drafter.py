@@ -5,17 +5,15 @@ The round tells a drafter what the backbone has settled (`observe`) and asks it 
 the backbone's own picks decide, so a drafter can change speed but never text.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headlong.arrays import FloatArray, IntArray
+from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan, Threshold
 from headlong.models.hidden import HiddenRows
+from headlong.ops.host_ops import PickRule
 from headlong.ops.op_set import Array
-from headlong.ops.picking import PickRule
-from headlong.ops.worth import Worth
 
 GRAMMAR = "grammar"
 """Source of a draft token that a grammar left no choice about."""
@@ -64,46 +62,25 @@ class Settled(NamedTuple):
         return Settled(state, self.token_ids, self.features, self.next_ids)
 
 
-class Bar(NamedTuple):
-    """How sure a draft must be from its first token on; where it is less, it ends."""
-
-    keep: float
-    """A token that takes the product of chances below this is not worth its row in the pass."""
-    go_on: float
-    """Below this product of chances, guessing one more is not worth the drafter's time."""
-    worth: Worth | None = None
-    """Tells from a token's probability its chance to stand if all before it do; None: the same."""
-
-    def chance(self, prob: float) -> float:
-        """Return the chance of a token of this probability to stand if all before it do."""
-        return prob if self.worth is None else self.worth(prob)
-
-
-NO_BAR = Bar(0.0, 0.0)
-
-NO_BARS: Mapping[str, Bar] = MappingProxyType({})
-
-
-class DraftAsk(NamedTuple):
-    """A wish for at most `num_tokens` draft tokens of one sequence."""
+class DraftRequest(NamedTuple):
+    """A request for a draft of one sequence."""
 
     state: DraftState
     history: list[int]
-    """Every token so far, prompt and answer; the last one is not yet in the backbone's cache."""
-    num_tokens: int
+    """Every token so far, prompt and answer; the last one is not yet in the backbone's state."""
+    plan: DraftPlan
     guesser: Guesser
     forced: tuple[int, ...] = ()
     """Tokens a grammar leaves no choice about: what comes next, so a draft begins with them."""
-    bars: Mapping[str, Bar] = NO_BARS
-    """By drafter: how sure it must be for more tokens to pay; one not named drafts all."""
 
-    def of(self, state: DraftState) -> "DraftAsk":
-        """Return the same wish of another drafter, which has this memory."""
-        return DraftAsk(state, self.history, self.num_tokens, self.guesser, self.forced, self.bars)
+    @property
+    def num_tokens(self) -> int:
+        """Tokens to draft at most."""
+        return self.plan.num_tokens
 
-    def bar(self, name: str) -> Bar:
-        """Return the bar for the drafter of this name."""
-        return self.bars.get(name, NO_BAR)
+    def of(self, state: DraftState) -> "DraftRequest":
+        """Return the same request to another drafter, which has this memory."""
+        return self._replace(state=state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +115,15 @@ class Draft:
 NO_DRAFT = Draft()
 
 
-def as_draft(guesses: Sequence[Guess], source: str, bar: Bar = NO_BAR) -> Draft:
-    """Turn one drafter's guesses, in order, into a draft of those that are worth their rows."""
+def as_draft(guesses: Sequence[Guess], source: str, threshold: Threshold = NO_THRESHOLD) -> Draft:
+    """Turn one drafter's guesses, in order, into a draft of those that pay for their rows."""
     probs = tuple([guess.prob for guess in guesses])
-    num_kept = num_worth(probs, bar)
+    num_kept = threshold.count_kept(probs)
     return Draft(
         tuple([guess.token_id for guess in guesses[:num_kept]]),
         probs[:num_kept],
         (source,) * num_kept,
-        in_doubt=num_kept < len(guesses) or not goes_on(probs, bar),
+        in_doubt=num_kept < len(guesses) or not threshold.can_extend(probs),
         num_steps=len(guesses),
     )
 
@@ -155,22 +132,6 @@ def forced_draft(token_ids: Sequence[int]) -> Draft:
     """Turn what a grammar forces into a draft."""
     num_tokens = len(token_ids)
     return Draft(tuple(token_ids), (1.0,) * num_tokens, (GRAMMAR,) * num_tokens)
-
-
-def num_worth(probs: Iterable[float], bar: Bar) -> int:
-    """Return how many leading guesses are worth a row in the pass."""
-    chance, num_kept = 1.0, 0
-    for prob in probs:
-        chance *= bar.chance(prob)
-        if not bar.keep <= chance:  # nor is a chance that is no number
-            break
-        num_kept += 1
-    return num_kept
-
-
-def goes_on(probs: Iterable[float], bar: Bar) -> bool:
-    """Tell whether the guesses so far are sure enough for one more."""
-    return math.prod(bar.chance(prob) for prob in probs) >= bar.go_on
 
 
 class Drafter(Protocol):
@@ -192,13 +153,13 @@ class Drafter(Protocol):
     def observe(self, settled: Sequence[Settled]) -> None:
         """Take in what the backbone settled, every row once and in order, prompts included."""
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
-        """Draft for every ask, in order; never longer than asked."""
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Draft for every request, in order; never longer than its plan."""
 
-    def copy(self, state: DraftState, history: list[int], bar: Bar) -> Draft:
-        """Draft one token, or none, for a sequence whose rows wait: by no more than its tokens.
+    def look_up(self, state: DraftState, history: list[int], threshold: Threshold) -> Draft:
+        """Draft at most one token from the history alone, without running a model.
 
-        Asked in every round, of every sequence that does not draft, so it must cost nearly nothing.
+        Called in every round for every idle sequence, so it must cost nearly nothing.
         """
 
     def share(self, state: DraftState, num_rows: int) -> DraftState:

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from headlong.cache.sequence_state import SequenceState
+from headlong.drafters.draft_plan import Threshold
 from headlong.drafters.drafter import (
     NO_DRAFT,
-    Bar,
     Draft,
-    DraftAsk,
+    DraftRequest,
     Guess,
     Settled,
     as_draft,
-    goes_on,
 )
 from headlong.heads.head import Head, ParallelHeads, RecursiveHead
 from headlong.models.hidden import HiddenRows
@@ -52,7 +51,7 @@ class _HeadDrafter:
         """Return what the head reads of the rows of a pass."""
         return self.head.features(hidden)
 
-    def copy(self, state: HeadMemory, history: list[int], bar: Bar) -> Draft:
+    def look_up(self, state: HeadMemory, history: list[int], threshold: Threshold) -> Draft:
         """Draft nothing: every token takes a model."""
         return NO_DRAFT
 
@@ -89,70 +88,74 @@ class RecursiveDrafter(_HeadDrafter):
             one.state.cache.commit(len(one.next_ids))
             one.state.state = state
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
-        """Draft for every ask; all depths in one call where the backend and the asks allow it."""
-        drafts = [NO_DRAFT] * len(asks)
-        ready = [i for i, ask in enumerate(asks) if ask.num_tokens and ask.state.state is not None]
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Draft for every request; all depths in one call where that can be done."""
+        drafts = [NO_DRAFT] * len(requests)
+        ready = [
+            i
+            for i, request in enumerate(requests)
+            if request.num_tokens and request.state.state is not None
+        ]
         if not ready:
             return drafts
-        wishes = [asks[i] for i in ready]
+        ready_requests = [requests[i] for i in ready]
         try:
-            found = self._guess_at_once(wishes) or self._guess_by_depth(wishes)
+            found = self._guess_at_once(ready_requests) or self._guess_by_depth(ready_requests)
         finally:  # also where one guess fails: the others' memories must stay as they were
-            for ask in wishes:
-                ask.state.cache.rollback()
+            for request in ready_requests:
+                request.state.cache.rollback()
         for i, guesses in zip(ready, found, strict=True):
-            drafts[i] = as_draft(guesses, self.name, asks[i].bar(self.name))
+            drafts[i] = as_draft(guesses, self.name, requests[i].plan.threshold(self.name))
         return drafts
 
-    def _guess_by_depth(self, asks: Sequence[DraftAsk]) -> list[list[Guess]]:
+    def _guess_by_depth(self, requests: Sequence[DraftRequest]) -> list[list[Guess]]:
         """Guess depth by depth; a sequence drops out once it has what it asked for."""
-        guesses: list[list[Guess]] = [[] for _ in asks]
-        active = list(range(len(asks)))
-        states = {i: asks[i].state.state for i in active}
+        guesses: list[list[Guess]] = [[] for _ in requests]
+        active = list(range(len(requests)))
+        states = {i: requests[i].state.state for i in active}
         while active:
             carried = self.head.ops.stack([states[i] for i in active])
             logits = self.head.logits(carried)  # (N, V_draft)
             for row, i in zip(logits, active, strict=True):
                 drafted = [guess.token_id for guess in guesses[i]]
-                guesses[i].append(asks[i].guesser.guess(row, self.head.vocabulary, drafted))
-            active = [i for i in active if _goes_on(guesses[i], asks[i])]
+                guesses[i].append(requests[i].guesser.guess(row, self.head.vocabulary, drafted))
+            active = [i for i in active if _can_extend(guesses[i], requests[i])]
             if active:
                 newest = [np.array([guesses[i][-1].token_id]) for i in active]
-                caches = [asks[i].state.cache for i in active]
+                caches = [requests[i].state.cache for i in active]
                 carried = self.head.ops.stack([states[i] for i in active])
                 carried = self.head.step(carried, newest, caches)
                 states.update(zip(active, carried, strict=True))
         return guesses
 
-    def _guess_at_once(self, asks: Sequence[DraftAsk]) -> list[list[Guess]] | None:
+    def _guess_at_once(self, requests: Sequence[DraftRequest]) -> list[list[Guess]] | None:
         """Let the backend make the whole draft; None where it cannot, or logits are not finite.
 
         It makes the very guesses of `_guess_by_depth`, only sooner. The logits that are not finite
         are left to that one to complain about.
         """
-        rules = [ask.guesser.rule() for ask in asks]
+        rules = [request.guesser.rule() for request in requests]
         if self._ops is None or None in rules:
             return None
-        bars = [ask.bar(self.name) for ask in asks]
+        thresholds = [request.plan.threshold(self.name) for request in requests]
         rows = [
             DraftRow(
-                state=ask.state.state,
-                layer=ask.state.cache.layers[0],
-                first_position=ask.state.cache.append(ask.num_tokens - 1),
-                num_tokens=ask.num_tokens,
-                go_on=bar.go_on,
-                worth=bar.worth,
+                state=request.state.state,
+                layer=request.state.cache.layers[0],
+                first_position=request.state.cache.append(request.num_tokens - 1),
+                num_tokens=request.num_tokens,
+                extend=threshold.extend,
+                calibration=threshold.calibration,
                 rule=rule,
-                token_position=len(ask.history),
+                token_position=len(request.history),
             )
-            for ask, bar, rule in zip(asks, bars, rules, strict=True)
+            for request, threshold, rule in zip(requests, thresholds, rules, strict=True)
             if rule is not None
         ]
         drafted = self._ops.draft(self._blocks, rows)
         if drafted is None:
-            for ask in asks:
-                ask.state.cache.rollback()
+            for request in requests:
+                request.state.cache.rollback()
             return None
         return [
             [Guess(token_id, prob) for token_id, prob in zip(token_ids, probs, strict=True)]
@@ -177,27 +180,29 @@ class ParallelDrafter(_HeadDrafter):
             one.state.cache.commit(one.state.cache.num_pending)
             one.state.state = states[:, last]
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Read one guess per depth off the state left by `observe`."""
-        return [self._draft_one(ask) for ask in asks]
+        return [self._draft_one(request) for request in requests]
 
-    def _draft_one(self, ask: DraftAsk) -> Draft:
+    def _draft_one(self, request: DraftRequest) -> Draft:
         guesses: list[Guess] = []
-        if ask.state.state is None:
+        if request.state.state is None:
             return NO_DRAFT
-        for depth in range(1, min(ask.num_tokens, self.head.num_depths) + 1):
-            logits = self.head.logits(ask.state.state[depth - 1 : depth], depth)[0]  # (V_draft,)
+        for depth in range(1, min(request.num_tokens, self.head.num_depths) + 1):
+            logits = self.head.logits(request.state.state[depth - 1 : depth], depth)[
+                0
+            ]  # (V_draft,)
             drafted = [guess.token_id for guess in guesses]
-            guesses.append(ask.guesser.guess(logits, self.head.vocabulary, drafted))
-            if not _goes_on(guesses, ask):
+            guesses.append(request.guesser.guess(logits, self.head.vocabulary, drafted))
+            if not _can_extend(guesses, request):
                 break
-        return as_draft(guesses, self.name, ask.bar(self.name))
+        return as_draft(guesses, self.name, request.plan.threshold(self.name))
 
 
-def _goes_on(guesses: Sequence[Guess], ask: DraftAsk) -> bool:
+def _can_extend(guesses: Sequence[Guess], request: DraftRequest) -> bool:
     """Tell whether one more token is asked for, and the draft sure enough to be worth it."""
-    is_sure = goes_on((guess.prob for guess in guesses), ask.bar("head"))
-    return is_sure and len(guesses) < ask.num_tokens
+    is_sure = request.plan.threshold("head").can_extend(guess.prob for guess in guesses)
+    return is_sure and len(guesses) < request.num_tokens
 
 
 def _last_rows(settled: Sequence[Settled]) -> list[int]:

@@ -8,19 +8,18 @@ that end the history now, and proposes what followed it then.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from headlong.drafters.draft_plan import Threshold
 from headlong.drafters.drafter import (
     NGRAM,
     NO_DRAFT,
-    Bar,
     Draft,
-    DraftAsk,
+    DraftRequest,
     Settled,
     forced_draft,
-    num_worth,
 )
 from headlong.models.hidden import HiddenRows
+from headlong.ops.host_ops import HostOps, TokenIndex
 from headlong.ops.op_set import Array
-from headlong.ops.token_index import TokenIndex, make_index
 
 MIN_MATCH = 2
 """Shorter matches are chance."""
@@ -48,41 +47,42 @@ class NgramDrafter:
     name = NGRAM
     tap_layers: tuple[int, ...] = ()
 
-    def __init__(self, min_match: int = MIN_MATCH) -> None:
+    def __init__(self, host: HostOps, min_match: int = MIN_MATCH) -> None:
+        self._host = host
         self.min_match = min_match
 
     def begin(self) -> TokenIndex:
         """Return an empty index for a new sequence."""
-        return make_index()
+        return self._host.make_token_index()
 
     def features(self, hidden: HiddenRows) -> Array:
-        """Return nothing: the history comes with every ask."""
+        """Return nothing: the history comes with every request."""
         return hidden.nothing
 
     def observe(self, settled: Sequence[Settled]) -> None:
-        """Need nothing from the backbone: the history comes with every ask."""
+        """Need nothing from the backbone: the history comes with every request."""
 
-    def draft(self, asks: Sequence[DraftAsk]) -> list[Draft]:
-        """Copy what followed the longest match, for every ask that has one."""
-        return [self._draft_one(ask) for ask in asks]
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Copy what followed the longest match, for every request that has one."""
+        return [self._draft_one(request) for request in requests]
 
-    def _draft_one(self, ask: DraftAsk) -> Draft:
-        found = propose(ask.state, ask, ask.forced, self.min_match)
-        return forced_draft(ask.forced) + found if found.token_ids else NO_DRAFT
+    def _draft_one(self, request: DraftRequest) -> Draft:
+        found = propose(request.state, request, request.forced, self.min_match)
+        return forced_draft(request.forced) + found if found.token_ids else NO_DRAFT
 
-    def copy(self, state: TokenIndex, history: list[int], bar: Bar) -> Draft:
+    def look_up(self, state: TokenIndex, history: list[int], threshold: Threshold) -> Draft:
         """Copy the token behind a match that is long, and likely enough to go on."""
         found = state.find(history, COPY_MATCH, ())
         if found is None:
             return NO_DRAFT
         match = Match(*found)
-        if not num_worth((match.prob,), bar):
+        if not threshold.count_kept((match.prob,)):
             return NO_DRAFT
         return Draft((history[match.end],), (match.prob,), (NGRAM,))
 
     def share(self, state: TokenIndex, num_rows: int) -> TokenIndex:
-        """Return an empty index: the history comes whole with the first ask."""
-        return make_index()
+        """Return an empty index: the history comes whole with the first request."""
+        return self._host.make_token_index()
 
     def num_bytes(self, state: TokenIndex, num_rows: int = 0) -> int:
         """Return 0: there are no caches."""
@@ -90,19 +90,20 @@ class NgramDrafter:
 
 
 def propose(
-    index: TokenIndex, ask: DraftAsk, assumed: Sequence[int], min_match: int = MIN_MATCH
+    index: TokenIndex, request: DraftRequest, assumed: Sequence[int], min_match: int = MIN_MATCH
 ) -> Draft:
     """Copy what followed the longest match of the history and what is assumed behind it.
 
     The assumed tokens are part of what was asked for. Where a copy runs into the end, it repeats
     itself.
     """
-    found = index.find(ask.history, min_match, assumed)
+    found = index.find(request.history, min_match, assumed)
     if found is None:
         return NO_DRAFT
-    match, num_known = Match(*found), len(ask.history)
-    num_tokens = num_worth([match.prob] * (ask.num_tokens - len(assumed)), ask.bar(NGRAM))
+    match, num_known = Match(*found), len(request.history)
+    wanted = [match.prob] * (request.num_tokens - len(assumed))
+    num_tokens = request.plan.threshold(NGRAM).count_kept(wanted)
     period = num_known + len(assumed) - match.end
     places = [match.end + offset % period for offset in range(num_tokens)]
-    copied = [ask.history[at] if at < num_known else assumed[at - num_known] for at in places]
+    copied = [request.history[at] if at < num_known else assumed[at - num_known] for at in places]
     return Draft(tuple(copied), (match.prob,) * num_tokens, (NGRAM,) * num_tokens)

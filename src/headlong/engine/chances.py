@@ -11,7 +11,7 @@ from itertools import accumulate
 from operator import mul
 from typing import NamedTuple
 
-from headlong.ops.worth import EDGES, Worth, range_of
+from headlong.ops.calibration import EDGES, Calibration, range_of
 
 MAX_AUTO_TOKENS = 8
 """The deepest draft "auto" considers."""
@@ -162,10 +162,10 @@ class Confidence:
         """The share of all tokens that stood once those before them did."""
         return sum(self.stood) / sum(self.seen)
 
-    def read(self) -> Worth:
+    def read(self) -> Calibration:
         """Return what was learned; neighbours steady what few tokens have fallen into."""
         seen, stood = _blurred(self.seen), _blurred(self.stood)
-        return Worth(tuple(part / whole for part, whole in zip(stood, seen, strict=True)))
+        return Calibration(tuple(part / whole for part, whole in zip(stood, seen, strict=True)))
 
 
 def _blurred(amounts: Sequence[float]) -> list[float]:

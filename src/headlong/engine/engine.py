@@ -1,37 +1,34 @@
-"""The engine: owns backbone, drafter and caches; moves all running requests on, step by step.
+"""The engine: moves all running requests on, step by step, by means of a runner.
 
 In:  requests of token ids.
 Out: tokens in each request's outbox, and why it ended.
 A step lets waiting requests begin, reads a piece of their prompts, and makes one round for all that
 decode; where prompts are through, it ends there, so that first tokens need not wait for the round.
-A fault ends the request it belongs to; the others go on. Knows nothing of text; not thread-safe:
-one thread owns an engine.
+A fault ends the request it belongs to; the others go on. Knows nothing of text, logits and caches;
+not thread-safe: one thread owns an engine.
 """
 
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from headlong.decode.observing import catch_up
-from headlong.decode.prefill import PromptChunk, prefill
-from headlong.decode.round import RoundResult, run_round
-from headlong.decode.sampling import Pick, Sampler
-from headlong.decode.sequence import DecodingSequence
+from headlong.decode.prefill import PromptChunk
+from headlong.decode.recovery import as_engine_error
+from headlong.decode.request import Request
+from headlong.decode.round import RoundResult
+from headlong.decode.runner import Admission, Runner
+from headlong.decode.sampling import Pick
+from headlong.decode.step_runner import StepRunner
+from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Drafter
-from headlong.engine.admission import check_request, max_sequence_tokens
+from headlong.engine.admission import check_request
 from headlong.engine.booking import Round, book, learn
+from headlong.engine.client import TokenStream
 from headlong.engine.limits import EngineLimits, EngineSnapshot
-from headlong.engine.memory import SPARE_ROWS, CacheMemory, no_cache
 from headlong.engine.planner import Planner
-from headlong.engine.policy import Policy, Wish
-from headlong.engine.recovery import Rescue, as_engine_error, run_together
-from headlong.engine.request import BACKBONE, Emitted, FinishReason, Request, Running
+from headlong.engine.policy import Policy
+from headlong.engine.request import BACKBONE, Emitted, FinishReason, Running
 from headlong.engine.scheduler import Scheduler
-from headlong.models.traffic import CacheTraffic, cache_traffic
 from headlong.models.transformer import Backbone
-
-_T = TypeVar("_T")
 
 _NEVER = Policy("off")
 """What the planner sees of a sequence that has no drafter."""
@@ -39,15 +36,12 @@ _NEVER = Policy("off")
 
 @dataclass(slots=True)
 class Engine:
-    """Runs requests against one backbone and one drafter."""
+    """Runs requests on one runner."""
 
-    backbone: Backbone
-    drafter: Drafter | None = None
+    runner: Runner
     limits: EngineLimits = field(default_factory=EngineLimits)
     planner: Planner = field(default_factory=Planner)
     _scheduler: Scheduler = field(init=False)
-    _memory: CacheMemory = field(init=False)
-    _traffic: CacheTraffic = field(init=False)
     _num_submitted: int = 0
     _num_finished: int = 0
     _num_failed: int = 0
@@ -59,8 +53,15 @@ class Engine:
 
     def __post_init__(self) -> None:
         self._scheduler = Scheduler(self.limits)
-        self._memory = CacheMemory(self.backbone, self.drafter, self.limits)
-        self._traffic = cache_traffic(self.backbone)
+
+    @classmethod
+    def for_model(
+        cls, backbone: Backbone, drafter: Drafter | None = None, limits: EngineLimits | None = None
+    ) -> "Engine":
+        """Return an engine that runs a backbone and its drafter on the backbone's own backend."""
+        limits = limits or EngineLimits()
+        runner = StepRunner(backbone, drafter, limits.kv_bytes, limits.prefix_bytes)
+        return cls(runner, limits)
 
     def submit(self, request: Request) -> Running:
         """Take a request in; it runs as steps are made.
@@ -69,18 +70,10 @@ class Engine:
             RequestError: It could never be run.
             BusyError: Too many others wait; `retry_after_s` says when there should be room.
         """
-        check_request(request, self.backbone.config, self._memory)
-        has_drafter = self.drafter is not None and request.mtp != "off"
-        sequence = DecodingSequence(
-            token_ids=list(request.prompt_ids),
-            cache=no_cache(),
-            sampler=self._make_sampler(request),
-            draft_state=None,
-        )
-        if self.drafter is None and request.mtp != "off":
-            sequence.off_reason = "The model was loaded without a drafter."
+        check_request(request, self.runner)
+        sequence = self.runner.make_sequence(request)
         policy = self.planner.make_policy(request.mtp, request.sampling.temperature)
-        running = Running(request, sequence, policy, self._num_submitted, has_drafter)
+        running = Running(request, sequence, policy, self._num_submitted)
         self._scheduler.enqueue(running)
         self._num_submitted += 1
         return running
@@ -92,28 +85,43 @@ class Engine:
 
     @property
     def num_waiting(self) -> int:
-        """Requests that have not begun, or were set back to make room."""
+        """Requests that have not begun, or were preempted to make room."""
         return len(self._scheduler.waiting)
+
+    @property
+    def context_length(self) -> int:
+        """Tokens, prompt and answer, that the model can attend to."""
+        return self.runner.config.context_length
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids go from 0 to one less."""
+        return self.runner.config.vocab_size
+
+    @property
+    def backend(self) -> str:
+        """What computes, in words for people."""
+        return self.runner.backend
 
     @property
     def max_sequence_tokens(self) -> int:
         """Tokens, prompt and answer, that one request can have: the context, or less memory."""
-        return max_sequence_tokens(self._memory, self.backbone.config.context_length)
+        return self.runner.max_sequence_tokens
 
     def snapshot(self) -> EngineSnapshot:
         """Return what the engine is doing now."""
-        memory, running = self._memory, self._scheduler.running
+        usage = self.runner.usage
         return EngineSnapshot(
-            num_running=len(running),
+            num_running=len(self._scheduler.running),
             num_waiting=len(self._scheduler.waiting),
             num_prefilling=len(self._scheduler.prefilling),
             last_rows=self._last_rows,
-            kv_bytes=self._running_bytes() + memory.prefixes.num_bytes,
+            kv_bytes=usage.kv_bytes,
             kv_limit_bytes=self.limits.kv_bytes,
-            prefix_bytes=memory.prefixes.num_bytes,
-            prefix_entries=len(memory.prefixes),
-            prefix_hit_tokens=memory.hit_tokens,
-            prefix_lookup_tokens=memory.lookup_tokens,
+            prefix_bytes=usage.prefix_bytes,
+            prefix_entries=usage.prefix_entries,
+            prefix_hit_tokens=usage.prefix_hit_tokens,
+            prefix_lookup_tokens=usage.prefix_lookup_tokens,
             num_preemptions=self._num_preemptions,
             num_finished=self._num_finished,
             num_failed=self._num_failed,
@@ -121,17 +129,24 @@ class Engine:
 
     def clear_prefixes(self) -> None:
         """Forget what ended requests have left, so that the next prompt is read from its start."""
-        self._memory.prefixes.clear()
+        self.runner.clear_prefixes()
 
-    def cancel(self, running: Running, reason: FinishReason = FinishReason.CANCELLED) -> None:
+    def cancel(self, stream: TokenStream, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """End a request now; it takes part in no further step, and untaken tokens do not count."""
+        assert isinstance(stream, Running), "a stream that this engine has given out"
         if self._is_stepping:  # a stream that is dropped while a pass holds its cache
-            self._cancelled.append((running, reason))
+            self._cancelled.append((stream, reason))
             return
-        timings = running.sequence.timings
-        timings.num_tokens = max(0, timings.num_tokens - len(running.outbox))
-        running.outbox.clear()
-        self._finish(running, reason)
+        timings = stream.timings
+        timings.num_tokens = max(0, timings.num_tokens - len(stream.outbox))
+        stream.outbox.clear()
+        self._finish(stream, reason)
+
+    def fail(self, stream: TokenStream, error: Exception) -> None:
+        """End a request with an error; others go on."""
+        assert isinstance(stream, Running), "a stream that this engine has given out"
+        stream.error = as_engine_error(error)
+        self._finish(stream, FinishReason.ERROR, keeps=False)
 
     def step(self) -> None:
         """Move every request on: begin, read prompts, one round for all that decode."""
@@ -142,8 +157,10 @@ class Engine:
             self._owes_round = not self._owes_round and self._read_prompts()
             if not self._owes_round:
                 self._decode()
-        except BaseException:
+        except BaseException as error:
             for running in list(self._scheduler.running):  # their caches may be half-written
+                if isinstance(error, Exception):
+                    self.fail(running, error)
                 self._finish(running, FinishReason.ERROR, keeps=False)
             raise
         finally:
@@ -152,41 +169,22 @@ class Engine:
             for running, reason in cancelled:
                 self.cancel(running, reason)
 
-    def _make_sampler(self, request: Request) -> Sampler:
-        constraint = None if request.grammar is None else request.grammar.begin()
-        vocab_size = self.backbone.config.vocab_size
-        return Sampler(request.sampling, request.prompt_ids, vocab_size, constraint)
-
-    def _running_bytes(self, num_more_rows: int = 0) -> int:
-        return sum(
-            self._memory.bytes_of(one.sequence, num_more_rows) for one in self._scheduler.running
-        )
-
     def _admit(self) -> None:
         """Let waiting requests begin, in order, while there are places and memory."""
-        scheduler, memory = self._scheduler, self._memory
+        scheduler = self._scheduler
         for running in list(scheduler.waiting):
             if len(scheduler.running) >= self.limits.max_running:
                 return
-            # Beside others a draft may never pay; then the drafter need not look at the prompt.
-            running.sequence.is_resting = running.policy.is_auto and bool(scheduler.running)
-            prefix, num_rows = memory.find(running, scheduler.running)
-            if memory.awaits(running, scheduler.running, num_rows):
-                continue
-            needed = memory.bytes_to_begin(running, prefix, num_rows)
-            # Room for what runs already to go on for a while, or the new one is soon set back.
-            others = self._running_bytes(SPARE_ROWS)
-            if scheduler.running and not memory.has_room(others + needed, prefix):
-                return
-            if not scheduler.running and not memory.has_room(needed, prefix):
-                prefix, num_rows = None, 0  # alone it fits, once everything kept is gone
-                memory.prefixes.clear()
+            # Beside others a draft may never pay; then the drafter need not observe the prompt.
+            is_idle = running.policy.is_auto and bool(scheduler.running)
             try:
-                memory.begin(running, prefix, num_rows)
+                admission = self.runner.begin(running.sequence, is_idle=is_idle)
             except Exception as error:
-                memory.prefixes.clear()  # what is wrong may lie in what was kept
-                self._fail(running, error)
-            else:
+                self.fail(running, error)
+                continue
+            if admission is Admission.NO_ROOM:
+                return
+            if admission is Admission.BEGUN:
                 scheduler.begin(running)
 
     def _read_prompts(self) -> bool:
@@ -194,107 +192,80 @@ class Engine:
         chunks = self._scheduler.next_chunks()
         if not chunks:
             return False
-        sizes = {id(one): num_rows for one, num_rows in chunks}
-
-        def run(batch: Sequence[Running]) -> list[Pick | None]:
-            parts = [PromptChunk(one.sequence, sizes[id(one)]) for one in batch]
-            return prefill(parts, self.backbone, self.drafter)
-
         began_s = time.perf_counter()
-        picks = self._run_together([one for one, _ in chunks], run)
-        self._scheduler.observe_prefill(sum(sizes.values()), time.perf_counter() - began_s)
-        for running, pick in picks:
-            if pick is not None:
-                self._emit(running, pick, BACKBONE, 0)
-        return any(pick is not None for _, pick in picks)
+        results = self.runner.prefill(
+            [PromptChunk(running.sequence, num_rows) for running, num_rows in chunks]
+        )
+        num_rows = sum(num_rows for _, num_rows in chunks)
+        self._scheduler.observe_prefill(num_rows, time.perf_counter() - began_s)
+        for (running, _), result in zip(chunks, results, strict=True):
+            running.timings.prefill_s += result.prefill_s
+            running.timings.prefill_head_s += result.head_s
+            if result.error is not None:
+                self.fail(running, result.error)
+            elif result.pick is not None:
+                self._emit(running, result.pick, BACKBONE, 0)
+        return any(result.pick is not None for result in results)
 
     def _decode(self) -> None:
         """Make one round for all requests whose prompt is through."""
         began_s = time.perf_counter()
-        batch = self._scheduler.decoding
-        wishes = self._plan(batch) if batch else {}
-        batch = self._make_room(batch, wishes)
+        batch = self._make_room(self._scheduler.decoding)
         if not batch:
             return
-
-        def run(some: Sequence[Running]) -> list[RoundResult]:
-            lengths = [wishes[id(one)].num_tokens for one in some]
-            sequences = [one.sequence for one in some]
-            most = self.limits.rows_per_step
-            return run_round(sequences, lengths, self.backbone, self.drafter, most)
-
-        asking = [one.sequence for one in batch if wishes[id(one)].wakes_drafter]
-        num_looked = sum(sequence.unobserved.num_rows for sequence in asking)
-        done = self._run_together(batch, run)
-        num_emitted = [self._settle(running, result) for running, result in done]
+        plans = self._plan(batch)
+        num_late = sum(
+            one.sequence.backlog.num_rows
+            for one, plan in zip(batch, plans, strict=True)
+            if plan.runs_drafter
+        )
+        sequences = [one.sequence for one in batch]
+        results = self.runner.round(sequences, plans, self.limits.rows_per_step)
+        num_emitted = [
+            self._settle(running, result) for running, result in zip(batch, results, strict=True)
+        ]
         seconds = time.perf_counter() - began_s
         self._scheduler.observe_round(seconds)
-        self._last_rows = sum(len(result.draft.token_ids) + 1 for _, result in done)
-        made = Round(done, num_emitted, wishes, self._last_rows, seconds, num_looked)
+        self._last_rows = sum(len(result.draft.token_ids) + 1 for result in results)
+        made = Round(batch, plans, results, num_emitted, seconds, num_late)
         # Passes that failed and were repeated one by one have times of their own: no price.
-        if len(done) == len(batch) and len(made.passes_s) == 1:
+        if made.is_one_pass:
             learn(self.planner, made)
         book(self.planner, made)
 
-    def _plan(self, batch: Sequence[Running]) -> dict[int, Wish]:
+    def _plan(self, batch: list[Running]) -> list[DraftPlan]:
         """Ask the planner for every sequence; never more than its request can still use."""
         policies = [one.policy if one.sequence.draft_state is not None else _NEVER for one in batch]
         for one in batch:
-            one.policy.num_waiting = one.sequence.unobserved.num_rows
-        reading = self._traffic.share([one.sequence.cache.length for one in batch])
-        wishes = self.planner.plan(policies, self.limits.rows_per_step, reading)
-        found: dict[int, Wish] = {}
-        for running, wish in zip(batch, wishes, strict=True):
-            most = max(0, running.tokens_left(self.backbone.config.context_length) - 1)
-            found[id(running)] = wish.at_most(most)
-            running.sequence.bars = wish.bars
-            running.sequence.is_resting = wish.is_resting
-            running.sequence.only_copies = wish.only_copies
-        return found
+            one.policy.num_waiting = one.sequence.backlog.num_rows
+        reading = self.runner.cache_share([one.sequence for one in batch])
+        plans = self.planner.plan(policies, self.limits.rows_per_step, reading)
+        return [
+            plan.at_most(max(0, running.tokens_left(self.context_length) - 1))
+            for running, plan in zip(batch, plans, strict=True)
+        ]
 
-    def _make_room(self, batch: list[Running], wishes: dict[int, Wish]) -> list[Running]:
-        """Set the newest requests back until the rows of the others fit into memory."""
-        if self.limits.kv_bytes is None:
-            return batch
+    def _make_room(self, batch: list[Running]) -> list[Running]:
+        """Preempt the newest requests until the next round of the others fits into memory."""
         running = self._scheduler.running
-        while running and not self._memory.has_room(self._bytes_after(wishes)):
-            resting = [one for one in running if one.sequence.unobserved.num_rows]
-            if resting:
-                self._run_together(resting, self._catch_up)  # what waits takes room, too
-            elif len(running) == 1:
-                break
-            else:
-                newest = max(running, key=lambda one: one.arrival)
-                self._memory.release(newest, keeps=False)
-                self._scheduler.set_back(newest)
-                self._num_preemptions += 1
-        return [one for one in batch if one in running]
-
-    def _catch_up(self, batch: Sequence[Running]) -> list[None]:
-        assert self.drafter is not None, "rows wait for a drafter only"
-        catch_up(self.drafter, [one.sequence for one in batch])
-        return [None] * len(batch)
-
-    def _bytes_after(self, wishes: dict[int, Wish]) -> int:
-        """Return the bytes of running sequences after a round of those in `wishes`."""
-        return sum(
-            self._memory.bytes_of(one.sequence, SPARE_ROWS if id(one) in wishes else 0)
-            for one in self._scheduler.running
-        )
-
-    def _run_together(
-        self, batch: Sequence[Running], run: Callable[[Sequence[Running]], list[_T]]
-    ) -> list[tuple[Running, _T]]:
-        return run_together(batch, run, Rescue(self.drafter, self._make_sampler, self._fail))
+        while batch and not self.runner.has_room([one.sequence for one in batch]):
+            if len(running) == 1:
+                break  # alone it may have all there is
+            newest = max(running, key=lambda one: one.arrival)
+            self.runner.release(newest.sequence, keeps=False)
+            self._scheduler.set_back(newest)
+            self._num_preemptions += 1
+            batch = [one for one in batch if one is not newest]
+        return batch
 
     def _settle(self, running: Running, result: RoundResult) -> int:
         """Hand out what the round brought for one request; return how many tokens that were."""
         if result.verdict is None:
             assert result.error is not None
-            self._fail(running, result.error)
+            self.fail(running, result.error)
             return 0
         num_accepted, num_before = result.verdict.num_accepted, running.num_emitted
-        running.sequence.stats.observe_round(result.draft.sources, num_accepted)
+        running.stats.observe_round(result.draft.sources, num_accepted)
         sources = [*result.draft.sources[:num_accepted], BACKBONE]
         for depth, (pick, source) in enumerate(
             zip(result.verdict.picks, sources, strict=True), start=1
@@ -308,23 +279,19 @@ class Engine:
             return  # the rest of an accepted run, behind the end
         running.outbox.append(Emitted(pick, source, depth))
         running.num_emitted += 1
-        running.sequence.timings.num_tokens = running.num_emitted - 1  # the first is prefill's
+        running.timings.num_tokens = running.num_emitted - 1  # the first is prefill's
         stopping = running.request.stopping
         if pick.token_id in running.request.eos_ids and not stopping.ignore_eos:
             self._finish(running, FinishReason.STOP)
-        elif running.tokens_left(self.backbone.config.context_length) <= 0:
+        elif running.tokens_left(self.context_length) <= 0:
             self._finish(running, FinishReason.LENGTH)
 
-    def _fail(self, running: Running, error: Exception) -> None:
-        running.error = as_engine_error(error)
-        self._finish(running, FinishReason.ERROR, keeps=False)
-
     def _finish(self, running: Running, reason: FinishReason, *, keeps: bool = True) -> None:
-        """End a request; its caches go to those that begin like it, or to nobody."""
+        """End a request; its caches go to those that begin like it, or are freed."""
         if running.finish_reason is not None:
             return
         running.finish_reason = reason
         self._num_finished += 1
         self._num_failed += reason is FinishReason.ERROR
-        self._memory.release(running, keeps=keeps)
+        self.runner.release(running.sequence, keeps=keeps)
         self._scheduler.remove(running)

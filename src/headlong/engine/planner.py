@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from headlong.config import MtpMode
-from headlong.drafters.drafter import GRAMMAR, NGRAM, Bar, Draft
+from headlong.drafters.draft_plan import DraftPlan, Threshold
+from headlong.drafters.drafter import GRAMMAR, NGRAM, Draft
 from headlong.engine.chances import MAX_AUTO_TOKENS, Expected, Look
 from headlong.engine.costs import CostModel, DraftWork
 from headlong.engine.load import Load, fixed_load, prospect_of
-from headlong.engine.policy import PROBE_TOKENS, Decision, Experience, Policy, Wish, within
+from headlong.engine.policy import PROBE_TOKENS, Decision, Experience, Policy, within
 from headlong.engine.rest import Rest, prospect_at_rest
 
 MAX_PLAN_ROUNDS = 8
@@ -100,7 +101,9 @@ class Planner:
         """Whether drafts do not pay now for anybody who would leave that to us."""
         return self._rest is not None
 
-    def plan(self, policies: Sequence[Policy], max_rows: int, reading: float = 0.0) -> list[Wish]:
+    def plan(
+        self, policies: Sequence[Policy], max_rows: int, reading: float = 0.0
+    ) -> list[DraftPlan]:
         """Return what each sequence of the next round is to draft.
 
         `reading` is what its pass reads of caches, against the weights.
@@ -132,13 +135,13 @@ class Planner:
         return within(self._wishes(policies), max_rows)
 
     def learn(
-        self, policy: Policy, wish: Wish, draft: Draft, num_accepted: int, seconds: float = 0.0
+        self, policy: Policy, wish: DraftPlan, draft: Draft, num_accepted: int, seconds: float = 0.0
     ) -> None:
         """Learn how far a draft has carried one sequence; its round drafted for `seconds`.
 
         Of a copy that took no model only its chance is learned.
         """
-        if wish.wakes_drafter:
+        if wish.runs_drafter:
             num_drafted = len(draft.token_ids)
             if policy.is_auto and not policy.current:
                 self._judge_try(seconds, num_drafted, num_accepted)
@@ -192,11 +195,11 @@ class Planner:
         for policy in policies:
             if not policy.is_decided:
                 prospect = partial(prospect_at_rest, policy, rest)
-                bars = rest.bars[id(policy.experience)]
-                policy.decide(Decision(0, bars, rest.is_hopeless, prospect))
+                thresholds = rest.thresholds[id(policy.experience)]
+                policy.decide(Decision(0, thresholds, rest.is_hopeless, prospect))
 
     def _decide(self, policies: Sequence[Policy], autos: Sequence[Policy], is_new: bool) -> None:
-        """Choose draft lengths and bars for all sequences that leave it to us."""
+        """Choose draft lengths and thresholds for all sequences that leave it to us."""
         self.costs.refresh()
         expected = [one.expected() for one in autos]
         base = fixed_load(policies)
@@ -216,7 +219,7 @@ class Planner:
         self._move_bars(load, rate)
         drafting = [one.experience for one, length in zip(autos, lengths, strict=True) if length]
         kinds = {id(shown): shown for shown in drafting}
-        bars = {key: self._bars(shown) for key, shown in kinds.items()}
+        thresholds = {key: self._bars(shown) for key, shown in kinds.items()}
         row_s = self._row_s(base.rows, 1.25 * base.rows + 1)
         resting_bars = _copy_bars(autos, PAYS * rate * row_s)
         prices = self.costs.frozen()
@@ -225,7 +228,7 @@ class Planner:
             self._rest = Rest(load, prices, is_hopeless, len(autos), resting_bars)
         for policy, promise, length in zip(autos, expected, lengths, strict=True):
             prospect = partial(prospect_of, promise, length, load, prices)
-            own_bars = (bars if length else resting_bars)[id(policy.experience)]
+            own_bars = (thresholds if length else resting_bars)[id(policy.experience)]
             policy.decide(Decision(length, own_bars, is_hopeless, prospect))
 
     def _begin_s(self, policies: Sequence[Policy], lengths: Sequence[int]) -> float:
@@ -290,7 +293,7 @@ class Planner:
         """Work out which chance one more token must have to pay at these prices.
 
         What counts is what its row would spare if left out, for the plan ends where rows get dear.
-        All sequences follow one bar; if it jumped, so would all their drafts, and it with them.
+        All sequences follow one threshold; if it jumped, so would all their drafts, and it too.
         """
         low = max(float(load.num_sequences), 0.75 * load.rows - 0.5)
         keep = rate * self._row_s(low, load.rows + 0.5)
@@ -298,17 +301,17 @@ class Planner:
         self._keep += BAR_SPEED * (keep - self._keep)
         self._with_step += BAR_SPEED * (with_step - self._with_step)
 
-    def _bars(self, experience: Experience) -> dict[str, Bar]:
+    def _bars(self, experience: Experience) -> dict[str, Threshold]:
         """Return which chances drafts of each drafter must have, and what its words are worth."""
-        bars: dict[str, Bar] = {}
+        thresholds: dict[str, Threshold] = {}
         for source, confidence in experience.confidences.items():
             worth = confidence.read()
             most = worth(MAX_BAR)
-            go_on = self._with_step / confidence.share  # one more token keeps so much of a chance
-            bars[source] = Bar(min(self._keep, most), min(go_on, most), worth)
-        return bars
+            extend = self._with_step / confidence.share  # one more token keeps so much of a chance
+            thresholds[source] = Threshold(min(self._keep, most), min(extend, most), worth)
+        return thresholds
 
-    def _wishes(self, policies: Sequence[Policy]) -> list[Wish]:
+    def _wishes(self, policies: Sequence[Policy]) -> list[DraftPlan]:
         """Return everybody's wish, but let only one sequence at a time try what does not pay.
 
         However many run, they share what such tries cost and show; and what rows cost just beyond
@@ -330,14 +333,14 @@ class Planner:
         return is_measured and self._rate(load, [PERFECT], [PROBE_TOKENS]) < rate
 
 
-def _copy_bars(policies: Sequence[Policy], keep: float) -> dict[int, dict[str, Bar]]:
-    """Return bars for copies, whose chance must be `keep`, by id of what is known of a request.
+def _copy_bars(policies: Sequence[Policy], keep: float) -> dict[int, dict[str, Threshold]]:
+    """Return thresholds for copies, whose chance must be `keep`, by id of experience.
 
     Where the drafter's model does not pay, a token that stood behind the same tokens before may
     still be worth its row: finding it takes next to nothing.
     """
     kinds = {id(one.experience): one.experience for one in policies}
     return {
-        key: {NGRAM: Bar(keep, keep, shown.confidence(NGRAM).read())}
+        key: {NGRAM: Threshold(keep, keep, shown.confidence(NGRAM).read())}
         for key, shown in kinds.items()
     }

@@ -7,10 +7,9 @@ pass. No choice can change text.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from headlong.config import MtpMode
-from headlong.drafters.drafter import NO_BARS, Bar
+from headlong.drafters.draft_plan import DraftPlan, Threshold
 from headlong.engine.chances import (
     MAX_AUTO_TOKENS,
     OWN_MEMORY,
@@ -41,7 +40,7 @@ PROBE_TOKENS = 2
 
 REACH = 2
 """Draft tokens beyond the length decided for a sequence that runs alone, where its drafter is sure
-of them: bars end what does not pay, and prices that nobody looks at would stay wrong for long."""
+of them: thresholds end what does not pay, and prices that nobody looks at would stay wrong."""
 
 LOOK_INTERVAL = 32
 """Rounds between looks at deeper and less sure drafts than those that pay."""
@@ -73,31 +72,11 @@ class Experience:
         return self.confidences.setdefault(source, Confidence())
 
 
-class Wish(NamedTuple):
-    """What a sequence is to draft in the next round."""
-
-    num_tokens: int
-    bars: Mapping[str, Bar] = NO_BARS
-    is_resting: bool = False
-    """Whether rows of this sequence may wait for the drafter, as it is not asked again soon."""
-    only_copies: bool = False
-    """Whether no model is to run for it: what stood before may be copied, and nothing else."""
-
-    @property
-    def wakes_drafter(self) -> bool:
-        """Whether the drafter must know all rows, and its model is to run."""
-        return self.num_tokens > 0 and not self.only_copies
-
-    def at_most(self, num_tokens: int) -> "Wish":
-        """Return the same wish for no more than so many tokens."""
-        return self if self.num_tokens <= num_tokens else self._replace(num_tokens=num_tokens)
+REST = DraftPlan(0, is_idle=True)
+TRY = DraftPlan(PROBE_TOKENS, is_idle=True)  # and rest again, unless it shows that drafts pay
 
 
-REST = Wish(0, is_resting=True)
-TRY = Wish(PROBE_TOKENS, is_resting=True)  # and rest again, unless it shows that drafts pay
-
-
-def within(wishes: Sequence[Wish], max_rows: int) -> list[Wish]:
+def within(wishes: Sequence[DraftPlan], max_rows: int) -> list[DraftPlan]:
     """Shorten the longest drafts until the round's rows are within the budget."""
     lengths = [wish.num_tokens for wish in wishes]
     num_over = len(wishes) + sum(lengths) - max_rows
@@ -126,7 +105,7 @@ class Decision:
     """What the planner decided for one sequence."""
 
     num_tokens: int
-    bars: Mapping[str, Bar]
+    thresholds: Mapping[str, Threshold]
     """What drafts must be worth; where there are none, what copies must be."""
     is_hopeless: bool
     """Whether not even a draft that stands as a whole would pay."""
@@ -143,7 +122,7 @@ class Policy:
     ladders: Ladders = field(default_factory=lambda: make_ladders(OWN_MEMORY))
     current: int = 0
     """The draft length decided for "auto" now; 0 while drafting does not pay."""
-    bars: Mapping[str, Bar] = field(default_factory=dict)
+    thresholds: Mapping[str, Threshold] = field(default_factory=dict)
     num_waiting: int = 0
     """Rows that the drafter must look at before it can draft."""
     _ask: Callable[[], Prospect] | None = None
@@ -183,40 +162,42 @@ class Policy:
         """Take a decision over."""
         if decision.num_tokens and not self.current:
             self._probe_interval, self._rounds_off = FIRST_PROBE, 0
-        self.current, self.bars = decision.num_tokens, decision.bars
+        self.current, self.thresholds = decision.num_tokens, decision.thresholds
         self._ask, self._promised = decision.prospect, None
         self._is_hopeless = decision.is_hopeless
 
-    def wish(self, *, can_probe: bool = True, is_alone: bool = False) -> Wish:
+    def wish(self, *, can_probe: bool = True, is_alone: bool = False) -> DraftPlan:
         """Return what to draft in the next round; a try that is due can be put off."""
         if self.mtp == "off":
             return REST
         if not self.is_auto:
             assert isinstance(self.mtp, int)
-            return Wish(self.mtp)
+            return DraftPlan(self.mtp)
         if not self.current:
             return self._probe(can_probe)
         self._rounds_on += 1
         reach = REACH if is_alone else 0
-        bars: Mapping[str, Bar] = self.bars
+        thresholds: Mapping[str, Threshold] = self.thresholds
         if self._rounds_on % LOOK_INTERVAL == 0:
             reach = max(reach, 1)
-            bars = _halved(bars)
-        return Wish(min(self.current + reach, MAX_AUTO_TOKENS), bars)
+            thresholds = _halved(thresholds)
+        return DraftPlan(min(self.current + reach, MAX_AUTO_TOKENS), thresholds)
 
-    def rest(self) -> Wish:
+    def rest(self) -> DraftPlan:
         """Return a wish for nothing, now and soon, but copies where they pay."""
         self._rounds_off += 1
-        if not self.bars:
+        if not self.thresholds:
             return REST
-        bars = self.bars if self._rounds_off % LOOK_INTERVAL else _halved(self.bars)
-        return Wish(1, bars, is_resting=True, only_copies=True)
+        thresholds = (
+            self.thresholds if self._rounds_off % LOOK_INTERVAL else _halved(self.thresholds)
+        )
+        return DraftPlan(1, thresholds, is_idle=True, only_lookup=True)
 
-    def plain_wish(self) -> Wish:
+    def plain_wish(self) -> DraftPlan:
         """Return a wish for no draft, where that is ours to say; whoever rests goes on resting."""
         if not self.is_auto:
             return self.wish()
-        return Wish(0) if self.current else REST
+        return DraftPlan(0) if self.current else REST
 
     def observe(self, look: Look) -> None:
         """Learn from a round that was asked for drafts."""
@@ -269,7 +250,7 @@ class Policy:
         is_off = self.is_auto and not self.current and self.is_decided
         return is_off and self._rounds_off + 1 >= interval
 
-    def _probe(self, can_probe: bool) -> Wish:
+    def _probe(self, can_probe: bool) -> DraftPlan:
         """While off, draft a little now and then, ever more rarely: it may pay again."""
         if not can_probe or not self.is_try_due:
             return self.rest()
@@ -278,6 +259,9 @@ class Policy:
         return TRY
 
 
-def _halved(bars: Mapping[str, Bar]) -> dict[str, Bar]:
-    """Return bars half as high: what does not pay must be looked at as well, now and then."""
-    return {name: Bar(bar.keep / 2, bar.go_on / 2, bar.worth) for name, bar in bars.items()}
+def _halved(thresholds: Mapping[str, Threshold]) -> dict[str, Threshold]:
+    """Return thresholds half as high: what does not pay must be looked at as well, now and then."""
+    return {
+        name: Threshold(threshold.keep / 2, threshold.extend / 2, threshold.calibration)
+        for name, threshold in thresholds.items()
+    }

@@ -1,14 +1,14 @@
-"""What a client asked, what it has got so far, and how it ended."""
+"""A request in progress: what it has got so far, and how it ended."""
 
 from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from headlong.config import MtpMode, SamplingParams, StopParams
-from headlong.decode.constraint import Grammar
+from headlong.decode.request import Request
 from headlong.decode.sampling import Pick
 from headlong.decode.sequence import DecodingSequence
+from headlong.decode.stats import DecodeStats, Timings
 from headlong.engine.policy import Policy
 from headlong.errors import HeadlongError
 
@@ -26,22 +26,7 @@ class FinishReason(StrEnum):
     CANCELLED = "cancelled"
     """The caller lost interest."""
     ERROR = "error"
-    """A pass broke off; `Running.error` says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One generation, as asked for; token ids only, text stays above."""
-
-    prompt_ids: tuple[int, ...]
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    stopping: StopParams = field(default_factory=StopParams)
-    mtp: MtpMode = "auto"
-    eos_ids: frozenset[int] = frozenset()
-    grammar: Grammar | None = None
-    """What the answer must look like; None leaves it free."""
-    cache_salt: str = ""
-    """Only requests with the same salt share what they have run."""
+    """A pass broke off; `TokenStream.error` says why."""
 
 
 class Emitted(NamedTuple):
@@ -49,29 +34,48 @@ class Emitted(NamedTuple):
 
     pick: Pick
     source: str
-    """Who proposed it: "backbone", or the drafter whose proposal stood."""
+    """What proposed it: "backbone", or the drafter whose proposal stood."""
     depth: int
     """Its place in the draft, from 1; 0 for a token no drafter proposed."""
 
 
+@dataclass(frozen=True, slots=True)
+class RequestReport:
+    """What one request took, or several together."""
+
+    stats: DecodeStats
+    timings: Timings
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    """Prompt tokens that another request had already run."""
+    num_completion_tokens: int
+    off_reason: str | None
+    """Why there were no drafts in the end, if there were none; None when drafting went on."""
+    explanation: str
+    """What the draft policy decided and why, in plain words."""
+
+    @property
+    def measured_speedup(self) -> float | None:
+        """Against plain decoding at the pass costs of the same moments; None when unknown."""
+        return self.timings.measured_speedup
+
+
 @dataclass(slots=True, eq=False)
 class Running:
-    """A request in progress."""
+    """A request in progress: the `TokenStream` of the local engine."""
 
     request: Request
     sequence: DecodingSequence
     policy: Policy
     arrival: int = 0
     """Its place among all requests ever submitted."""
-    has_drafter: bool = False
-    """Whether it asked for drafts and there is somebody to make them."""
+    stats: DecodeStats = field(default_factory=DecodeStats)
+    timings: Timings = field(default_factory=Timings)
     outbox: deque[Emitted] = field(default_factory=deque)
     num_emitted: int = 0
     finish_reason: FinishReason | None = None
     error: HeadlongError | None = None
     """Why it ended with `FinishReason.ERROR`; other requests go on."""
-    num_cached_tokens: int = 0
-    """Prompt tokens that another request had already run, so that this one need not."""
 
     def tokens_left(self, context_length: int) -> int:
         """Return how many tokens it may still get, by its own limit and by the context."""
@@ -79,6 +83,23 @@ class Running:
         return min(self.request.stopping.max_tokens, room) - self.num_emitted
 
     @property
-    def drafts(self) -> bool:
-        """Whether it has, or gets, a drafter's memory."""
-        return self.has_drafter and self.sequence.off_reason is None
+    def num_ready(self) -> int:
+        """Tokens that have arrived and were not taken."""
+        return len(self.outbox)
+
+    def take(self, most: int | None = None) -> list[Emitted]:
+        """Return tokens that were not taken before, oldest first: all, or at most so many."""
+        num = len(self.outbox) if most is None else min(most, len(self.outbox))
+        return [self.outbox.popleft() for _ in range(num)]
+
+    def report(self) -> RequestReport:
+        """Return what the request took: at its end, or so far."""
+        return RequestReport(
+            stats=self.stats,
+            timings=self.timings,
+            num_prompt_tokens=len(self.request.prompt_ids),
+            num_cached_tokens=self.sequence.num_cached_tokens,
+            num_completion_tokens=self.num_emitted,
+            off_reason=self.sequence.off_reason or self.policy.off_reason,
+            explanation=self.policy.explain(),
+        )

@@ -7,7 +7,7 @@ streams somebody comes or goes every few rounds; where drafts do not pay, that i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headlong.drafters.drafter import Bar
+from headlong.drafters.draft_plan import Threshold
 from headlong.engine.costs import CostModel
 from headlong.engine.load import Load, prospect_of
 from headlong.engine.policy import Policy, Prospect
@@ -25,7 +25,7 @@ class Rest:
     """As they were then."""
     is_hopeless: bool
     num_policies: int
-    bars: Mapping[int, Mapping[str, Bar]]
+    thresholds: Mapping[int, Mapping[str, Threshold]]
     """What copies must be worth, by id of what is known of the kind of request it was made for."""
 
     def covers(self, policies: Sequence[Policy]) -> bool:
@@ -33,7 +33,7 @@ class Rest:
         num_left = sum(one.is_decided for one in policies)
         has_changed = num_left < STILL_THERE * self.num_policies
         kinds = (id(one.experience) for one in policies)
-        return not has_changed and all(kind in self.bars for kind in kinds)
+        return not has_changed and all(kind in self.thresholds for kind in kinds)
 
 
 def prospect_at_rest(policy: Policy, rest: Rest) -> Prospect:

@@ -182,7 +182,7 @@ def _read_rope(keys: Settings, head_dim: int, weights: HeadWeights, backbone: Ba
     if nested.has("rope_theta"):
         theta = nested.number("rope_theta")
         scaling = nested if nested is not keys else keys.under("rope_scaling.")
-        with np.errstate(all="ignore"):  # what comes of damaged numbers is looked at right below
+        with np.errstate(all="ignore"):  # results of damaged numbers are checked right below
             rope = make_rope(head_dim, theta, read_rope_scaling(scaling))
         if theta < 1 or not np.isfinite(rope.frequencies).all():
             raise HeadError(

@@ -83,8 +83,8 @@ class RecursiveHead(Protocol):
     ) -> Array:
         """Run over the rows of a backbone pass; return each sequence's last state: (S, H).
 
-        What `step` over `enter` leaves in the caches and in those rows, without computing what
-        nobody reads of the others: most of a prompt's price.
+        Same result as `step` over `enter` for the caches and for those rows. What is never read
+        of the other rows is not computed: most of the cost of a prompt.
         """
 
     def logits(self, state: Array) -> FloatArray:

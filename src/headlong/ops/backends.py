@@ -1,51 +1,90 @@
-"""Choose a backend by name; where the fast one is not to be had, say why and how to get it."""
+"""The registry of backends: look one up by name, or take the fastest one this machine has.
 
-from importlib import import_module
+A backend is a module with a function `make_ops(threads) -> Ops` that registers itself with
+`@register_backend`. Its module is imported when the backend is asked for, so one that needs a
+library which is missing costs nothing and says what to install.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from headlong.errors import BackendError
-from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.op_set import Ops
 
-try:
-    from headlong.ops.native_ops import NativeOps
-except ImportError as error:
-    NATIVE_PROBLEM: str | None = str(error)
-else:
-    NATIVE_PROBLEM = None
+MakeOps = TypeVar("MakeOps", bound=Callable[[int | None], Ops])
 
-HOW_TO_BUILD = (
-    "Install Headlong with a C++ compiler and CMake at hand (`pip install .` in its folder); "
-    "until then everything works, only slower."
-)
+
+class BackendModule(NamedTuple):
+    """Where a backend lives and what it takes to have it."""
+
+    module: str
+    remedy: str
+    """What to do where its module cannot be imported."""
+    is_default: bool = False
+    """Whether "auto" may choose it."""
+
+
+MODULES: dict[str, BackendModule] = {
+    "native": BackendModule(
+        "headlong.ops.native_ops",
+        "Install Headlong with a C++ compiler and CMake at hand (`pip install .` in its folder); "
+        "until then everything works, only slower.",
+        is_default=True,
+    ),
+    "numpy": BackendModule("headlong.ops.numpy_ops", "Install numpy.", is_default=True),
+    "torch": BackendModule("headlong.ops.torch_ops", "Install torch: `pip install torch`."),
+}
+"""Every known backend; "auto" tries the default ones in this order."""
+
+_makers: dict[str, Callable[[int | None], Ops]] = {}
+
+
+def register_backend(name: str) -> Callable[[MakeOps], MakeOps]:
+    """Make a function known as the one that makes the `Ops` of a backend."""
+
+    def register(make: MakeOps) -> MakeOps:
+        _makers[name] = make
+        return make
+
+    return register
+
+
+def backend_problem(name: str) -> str | None:
+    """Return why a backend cannot be had on this machine; None when it can."""
+    try:
+        importlib.import_module(MODULES[name].module)
+    except ImportError as error:
+        return f"The {name} backend is not built or installed: {error}."
+    return None
 
 
 def make_ops(name: str = "auto", *, threads: int | None = None) -> Ops:
     """Return the backend of this name; "auto" takes the fastest one this machine has.
 
-    `threads` sets the native backend's team; None takes the cores this process may use.
+    `threads` sets the number of threads; None takes the cores this process may use.
     """
-    if name == "numpy":
-        return NumpyOps("numpy was asked for")
-    if name == "torch":
-        return _make_torch_ops()
-    if name not in ("auto", "native"):
-        problem = f"There is no backend {name!r}."
-        raise BackendError(problem, "Known are 'auto', 'native', 'numpy' and 'torch'.")
-    if NATIVE_PROBLEM is None:
-        return NativeOps(threads)
-    problem = f"The native backend is not built: {NATIVE_PROBLEM}."
-    if name == "native":
-        raise BackendError(problem, HOW_TO_BUILD)
-    return NumpyOps(f"{problem} {HOW_TO_BUILD}")
+    if name == "auto":
+        return _make_default(threads)
+    if name not in MODULES:
+        known = ", ".join(repr(one) for one in ("auto", *MODULES))
+        raise BackendError(f"There is no backend {name!r}.", f"Known are {known}.")
+    problem = backend_problem(name)
+    if problem is not None:
+        raise BackendError(problem, MODULES[name].remedy)
+    return _makers[name](threads)
 
 
-def _make_torch_ops() -> Ops:
-    """Return the torch backend; importing torch takes seconds, so only here."""
-    try:
-        module = import_module("headlong.ops.torch_ops")
-    except ImportError as error:
-        raise BackendError(
-            f"The torch backend cannot start: {error}.", "Install torch: `pip install torch`."
-        ) from error
-    ops: Ops = module.TorchOps()
-    return ops
+def _make_default(threads: int | None) -> Ops:
+    """Return the first default backend that can be had; its note says why it is not the first."""
+    missing = ""
+    for name, backend in MODULES.items():
+        if not backend.is_default:
+            continue
+        problem = backend_problem(name)
+        if problem is None:
+            ops = _makers[name](threads)
+            ops.note = f"{missing}{ops.note}"
+            return ops
+        missing += f"{problem} {backend.remedy}"
+    raise BackendError(missing, "Install Headlong again.")

@@ -18,8 +18,12 @@ import numpy as np
 from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
 from headlong.ops import _native
+from headlong.ops.backends import register_backend
+from headlong.ops.calibration import EDGES, Calibration
 from headlong.ops.host_arrays import HostArrays
+from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
+from headlong.ops.native_host import NativeHost, native_rule
 from headlong.ops.native_weights import pack, packed_bytes, packed_format
 from headlong.ops.op_set import (
     Attention,
@@ -35,7 +39,6 @@ from headlong.ops.op_set import (
     Rope,
     Rows,
 )
-from headlong.ops.worth import EDGES, Worth
 from headlong.weights.tensors import StoredTensor
 
 INSTRUCTION_SET_VARIABLE = "HEADLONG_ISA"
@@ -56,6 +59,7 @@ class NativeOps(HostArrays):
     """The op set on compiled kernels."""
 
     name = "native"
+    host: HostOps = NativeHost()
 
     def __init__(self, threads: int | None = None, instruction_set: str | None = None) -> None:
         wanted = instruction_set or os.environ.get(INSTRUCTION_SET_VARIABLE) or "auto"
@@ -184,9 +188,9 @@ class NativeOps(HostArrays):
                 row.layer,
                 row.first_position,
                 row.num_tokens,
-                row.go_on,
-                self._worth(row.worth),
-                row.rule.to_native(),
+                row.extend,
+                self._calibration(row.calibration),
+                native_rule(row.rule),
                 row.token_position,
             )
             for row in rows
@@ -240,10 +244,10 @@ class NativeOps(HostArrays):
         bias = None if linear.bias is None else _vector(linear.bias)
         return self._translate(linear, lambda: _native.Linear(linear.weight, bias))
 
-    def _worth(self, worth: Worth | None) -> _native.Calibration | None:
-        if worth is None:
+    def _calibration(self, calibration: Calibration | None) -> _native.Calibration | None:
+        if calibration is None:
             return None
-        return self._translate(worth, lambda: _native.Calibration(EDGES, worth.chances))
+        return self._translate(calibration, lambda: _native.Calibration(EDGES, calibration.chances))
 
     def _rope(self, rope: Rope) -> _native.Rope:
         return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
@@ -335,3 +339,9 @@ def _default_threads() -> int:
 
 def _vector(values: FloatArray) -> FloatArray:
     return np.ascontiguousarray(values, dtype=np.float32)
+
+
+@register_backend("native")
+def make_ops(threads: int | None = None) -> NativeOps:
+    """Return the native backend with so many threads, by default all cores it may use."""
+    return NativeOps(threads)

@@ -9,18 +9,18 @@ through it one by one. Attention is computed row by row, so its shapes depend on
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Self
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize, quantize
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.errors import BackendError
+from headlong.ops.backends import register_backend
 from headlong.ops.delta_state import DeltaRows, DeltaState
 from headlong.ops.host_arrays import HostArrays
+from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
 from headlong.ops.numpy_delta import make_delta_state, take_row
+from headlong.ops.numpy_host import NumpyHost
+from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix, round_to
 from headlong.ops.op_set import (
     Attention,
     GatedDeltaNet,
@@ -34,90 +34,12 @@ from headlong.ops.op_set import (
 )
 from headlong.weights.tensors import StoredTensor
 
-TILE = 8
-"""Rows of one matrix product. One row costs as much as eight, so a short draft is checked free."""
-
-_ROUNDINGS = {
-    "q4": GGMLQuantizationType.Q4_1,
-    "q8": GGMLQuantizationType.Q8_0,
-    "f16": GGMLQuantizationType.F16,
-    "bf16": GGMLQuantizationType.BF16,
-    "f32": GGMLQuantizationType.F32,
-}
-
-
-class NumpyMatrix:
-    """A weight matrix unpacked to float32, and how many rows one product over it may take."""
-
-    __slots__ = ("tile", "values")
-
-    def __init__(self, values: FloatArray) -> None:
-        self.values = values  # (outputs, inputs)
-        self.tile = TILE if _keeps_rows_apart(values) else 1
-
-    def times(self, x: FloatArray) -> FloatArray:
-        """Multiply every row: (N, inputs) → (N, outputs)."""
-        num_rows = len(x)
-        num_tiles = -(-num_rows // self.tile)
-        padded = np.zeros((num_tiles * self.tile, x.shape[1]), dtype=np.float32)
-        padded[:num_rows] = x
-        result = np.empty((len(padded), len(self.values)), dtype=np.float32)
-        for start in range(0, len(padded), self.tile):
-            stop = start + self.tile
-            np.matmul(padded[start:stop], self.values.T, out=result[start:stop])
-        return result[:num_rows]
-
-
-class NumpyKVLayer:
-    """Keys and values of one layer and sequence in float32."""
-
-    __slots__ = ("keys", "values")
-
-    def __init__(self, num_kv_heads: int, head_dim: int) -> None:
-        self.keys = np.empty((num_kv_heads, 0, head_dim), dtype=np.float32)  # (G, capacity, D)
-        self.values = np.empty_like(self.keys)
-
-    @property
-    def bytes_per_position(self) -> int:
-        """Bytes that room for one more position takes."""
-        num_kv_heads, _, head_dim = self.keys.shape
-        return 2 * num_kv_heads * head_dim * self.keys.itemsize
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes taken by the room made so far."""
-        return int(self.keys.nbytes + self.values.nbytes)
-
-    def reserve(self, capacity: int, others: Sequence[Self] = ()) -> None:
-        """Make room for `capacity` positions here and in `others`, keeping what is there."""
-        for layer in (self, *others):
-            layer._grow(capacity)
-
-    def _grow(self, capacity: int) -> None:
-        num_kv_heads, held, head_dim = self.keys.shape
-        for name in ("keys", "values"):
-            grown = np.empty((num_kv_heads, capacity, head_dim), dtype=np.float32)
-            grown[:, :held] = getattr(self, name)
-            setattr(self, name, grown)
-
-    def copy_from(self, other: Self, num_positions: int) -> None:
-        """Hold the first `num_positions` of `other`, making room for them."""
-        if num_positions > self.keys.shape[1]:
-            self.reserve(num_positions)
-        self.keys[:, :num_positions] = other.keys[:, :num_positions]
-        self.values[:, :num_positions] = other.values[:, :num_positions]
-
-    def write(self, position: int, keys: FloatArray, values: FloatArray) -> None:
-        """Store (n, G, D) keys and values from `position` on."""
-        stop = position + len(keys)
-        self.keys[:, position:stop] = keys.swapaxes(0, 1)
-        self.values[:, position:stop] = values.swapaxes(0, 1)
-
 
 class NumpyOps(HostArrays):
     """The op set in numpy."""
 
     name = "numpy"
+    host: HostOps = NumpyHost()
 
     def __init__(self, note: str = "") -> None:
         self.note = note
@@ -175,7 +97,7 @@ class NumpyOps(HostArrays):
         query = self._heads(normed, block.query, block.query_norm, block)  # (N, heads, D)
         key = self._heads(normed, block.key, block.key_norm, block)  # (N, G, D)
         value = self.project(normed, block.value).reshape(key.shape)  # (N, G, D)
-        positions = rows.positions()
+        positions = rows.positions
         query, key = _rotate(query, positions, block.rope), _rotate(key, positions, block.rope)
 
         attended = np.empty((len(x), block.num_heads * block.head_dim), dtype=np.float32)
@@ -282,18 +204,6 @@ def _attend(query: FloatArray, layer: NumpyKVLayer, position: int, block: Attent
     return attended.reshape(-1)
 
 
-def round_to(values: FloatArray, quant: str) -> FloatArray:
-    """Round to what a format can hold; rows that are not whole groups stay as they are."""
-    kind = _ROUNDINGS.get(quant)
-    if kind is None:
-        problem = f"There is no weight format {quant!r}."
-        raise BackendError(problem, f"Known are {', '.join(_ROUNDINGS)}.")
-    if values.shape[-1] % GGML_QUANT_SIZES[kind][0]:
-        return values
-    rounded: FloatArray = dequantize(quantize(values, kind), kind).reshape(values.shape)
-    return rounded
-
-
 def _rotate(heads: FloatArray, positions: IntArray, rope: Rope) -> FloatArray:
     """Turn the leading dimension pairs of every head by its row's position: (N, heads, D)."""
     half = len(rope.frequencies)
@@ -328,20 +238,7 @@ def _gelu_tanh(x: FloatArray) -> FloatArray:
     return activated.astype(np.float32, copy=False)  # it is; the stubs do not know
 
 
-def _keeps_rows_apart(values: FloatArray) -> bool:
-    """Check that a row's product does not depend on its place in the tile or on its mates.
-
-    BLAS chooses its kernels by shape, not by value, so one look at random rows settles a shape.
-    """
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((TILE, values.shape[1]), dtype=np.float32)
-    alone = np.zeros_like(x)
-    alone[TILE - 1] = x[0]
-    with np.errstate(all="ignore"):  # weights may be damaged; that shows when they are used
-        expected = x @ values.T
-        turned = {shift: np.roll(x, shift, axis=0) @ values.T for shift in (1, TILE // 2)}
-        last = (alone @ values.T)[TILE - 1]
-    return np.array_equal(last, expected[0], equal_nan=True) and all(
-        np.array_equal(result, np.roll(expected, shift, axis=0), equal_nan=True)
-        for shift, result in turned.items()
-    )
+@register_backend("numpy")
+def make_ops(threads: int | None = None) -> NumpyOps:
+    """Return the numpy backend; its number of threads is BLAS's own business."""
+    return NumpyOps()

@@ -17,9 +17,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
+from headlong.ops.calibration import Calibration
+from headlong.ops.host_ops import HostOps, PickRule
 from headlong.ops.layer_state import LayerState
-from headlong.ops.picking import PickRule
-from headlong.ops.worth import Worth
 from headlong.weights.tensors import StoredTensor
 
 Array: TypeAlias = Any
@@ -201,10 +201,11 @@ class Rows(NamedTuple):
     token_ids: IntArray  # (N,)
     spans: tuple[Span, ...]
 
+    @property
     def positions(self) -> IntArray:
-        """Return the position of every row in its sequence: (N,)."""
-        firsts = [(span.first_position, span.num_rows) for span in self.spans]
-        return np.concatenate([np.arange(first, first + size) for first, size in firsts])
+        """(N,) the position of every row in its sequence."""
+        spans = self.spans
+        return np.concatenate([one.first_position + np.arange(one.num_rows) for one in spans])
 
 
 class Ops(Protocol):
@@ -213,6 +214,8 @@ class Ops(Protocol):
     name: str
     note: str
     """What is to be said about this backend: how it runs, or why a faster one does not."""
+    host: HostOps
+    """Its picks, rows that wait for a drafter, and token indices."""
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> Matrix:
         """Pack a stored (outputs, inputs) tensor for `project`, `embed` and the blocks.
@@ -317,10 +320,10 @@ class DraftRow(NamedTuple):
     first_position: int
     """Where the row of the first guess goes in `layer`, which has room for `num_tokens` - 1."""
     num_tokens: int
-    go_on: float
+    extend: float
     """The product of chances below which the draft ends."""
-    worth: Worth | None
-    """What probabilities are worth; None where they are the chances."""
+    calibration: Calibration | None
+    """Turns probabilities into chances to stand; None where they are the same."""
     rule: PickRule
     token_position: int
     """Absolute position of the first guess."""

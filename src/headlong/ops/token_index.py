@@ -1,15 +1,12 @@
 """Where tokens stood before: the longest earlier place of what ends a sequence now.
 
 In:  the tokens of one sequence, which only ever grow. Out: where the tokens that end it stood
-before, and how many of them. Asked in every round of every sequence, so it is compiled where the
-kernels are built; the version here defines the results.
+before, and how many of them. Asked in every round of every sequence, so the native backend has it
+compiled; this version defines the results.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
-
-from headlong.ops import compiled
 
 MAX_MATCH = 32
 """A match this long is as sure as it gets; looking further back is wasted."""
@@ -18,27 +15,9 @@ MAX_PLACES = 16
 """Places that are compared, the latest ones: of "of the" there may be hundreds."""
 
 
-class TokenIndex(Protocol):
-    """Knows where pairs of tokens of one sequence stood."""
-
-    def find(
-        self, history: list[int], min_length: int, assumed: Sequence[int]
-    ) -> tuple[int, int] | None:
-        """Return the end and the length of the longest match, the latest of equals.
-
-        What matches are the last tokens of `history` and `assumed` behind it; at least two, and
-        `min_length` of them. The match lies in `history`, which begins as it did the last time.
-        """
-
-
-def make_index() -> TokenIndex:
-    """Return an empty index for a new sequence."""
-    return compiled.native.TokenIndex() if compiled.HAS_KERNELS else PythonIndex()
-
-
 @dataclass(slots=True)
 class PythonIndex:
-    """The index in Python."""
+    """A token index in Python; see `host_ops.TokenIndex`."""
 
     _ends: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     _num_tokens: int = 0

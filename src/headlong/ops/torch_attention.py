@@ -7,7 +7,7 @@ do not pay for long ones; `attend_plain` is the truth beside it and what the CPU
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,15 @@ try:
     from headlong.ops.torch_attention_kernel import attend_kernel
 except ImportError:  # a CPU build of torch comes without Triton
     attend_kernel = None
+
+
+class HeadRows(NamedTuple):
+    """What attention reads of its rows, cut into heads."""
+
+    query: Tensor  # (N, heads, D), rotated
+    key: Tensor  # (N, kv_heads, D), rotated
+    value: Tensor  # (N, kv_heads, D)
+    gate: Tensor | None  # (N, heads, D)
 
 
 class KeepKeys(Protocol):

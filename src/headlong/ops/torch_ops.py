@@ -9,7 +9,7 @@ Attention and gated MLPs read fused matrices (q/k/v, gate/up), of which the spec
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,9 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headlong.arrays import FloatArray, IntArray
+from headlong.ops.backends import register_backend
 from headlong.ops.delta_state import DeltaRows, DeltaState
+from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
-from headlong.ops.numpy_ops import round_to
+from headlong.ops.numpy_weights import round_to
 from headlong.ops.op_set import (
     Attention,
     GatedDeltaNet,
@@ -32,8 +34,9 @@ from headlong.ops.op_set import (
     Rope,
     Rows,
 )
-from headlong.ops.torch_attention import KeepKeys, attend_row, attend_sequences
+from headlong.ops.torch_attention import HeadRows, KeepKeys, attend_row, attend_sequences
 from headlong.ops.torch_delta import DeltaRule, make_delta_state
+from headlong.ops.torch_host import TorchHost
 from headlong.ops.torch_maths import RowMaths, make_row_maths
 from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix
 from headlong.weights.tensors import StoredTensor
@@ -44,19 +47,11 @@ Angles = tuple[Tensor, Tensor]
 """Cosines and sines of the rows' rotary positions, (N, D / 2) each."""
 
 
-class HeadRows(NamedTuple):
-    """What attention reads of its rows, cut into heads."""
-
-    query: Tensor  # (N, heads, D), rotated
-    key: Tensor  # (N, kv_heads, D), rotated
-    value: Tensor  # (N, kv_heads, D)
-    gate: Tensor | None  # (N, heads, D)
-
-
 class TorchOps:
     """The op set in torch."""
 
     name = "torch"
+    host: HostOps = TorchHost()
 
     def __init__(
         self,
@@ -144,7 +139,7 @@ class TorchOps:
         beside: Tensor | None = None,
     ) -> Tensor:
         """Norm, q/k/v, rotary, cache write, attend, project, add."""
-        angles = self.angles(torch.tensor(rows.positions(), device=self.device), block.rope)
+        angles = self.angles(torch.tensor(rows.positions, device=self.device), block.rope)
         heads = self.project_heads(x, block, angles, beside)
         attended: list[Tensor] = []
         for span, layer in zip(rows.spans, layers, strict=True):
@@ -345,3 +340,9 @@ class TorchOps:
             for one in linears
         ]
         return torch.tensor(np.concatenate(biases), device=self.device)
+
+
+@register_backend("torch")
+def make_ops(threads: int | None = None) -> TorchOps:
+    """Return the torch backend on the GPU, if there is one; threads are torch's own business."""
+    return TorchOps()

@@ -1,1 +1,1 @@
-"""Front door over HTTP: an OpenAI-compatible server, its page, its telemetry."""
+"""The HTTP front end: an OpenAI-compatible server, its page, its telemetry."""

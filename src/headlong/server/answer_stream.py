@@ -1,45 +1,54 @@
 """One answer on its way from the engine's thread to a coroutine: chunks, round by round.
 
-In:  parcels that the worker hands over in the event loop's thread.
-Out: lists of chunks for whoever writes the answer; all that has come since it last asked.
-A reader that falls behind gets more at a time. What waits for it is bounded by its own `max_tokens`
-and ends with its request's timeout; nobody else waits for it.
+In:  chunks that the worker hands over in the event loop's thread.
+Out: lists of chunks for the response; all that have come since it last asked.
+A slow reader gets more at a time. What waits for it is bounded by its own `max_tokens` and ends
+with its request's timeout; other requests do not wait for it.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headlong.engine.request import FinishReason, Request, Running
+from headlong.decode.request import Request
+from headlong.engine.client import TokenStream
+from headlong.engine.request import FinishReason, RequestReport
 from headlong.errors import HeadlongError
 from headlong.generation import AnswerReader, Chunk
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One choice that is asked for: a request, and who makes text of its tokens."""
+class ChoiceRequest:
+    """One choice to compute: a request, and what makes text of its tokens."""
 
     request: Request
     reader: AnswerReader
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceEnd:
+    """How one choice ended, and what it took."""
+
+    reason: FinishReason
+    report: RequestReport
+    error: HeadlongError | None = None
 
 
 @dataclass(slots=True, eq=False)
 class ChoiceStream:
     """One choice of an answer in the making."""
 
-    ask: Ask
-    running: Running
-    finish_reason: FinishReason | None = None
-    """Set when the last chunk has come; this one the event loop reads, not the engine's own."""
-    error: HeadlongError | None = None
+    choice: ChoiceRequest
+    tokens: TokenStream
+    """The engine's side: only its own thread may use it before the end has come."""
+    end: ChoiceEnd | None = None
+    """Set when the last chunk has come."""
     _ready: list[Chunk] = field(default_factory=list)
 
-    def receive(self, chunks: Sequence[Chunk], end: FinishReason | None) -> None:
+    def receive(self, chunks: Sequence[Chunk], end: ChoiceEnd | None) -> None:
         """Take in what one step brought; called in the event loop."""
         self._ready.extend(chunks)
-        if end is not None:
-            self.finish_reason = end
-            self.error = self.running.error
+        self.end = self.end or end
 
     def take(self) -> list[Chunk]:
         """Return the chunks that have come since the last call."""
@@ -67,19 +76,26 @@ class Answer:
         self._cancel = cancel
 
     @property
-    def runnings(self) -> list[Running]:
-        """The engine's side of each choice: only its own thread may touch one that still runs."""
-        return [stream.running for stream in self.streams]
+    def reports(self) -> list[RequestReport]:
+        """What each choice took; only of an answer that has ended."""
+        return [stream.end.report for stream in self.streams if stream.end is not None]
 
     @property
     def is_over(self) -> bool:
         """Whether every choice has ended."""
-        return all(stream.finish_reason is not None for stream in self.streams)
+        return all(stream.end is not None for stream in self.streams)
 
     @property
     def was_cancelled(self) -> bool:
-        """Whether it ended because nobody wanted it any more."""
-        return any(one.finish_reason is FinishReason.CANCELLED for one in self.streams)
+        """Whether it ended because it was not wanted any more."""
+        ends = [stream.end for stream in self.streams]
+        return any(end is not None and end.reason is FinishReason.CANCELLED for end in ends)
+
+    @property
+    def error(self) -> HeadlongError | None:
+        """Why a choice failed, and with it the answer; None when none has."""
+        errors = [stream.end.error for stream in self.streams if stream.end is not None]
+        return next((error for error in errors if error is not None), None)
 
     async def next_arrival(self) -> Arrival:
         """Wait until something has come and return it; not to be called after the last one.
@@ -89,22 +105,20 @@ class Answer:
         """
         await self.arrived.wait()
         self.arrived.clear()
-        for stream in self.streams:
-            if stream.error is not None:
-                raise stream.error
+        if (error := self.error) is not None:
+            raise error
         return Arrival([stream.take() for stream in self.streams], self.is_over)
 
     async def ended(self) -> None:
-        """Wait until every choice has ended; from then on the engine leaves them alone."""
+        """Wait until every choice has ended."""
         while not self.is_over:
             await self.arrived.wait()
             self.arrived.clear()
 
     def fail(self, error: HeadlongError) -> None:
-        """End all choices that have not ended: nothing more will come for them."""
+        """End all choices that have not ended: the engine's thread is no more."""
         for stream in self.streams:
-            if stream.finish_reason is None:
-                stream.finish_reason, stream.error = FinishReason.ERROR, error
+            stream.receive((), ChoiceEnd(FinishReason.ERROR, stream.tokens.report(), error))
         self.arrived.set()
 
     def cancel(self) -> None:

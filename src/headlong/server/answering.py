@@ -1,27 +1,31 @@
 """Give one answer over HTTP: start it, watch for the client leaving, stream it or send it whole.
 
-In:  a plan and the call it belongs to.
+In:  a prepared answer and the call it belongs to.
 Out: an ASGI response. Everything from the start in the engine to the record at the end happens in
      one place, so that whatever ends it (the answer, an error, the client, the clock) frees the
-     engine and closes the books.
+     engine and leaves a record.
 """
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
+from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from headlong.config import MtpMode
 from headlong.errors import HeadlongError
 from headlong.generation import Chunk
 from headlong.server.answer_stream import Answer, Arrival
-from headlong.server.call import Call, Outcome
+from headlong.server.call import Call, CallKind
 from headlong.server.events import DONE, EventWriter, to_json
-from headlong.server.openai_errors import refusal_for
-from headlong.server.planning import Plan
+from headlong.server.preparation import MTP_HEADER, PreparedAnswer, choose_mtp
 from headlong.server.protocol import GenerateBody
-from headlong.server.refusal import Refusal, end_stream, send_refusal
+from headlong.server.refusal import Refusal, end_stream, refusal_for, send_refusal
+from headlong.server.service import Service, service_of
 
 _EVENT_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -29,16 +33,32 @@ _EVENT_HEADERS = [
     (b"x-accel-buffering", b"no"),  # proxies would hold events back
 ]
 
+BodyT = TypeVar("BodyT", bound=GenerateBody)
+
 _log = logging.getLogger("headlong.server.answering")
+
+
+async def answer_with(
+    prepare: Callable[[Service, BodyT, MtpMode], PreparedAnswer],
+    kind: CallKind,
+    body: BodyT,
+    request: Request,
+) -> Response:
+    """Return the answer to a body, which `prepare` turns into engine requests."""
+    service = service_of(request)
+    mtp = choose_mtp(body, request.headers.get(MTP_HEADER), service.default_mtp(request))
+    call = Call(kind, request, service, mtp)
+    prepared = await service.in_text_thread(partial(prepare, service, body, mtp))
+    return AnswerResponse(call, prepared, body)
 
 
 class AnswerResponse(Response):
     """The answer to one call."""
 
-    def __init__(self, call: Call, plan: Plan, body: GenerateBody) -> None:
+    def __init__(self, call: Call, prepared: PreparedAnswer, body: GenerateBody) -> None:
         super().__init__()
         self._call = call
-        self._plan = plan
+        self._prepared = prepared
         self._is_stream = bool(body.stream)
         self._wants_usage = body.wants_usage
         self._status = 200
@@ -47,7 +67,7 @@ class AnswerResponse(Response):
         """Run the whole exchange."""
         service = self._call.service
         try:
-            answer = await service.worker.submit(self._plan.asks)
+            answer = await service.worker.submit(self._prepared.choices)
         except HeadlongError as error:
             refusal = self._refuse(error)
             if refusal.retry_after_s is not None:  # nothing is wrong with it: no room, or no time
@@ -60,18 +80,23 @@ class AnswerResponse(Response):
         try:
             give = self._stream if self._is_stream else self._send_whole
             await give(answer, send)
-            finish_reason = _reason(answer, self._plan)
+            finish_reason = _reason(answer, self._prepared)
         except HeadlongError as error:
             await send_refusal(send, self._refuse(error))
         except asyncio.CancelledError:
-            finish_reason, self._status = "timeout", 504  # nobody but the clock cancels this
+            finish_reason, self._status = "timeout", 504  # only the clock cancels this
             raise
         finally:
             watcher.cancel()
             answer.cancel()
             await answer.ended()
-            outcome = Outcome(finish_reason, self._status, self._is_stream)
-            self._call.end(answer, self._plan, outcome)
+            self._call.end(
+                answer,
+                self._prepared,
+                finish_reason,
+                status=self._status,
+                is_stream=self._is_stream,
+            )
 
     def _refuse(self, error: HeadlongError) -> Refusal:
         """Return what the client is told of an error; where it is our fault, the log gets all."""
@@ -92,12 +117,12 @@ class AnswerResponse(Response):
                 chunks += more
         if answer.was_cancelled:
             return
-        writers = zip(self._plan.writers, collected, strict=True)
+        writers = zip(self._prepared.writers, collected, strict=True)
         body = {
             **self._call.head(self._call.kind.whole_object),
             "choices": [writer.whole(chunks) for writer, chunks in writers],
-            "usage": self._call.usage(answer, self._plan),
-            **self._call.telemetry(answer, self._plan.warnings),
+            "usage": self._call.usage(answer, self._prepared).model_dump(),
+            **self._call.telemetry(answer, self._prepared.warnings),
         }
         content = to_json(body)
         headers = [
@@ -115,7 +140,7 @@ class AnswerResponse(Response):
         if answer.was_cancelled:
             return
         await send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
-        opening = [writer.opening() for writer in self._plan.writers]
+        opening = [writer.opening() for writer in self._prepared.writers]
         await _send_part(send, events.chunks([one for one in opening if one is not None]))
         try:
             while not arrival.is_last:
@@ -131,7 +156,7 @@ class AnswerResponse(Response):
     def _pieces(self, arrival: Arrival) -> list[dict[str, Any]]:
         self._call.see(arrival.chunks)
         pieces: list[dict[str, Any]] = []
-        for writer, chunks in zip(self._plan.writers, arrival.chunks, strict=True):
+        for writer, chunks in zip(self._prepared.writers, arrival.chunks, strict=True):
             if chunks:
                 pieces += writer.pieces(chunks)
         return pieces
@@ -140,9 +165,10 @@ class AnswerResponse(Response):
         self, events: EventWriter, pieces: list[dict[str, Any]], answer: Answer
     ) -> bytes:
         """Return the end of a stream: telemetry goes with the usage, or with the last end."""
-        more = self._call.telemetry(answer, self._plan.warnings)
+        more = self._call.telemetry(answer, self._prepared.warnings)
         if self._wants_usage:
-            more = {"usage": self._call.usage(answer, self._plan), **more}
+            usage = self._call.usage(answer, self._prepared).model_dump()
+            more = {"usage": usage, **more}
             return events.chunks(pieces) + events.last([], more) + DONE
         return events.chunks(pieces[:-1]) + events.last(pieces[-1:], more) + DONE
 
@@ -159,10 +185,12 @@ async def _cancel_when_gone(receive: Receive, answer: Answer) -> None:
     answer.cancel()
 
 
-def _reason(answer: Answer, plan: Plan) -> str:
-    """Return why an ended answer ended, as the books say it."""
-    if any(stream.error is not None for stream in answer.streams):
+def _reason(answer: Answer, prepared: PreparedAnswer) -> str:
+    """Return why an ended answer ended, as its record says."""
+    if answer.error is not None:
         return "error"
     if answer.was_cancelled:
         return "cancelled"
-    return next((writer.finish_reason for writer in plan.writers if writer.finish_reason), "stop")
+    return next(
+        (writer.finish_reason for writer in prepared.writers if writer.finish_reason), "stop"
+    )

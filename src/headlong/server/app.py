@@ -1,28 +1,33 @@
-"""The app: routes, door, lifespan.
+"""The app: routes, middleware, error handlers, lifespan.
 
 In:  a loaded model and settings. Out: a FastAPI app, ready for uvicorn; `app.state` holds the
      `service` that routes use, and the `worker` and `in_flight` that a drain needs.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields
 from functools import partial
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 
-from headlong.engine.engine import Engine
+from headlong.engine.limits import EngineLimits
+from headlong.errors import HeadlongError, RequestError
 from headlong.llm import LLM
-from headlong.server import chat, completions, looking, page, tokenizing
-from headlong.server.door import add_door
+from headlong.server import chat, completions, page, status_routes, tokenizing
+from headlong.server.finished_requests import FinishedRequests
 from headlong.server.live import Live
 from headlong.server.metrics import Metrics
-from headlong.server.openai_errors import add_error_handlers
-from headlong.server.records import Records
+from headlong.server.middleware import add_middleware
+from headlong.server.refusal import ApiError, Refusal, refusal_for
 from headlong.server.service import Service
 from headlong.server.settings import ServerSettings
+from headlong.server.validation import refuse_body
 from headlong.server.worker import EngineWorker
 from headlong.text.grammar import prepare_grammars
 
@@ -33,20 +38,17 @@ Say `"mtp": "auto" | "off" | K` in a body; the text is the same with each.
 
 
 def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
-    """Build the server around a model; its engine is a new one, within the settings' limits."""
-    engine = Engine(llm.backbone, llm.engine.drafter, limits=settings.engine_limits)
-    worker = EngineWorker(engine)
+    """Build the server around a loaded model and its engine.
+
+    Raises:
+        RequestError: The engine was loaded with other limits than the settings name.
+    """
+    _check_limits(llm.engine.limits, settings.engine_limits)
+    worker = EngineWorker(llm.engine)
     metrics = Metrics(worker.snapshot)
     live = Live(worker.snapshot)
-    service = Service(
-        replace(llm, engine=engine),
-        settings,
-        worker,
-        metrics,
-        Records(),
-        live,
-        engine.max_sequence_tokens,
-    )
+    most = llm.engine.max_sequence_tokens
+    service = Service(llm, settings, worker, metrics, FinishedRequests(), live, most)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -70,10 +72,62 @@ def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
     )
     app.state.service = service
     app.state.worker = worker
-    app.state.in_flight = add_door(app, settings, metrics)
+    app.state.in_flight = add_middleware(app, settings, metrics)
     add_error_handlers(app)
-    for routes in (chat, completions, tokenizing, looking):
+    for routes in (chat, completions, tokenizing, status_routes):
         app.include_router(routes.router)
     if settings.page:
         app.include_router(page.router)
     return app
+
+
+def _answer(refusal: Refusal) -> Response:
+    # Escapes everything beyond ASCII: what a client sent may not be writable as UTF-8.
+    body = json.dumps(refusal.body).encode()
+    return Response(body, refusal.status, refusal.headers, "application/json")
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Make `app` answer every error in OpenAI's form."""
+
+    @app.exception_handler(ApiError)
+    async def on_api_error(request: Request, error: ApiError) -> Response:
+        return _answer(error.refusal)
+
+    @app.exception_handler(HeadlongError)
+    async def on_headlong_error(request: Request, error: HeadlongError) -> Response:
+        return _answer(refusal_for(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def on_bad_body(request: Request, error: RequestValidationError) -> Response:
+        return _answer(refuse_body(request, error))
+
+    @app.exception_handler(HTTPException)
+    async def on_http_error(request: Request, error: HTTPException) -> Response:
+        answer = _answer(_refuse_http(request, error))
+        answer.headers.update(error.headers or {})  # Allow, of 405
+        return answer
+
+
+def _refuse_http(request: Request, error: HTTPException) -> Refusal:
+    asked = f"{request.method} {request.url.path}"
+    if error.status_code == 404:
+        return Refusal(
+            404, f"There is no {asked}. See /openapi.json for what there is.", code="not_found"
+        )
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "another method")
+        return Refusal(405, f"There is no {asked}. Use {allowed}.", code="method_not_allowed")
+    if error.status_code == 400:  # FastAPI's word for JSON that broke its parser
+        return Refusal(400, "The body could not be read as JSON.", code="invalid_json")
+    return Refusal(error.status_code, str(error.detail))
+
+
+def _check_limits(loaded: EngineLimits, wanted: EngineLimits) -> None:
+    for field in fields(EngineLimits):
+        has, wants = getattr(loaded, field.name), getattr(wanted, field.name)
+        if has != wants:
+            raise RequestError(
+                f"The engine was loaded with {field.name} {has}; the settings say {wants}.",
+                "Load the model with limits=settings.engine_limits.",
+            )

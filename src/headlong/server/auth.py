@@ -1,8 +1,8 @@
-"""Who may ask: API keys, and whose web page a browser is showing.
+"""Access: API keys, and the origin of a browser's web page.
 
 In:  HTTP requests on their way to the app. Out: the same, with `request.state.client` set to the
      `ApiKey` or None; or a refusal in OpenAI's form.
-Keys are compared in constant time, all of them every time. Plain ASGI: streams pass untouched.
+Keys are compared in constant time, all of them every time.
 """
 
 import hashlib
@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headlong.server.http_middleware import HttpMiddleware, route_path
 from headlong.server.metrics import Metrics
-from headlong.server.refusal import Refusal, send_refusal
+from headlong.server.refusal import Refusal
 from headlong.server.settings import ApiKey, ServerSettings
 
 _NO_KEY = Refusal(
@@ -25,40 +26,27 @@ _NO_KEY = Refusal(
 )
 _WRONG_KEY = Refusal(
     401,
-    "The API key is not one of this server's. Check it, or ask whoever runs the server.",
+    "The API key is not one of this server's. Check it, or ask the server's operator.",
     "authentication_error",
     "invalid_api_key",
 )
 
 
-def route_path(scope: Scope) -> str:
-    """Return a request's path without the part a proxy adds in front."""
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", "")) or "/"
-
-
-class AuthMiddleware:
+class AuthMiddleware(HttpMiddleware):
     """Asks for a key where keys are set."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-        self._settings = settings
+        super().__init__(app, settings, metrics)
         self._digests = [(_digest(key.key), key) for key in settings.api_keys]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or refuse it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = _given_key(Headers(scope=scope))
         client = self._find(given) if given is not None else None
         scope.setdefault("state", {})["client"] = client
         if client is None and self._digests and not self._is_open(scope):
-            self._metrics.refused("auth")
-            await send_refusal(send, _NO_KEY if given is None else _WRONG_KEY)
-            return
-        await self._app(scope, receive, send)
+            await self._refuse(send, _NO_KEY if given is None else _WRONG_KEY, "auth")
+        else:
+            await self._app(scope, receive, send)
 
     def _find(self, given: str) -> ApiKey | None:
         """Return the key's owner; takes the same time wherever and whether it is found."""
@@ -82,7 +70,7 @@ def is_page(path: str) -> bool:
     return path in ("/", "/favicon.ico") or path.startswith("/page/")
 
 
-class OriginMiddleware:
+class OriginMiddleware(HttpMiddleware):
     """Keeps strangers' web pages from using a server that has no keys.
 
     Any page in the user's browser can send requests to this machine. Without a key to ask for, a
@@ -91,21 +79,13 @@ class OriginMiddleware:
     made to point here.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-        self._settings = settings
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or refuse it."""
-        if scope["type"] == "http" and not self._settings.api_keys:
-            headers = Headers(scope=scope)
-            refusal = self._check_host(headers) or self._check_origin(headers)
-            if refusal is not None:
-                self._metrics.refused("origin")
-                await send_refusal(send, refusal)
-                return
-        await self._app(scope, receive, send)
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        refusal = self._check_host(headers) or self._check_origin(headers)
+        if refusal is not None and not self._settings.api_keys:
+            await self._refuse(send, refusal, "origin")
+        else:
+            await self._app(scope, receive, send)
 
     def _check_host(self, headers: Headers) -> Refusal | None:
         host = _host_name(headers.get("host", ""))

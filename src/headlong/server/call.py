@@ -1,7 +1,7 @@
-"""One call of the API in the books: who asked, when tokens came, how it ended.
+"""One call of the API in numbers: who asked, when tokens came, how it ended.
 
 In:  events of an answer as it is given.
-Out: metrics while it runs; at its end a `RequestRecord`, and what the answer says of itself
+Out: metrics while it runs; at its end a `FinishedRequest`, and what the answer says of itself
      (usage, `mtp`, `metrics`, `timings`).
 """
 
@@ -17,10 +17,17 @@ from fastapi import Request
 from headlong.config import MtpMode
 from headlong.generation import Chunk
 from headlong.server.answer_stream import Answer
-from headlong.server.planning import Plan
-from headlong.server.records import RequestRecord
+from headlong.server.finished_requests import FinishedRequest
+from headlong.server.preparation import PreparedAnswer
 from headlong.server.service import Service, client_of
-from headlong.server.telemetry import gather, llama_timings, mtp_report, speculative_metrics
+from headlong.server.telemetry import (
+    Usage,
+    add_up,
+    count_usage,
+    llama_timings,
+    mtp_report,
+    speculative_metrics,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +48,6 @@ CHAT = CallKind(
 COMPLETION = CallKind("completion", "/v1/completions", "cmpl", "text_completion", "text_completion")
 
 _FINGERPRINT = f"headlong-{version('headlong')}"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an answer ended."""
-
-    finish_reason: str
-    """As clients are told, or "error", "timeout", "cancelled"."""
-    status: int
-    """Of HTTP; what it would have been, where a stream had begun."""
-    is_stream: bool
 
 
 class Call:
@@ -103,49 +99,58 @@ class Call:
             if num_new:
                 metrics.tokens(num_new, now_s - before_s)
 
-    def usage(self, answer: Answer, plan: Plan) -> dict[str, Any]:
+    def usage(self, answer: Answer, prepared: PreparedAnswer) -> Usage:
         """Return OpenAI's `usage`; every prompt counts once, however many choices it got."""
-        firsts = answer.runnings[:: len(plan.asks) // plan.num_prompts]
-        num_prompt_tokens = sum(len(running.request.prompt_ids) for running in firsts)
-        num_cached_tokens = sum(running.num_cached_tokens for running in firsts)
-        return {
-            "prompt_tokens": num_prompt_tokens,
-            "completion_tokens": self._num_tokens,
-            "total_tokens": num_prompt_tokens + self._num_tokens,
-            "prompt_tokens_details": {"cached_tokens": num_cached_tokens},
-        }
+        firsts = answer.reports[:: len(prepared.choices) // prepared.num_prompts]
+        return count_usage(firsts, self._num_tokens)
 
     def telemetry(self, answer: Answer, warnings: Sequence[str]) -> dict[str, Any]:
         """Return how an ended answer was made, in three dialects, and what there is to warn of."""
-        runnings = answer.runnings
+        total = add_up(answer.reports)
         return {
-            "mtp": mtp_report(runnings, self.mtp),
-            "metrics": speculative_metrics(runnings),
-            "timings": llama_timings(runnings),
+            "mtp": mtp_report(total, self.mtp),
+            "metrics": speculative_metrics(total, self.mtp),
+            "timings": llama_timings(total),
             **({"warnings": list(warnings)} if warnings else {}),
         }
 
-    def end(self, answer: Answer, plan: Plan, outcome: Outcome) -> None:
-        """Close the books on an ended answer."""
-        usage, effort = self.usage(answer, plan), gather(answer.runnings)
+    def end(
+        self,
+        answer: Answer,
+        prepared: PreparedAnswer,
+        finish_reason: str,
+        *,
+        status: int,
+        is_stream: bool,
+    ) -> None:
+        """Record an ended answer.
+
+        Args:
+            answer: All its choices have ended.
+            prepared: What it was computed from.
+            finish_reason: As clients are told, or "error", "timeout", "cancelled".
+            status: Of HTTP; what it would have been, where a stream had begun.
+            is_stream: Whether it was streamed.
+        """
+        usage, total = self.usage(answer, prepared), add_up(answer.reports)
         client = client_of(self._request)
-        record = RequestRecord(
+        record = FinishedRequest(
             id=self.id,
             created_s=self._created_s,
             route=self.kind.route,
             mtp=self.mtp,
-            num_prompt_tokens=usage["prompt_tokens"],
+            num_prompt_tokens=usage.prompt_tokens,
             num_completion_tokens=self._num_tokens,
-            finish_reason=outcome.finish_reason,
+            finish_reason=finish_reason,
             total_s=time.perf_counter() - self._began_s,
-            num_cached_tokens=usage["prompt_tokens_details"]["cached_tokens"],
-            status=outcome.status,
+            num_cached_tokens=usage.prompt_tokens_details.cached_tokens,
+            status=status,
             ttft_s=self._ttft_s,
-            tokens_per_second=effort.timings.tokens_per_second,
-            is_stream=outcome.is_stream,
+            tokens_per_second=total.timings.tokens_per_second,
+            is_stream=is_stream,
             client=client.name if client is not None else None,
-            report=mtp_report(answer.runnings, self.mtp),
-            stats=effort.stats,
+            report=mtp_report(total, self.mtp),
+            stats=total.stats,
         )
         self._request.state.record = record
         self.service.records.add(record)

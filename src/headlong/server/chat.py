@@ -6,31 +6,33 @@ a call) becomes a grammar that the engine follows token by token.
 """
 
 import secrets
-from functools import partial
+from collections.abc import Sequence
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from headlong.config import MtpMode
-from headlong.server.answering import AnswerResponse
-from headlong.server.call import CHAT, Call
-from headlong.server.chat_choice import ChatChoice
+from headlong.decode.sampling import TokenLogprob
+from headlong.engine.request import FinishReason
+from headlong.generation import Chunk
+from headlong.server.answering import answer_with
+from headlong.server.call import CHAT
 from headlong.server.chat_protocol import ChatBody
-from headlong.server.choices import Wants
-from headlong.server.mtp_choice import HEADER, choose_mtp
-from headlong.server.openai_errors import bad_request
-from headlong.server.planning import (
-    Plan,
-    Planner,
+from headlong.server.choices import ChoiceWriter, TokenDetails
+from headlong.server.preparation import (
+    PreparedAnswer,
+    RequestMaker,
     check_body,
     check_prompt,
     encode_messages,
     room_warnings,
 )
+from headlong.server.refusal import bad_request
 from headlong.server.response_schemas import CHAT_RESPONSES
-from headlong.server.service import Service, service_of
+from headlong.server.service import Service
 from headlong.text.answer_form import AnswerForm, read_form
 from headlong.text.tokenizer import Tokenizer
-from headlong.text.tool_calls import ToolCallReader
+from headlong.text.tool_calls import TextDelta, ToolCallReader, ToolCallStart, ToolEvent
 
 router = APIRouter(tags=["completions"])
 
@@ -38,15 +40,11 @@ router = APIRouter(tags=["completions"])
 @router.post(CHAT.route, responses=CHAT_RESPONSES, response_class=Response)
 async def create_chat_completion(body: ChatBody, request: Request) -> Response:
     """Answer a conversation."""
-    service = service_of(request)
-    mtp = choose_mtp(body, request.headers.get(HEADER), service.default_mtp(request))
-    call = Call(CHAT, request, service, mtp)
-    plan = await service.in_text_thread(partial(plan_chat, service, body, mtp))
-    return AnswerResponse(call, plan, body)
+    return await answer_with(prepare_chat, CHAT, body, request)
 
 
-def plan_chat(service: Service, body: ChatBody, mtp: MtpMode) -> Plan:
-    """Turn a body into asks."""
+def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> PreparedAnswer:
+    """Turn a body into engine requests and writers."""
     check_body(service, body)
     _check(body)
     form, tokenizer = read_form(body.form_options()), service.llm.tokenizer
@@ -57,14 +55,14 @@ def plan_chat(service: Service, body: ChatBody, mtp: MtpMode) -> Plan:
         "max_tokens": max_tokens,
         "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
     }
-    planner = Planner(service, body, mtp, options, form.make_grammar(tokenizer))
-    wants = Wants.of(body, logprobs=bool(body.logprobs))
-    asks = planner.ask(prompt_ids)
+    maker = RequestMaker(service, body, mtp, options, form.make_grammar(tokenizer))
+    wanted = TokenDetails.of(body, logprobs=bool(body.logprobs))
+    choices = maker.choices_for(prompt_ids)
     writers = [
-        ChatChoice(i, wants, tokenizer, _make_reader(form, tokenizer)) for i in range(len(asks))
+        ChatChoice(i, wanted, tokenizer, _make_reader(form, tokenizer)) for i in range(len(choices))
     ]
     warnings = body.warnings() + room_warnings(service, max_tokens, len(prompt_ids))
-    return Plan(asks, writers, 1, warnings)
+    return PreparedAnswer(choices, writers, 1, warnings)
 
 
 def _check(body: ChatBody) -> None:
@@ -81,7 +79,102 @@ def _check(body: ChatBody) -> None:
 
 
 def _make_reader(form: AnswerForm, tokenizer: Tokenizer) -> ToolCallReader | None:
-    """Return who finds calls in an answer, if there may be any; ids differ between answers."""
+    """Return a reader that finds calls in an answer, where tools are given."""
     if form.tools is None:
         return None
     return ToolCallReader(secrets.token_hex(8), tokenizer.tool_style, form.tool_names)
+
+
+class ChatChoice(ChoiceWriter):
+    """Writes one message of text and tool calls.
+
+    Where tools may be called, the text goes through a `ToolCallReader` first; calls are streamed as
+    they are written.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        wanted: TokenDetails,
+        tokenizer: Tokenizer,
+        calls: ToolCallReader | None = None,
+    ) -> None:
+        """Begin a choice; `calls` finds tool calls in its text."""
+        super().__init__(index, wanted, tokenizer)
+        self._calls = calls
+        self._has_calls = False
+
+    def opening(self) -> dict[str, Any]:
+        """Return the chunk that says who speaks."""
+        return self._piece({"role": "assistant", "content": ""})
+
+    def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        """Return the whole choice."""
+        message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+        message |= self._read(chunks)
+        for call in message.get("tool_calls", ()):
+            del call["index"]
+        if not self._has_calls:
+            message["content"] = message["content"] or ""
+        assert chunks[-1].finish_reason is not None, "a whole choice has ended"
+        self._end(chunks[-1].finish_reason)
+        return {
+            "index": self._index,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": self.finish_reason,
+            **self._details(chunks),
+        }
+
+    def _end(self, reason: FinishReason) -> None:
+        is_call = self._has_calls and reason is FinishReason.STOP
+        self.finish_reason = "tool_calls" if is_call else str(reason)
+
+    def _read(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        """Return what chunks add to the message: content, calls, both or nothing."""
+        text = "".join(chunk.text for chunk in chunks)
+        if self._calls is None:
+            return {"content": text} if text else {}
+        events = self._calls.push(text)
+        if chunks and chunks[-1].finish_reason is not None:
+            is_cut = chunks[-1].finish_reason is FinishReason.LENGTH
+            events += self._calls.flush(is_cut=is_cut)
+        return self._join(events)
+
+    def _join(self, events: Sequence[ToolEvent]) -> dict[str, Any]:
+        """Join events into one delta; each call appears in it once."""
+        content, calls = "", dict[int, dict[str, Any]]()
+        for event in events:
+            if isinstance(event, TextDelta):
+                content += event.text
+            elif isinstance(event, ToolCallStart):
+                function = {"name": event.name, "arguments": ""}
+                head = {"index": event.index, "id": event.id, "type": "function"}
+                calls[event.index] = {**head, "function": function}
+            else:
+                empty = {"index": event.index, "function": {"arguments": ""}}
+                call = calls.setdefault(event.index, empty)
+                call["function"]["arguments"] += event.text
+        self._has_calls = self._has_calls or bool(calls)
+        delta: dict[str, Any] = {"content": content} if content else {}
+        return {**delta, "tool_calls": list(calls.values())} if calls else delta
+
+    def _piece(self, content: dict[str, Any] | None = None) -> dict[str, Any]:
+        return {
+            "index": self._index,
+            "delta": content or {},
+            "logprobs": None,
+            "finish_reason": self.finish_reason,
+        }
+
+    def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any]:
+        return {"content": [self._logprob(entry) for entry in entries]}
+
+    def _logprob(self, entry: TokenLogprob) -> dict[str, Any]:
+        top = [self._token(other.token_id, other.logprob) for other in entry.top]
+        return {**self._token(entry.token_id, entry.logprob), "top_logprobs": top}
+
+    def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
+        spelled = self._tokenizer.token_bytes(token_id)
+        text = spelled.decode("utf-8", errors="replace")
+        return {"token": text, "logprob": logprob, "bytes": list(spelled)}

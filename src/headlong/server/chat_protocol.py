@@ -4,7 +4,7 @@ In:  the parsed JSON of a body. Out: a checked `ChatBody`. How messages and tool
 the model is known in `text/`; here only their shape is checked.
 """
 
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -185,13 +185,6 @@ class ChatBody(GenerateBody):
 
     functions: None = Field(None, description="OpenAI's old form: give tools instead.")
     function_call: None = Field(None, description="OpenAI's old form: give tool_choice instead.")
-
-    INERT: ClassVar[tuple[str, ...]] = (
-        *("user", "audio", "metadata", "modalities", "moderation", "prediction"),
-        *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
-        *("reasoning_effort", "safety_identifier", "service_tier", "store", "verbosity"),
-        "web_search_options",
-    )
 
     def form_options(self) -> dict[str, Any]:
         """Return what `text.answer_form` reads: tools and the form of the answer."""

@@ -1,20 +1,23 @@
-"""What choices of both kinds of answer carry besides their text: logprobs, sources, token ids.
+"""Writing the choices of an answer: what chat and plain completions do alike.
 
-In:  chunks. Out: plain dictionaries for JSON, in OpenAI's names where OpenAI has them.
+In:  chunks. Out: plain dictionaries for JSON, in OpenAI's names where OpenAI has them; sources and
+token ids are ours.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from headlong.decode.sampling import TokenLogprob
+from headlong.engine.request import FinishReason
 from headlong.generation import Chunk
 from headlong.server.protocol import GenerateBody
 from headlong.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
+class TokenDetails:
     """What a request wants to know of its tokens."""
 
     logprobs: bool
@@ -22,7 +25,7 @@ class Wants:
     token_ids: bool
 
     @classmethod
-    def of(cls, body: GenerateBody, *, logprobs: bool) -> "Wants":
+    def of(cls, body: GenerateBody, *, logprobs: bool) -> "TokenDetails":
         """Read them from a body."""
         return cls(logprobs, bool(body.return_sources), bool(body.return_token_ids))
 
@@ -32,38 +35,62 @@ class Wants:
         return self.logprobs or self.sources or self.token_ids
 
 
-class ChoiceWriter(Protocol):
+class ChoiceWriter(ABC):
     """Writes one choice of an answer: as it comes, or whole."""
 
-    finish_reason: str | None
-    """Why it ended, as clients are told; None before."""
+    def __init__(self, index: int, wanted: TokenDetails, tokenizer: Tokenizer) -> None:
+        self.finish_reason: str | None = None
+        """Why it ended, as clients are told; None before."""
+        self._index = index
+        self._wanted = wanted
+        self._tokenizer = tokenizer
 
     def opening(self) -> dict[str, Any] | None:
         """Return what a stream sends before the first chunk, if anything."""
+        return None
 
     def pieces(self, chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
         """Return what these chunks add to a stream, the end last and by itself; maybe nothing."""
+        content, pieces = self._read(chunks), list[dict[str, Any]]()
+        if content or (chunks and self._wanted.is_every_token):
+            pieces.append(self._piece(content) | self._details(chunks))
+        if chunks and chunks[-1].finish_reason is not None:
+            self._end(chunks[-1].finish_reason)
+            pieces.append(self._piece())
+        return pieces
 
+    @abstractmethod
     def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
         """Return the whole choice of an answer that was not streamed."""
 
+    @abstractmethod
+    def _read(self, chunks: Sequence[Chunk]) -> Any:
+        """Return the content that chunks add; what is false adds nothing."""
 
-def extras(chunks: Sequence[Chunk], wants: Wants) -> dict[str, Any]:
-    """Return the fields of a choice that are ours."""
-    more: dict[str, Any] = {}
-    if wants.sources:
-        more["sources"] = [
-            {"text": chunk.text, "source": chunk.source, "depth": chunk.depth} for chunk in chunks
-        ]
-    if wants.token_ids:
-        more["token_ids"] = [token_id for chunk in chunks for token_id in chunk.token_ids]
-    return more
+    @abstractmethod
+    def _piece(self, content: Any = None) -> dict[str, Any]:
+        """Return a chunk of the stream."""
 
+    @abstractmethod
+    def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any]:
+        """Return log-probabilities in OpenAI's form."""
 
-def text_logprobs(chunks: Sequence[Chunk], tokenizer: Tokenizer) -> list[TokenLogprob]:
-    """Return the log-probabilities of tokens that are text: the one that ends a turn is none."""
-    return [
-        chunk.logprob
-        for chunk in chunks
-        if chunk.logprob is not None and not tokenizer.is_special(chunk.logprob.token_id)
-    ]
+    def _end(self, reason: FinishReason) -> None:
+        self.finish_reason = str(reason)
+
+    def _details(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        """Return what the request wants to know of these tokens."""
+        details: dict[str, Any] = {}
+        if self._wanted.sources:
+            details["sources"] = [
+                {"text": chunk.text, "source": chunk.source, "depth": chunk.depth}
+                for chunk in chunks
+            ]
+        if self._wanted.token_ids:
+            details["token_ids"] = [token_id for chunk in chunks for token_id in chunk.token_ids]
+        if self._wanted.logprobs:
+            found = [chunk.logprob for chunk in chunks if chunk.logprob is not None]
+            # The token that ends a turn is no text.
+            is_special = self._tokenizer.is_special
+            details["logprobs"] = self._logprobs([e for e in found if not is_special(e.token_id)])
+        return details

@@ -1,7 +1,7 @@
 """What the server did in the last two minutes, second by second, for the page's charts.
 
 In:  tokens as they leave, requests as they end, and once a second the engine's snapshot.
-Out: a plain dictionary for JSON. Lives in the event loop; nobody else may call it.
+Out: a plain dictionary for JSON. Used in the event loop only.
 A round is read off its tokens: accepted drafts come first, the model's own token behind them.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from headlong.engine.limits import EngineSnapshot
 from headlong.generation import Chunk
-from headlong.server.records import RequestRecord
+from headlong.server.finished_requests import FinishedRequest
 
 WINDOW_S = 120
 """Seconds that are kept."""
@@ -43,8 +43,8 @@ class _Second:
     """At most; a short answer comes and goes within a second."""
     num_waiting: int = 0
 
-    def meet(self, engine: EngineSnapshot) -> None:
-        """Take a look at the engine into account."""
+    def observe(self, engine: EngineSnapshot) -> None:
+        """Take one snapshot of the engine into account."""
         self.num_rows = max(self.num_rows, engine.last_rows)
         self.num_running = max(self.num_running, engine.num_running)
         self.num_waiting = max(self.num_waiting, engine.num_waiting)
@@ -69,7 +69,7 @@ class Live:
     def see(self, chunks: Sequence[Chunk], *, is_first: bool) -> None:
         """Count tokens of one choice as they leave; the very first belongs to no round."""
         second = self._current
-        second.meet(self._snapshot())
+        second.observe(self._snapshot())
         second.num_tokens += len(chunks)
         self._num_tokens += len(chunks)
         depth_before = 0
@@ -82,7 +82,7 @@ class Live:
                 second.accepted_at_depth[chunk.depth - 1] += 1
             depth_before = chunk.depth
 
-    def request_finished(self, record: RequestRecord) -> None:
+    def request_finished(self, record: FinishedRequest) -> None:
         """Count a request that ended, and what it gained if it was to gain anything."""
         self._num_requests += 1
         self._num_failed += record.status >= 500
@@ -95,7 +95,7 @@ class Live:
         """Close the current second."""
         now_s, engine, second = self._clock(), self._snapshot(), self._current
         second.ended_s, second.length_s = now_s, max(1e-3, now_s - self._ticked_s)
-        second.meet(replace(engine, last_rows=0))  # of the last pass, however long ago
+        second.observe(replace(engine, last_rows=0))  # of the last pass, however long ago
         self._seconds.append(second)
         self._ticked_s, self._current = now_s, _Second()
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from headlong.server.records import RequestRecord
+from headlong.server.finished_requests import FinishedRequest
 from headlong.server.settings import ServerSettings
 
 LOGGER = "headlong"
@@ -39,7 +39,7 @@ def set_up_logs(settings: ServerSettings, stream: TextIO | None = None) -> None:
 
 
 def writes_json(settings: ServerSettings, stream: TextIO) -> bool:
-    """Tell whether lines are for machines: asked for, or nobody is looking."""
+    """Tell whether lines are for machines: asked for, or the stream is no terminal."""
     return settings.log_format == "json" or (settings.log_format == "auto" and not stream.isatty())
 
 
@@ -82,7 +82,7 @@ def log_request(facts: Mapping[str, Any], *, is_routine: bool) -> None:
     logger.log(level, "%s", _sentence(facts), extra={"facts": dict(facts)})
 
 
-def record_facts(record: RequestRecord) -> dict[str, Any]:
+def record_facts(record: FinishedRequest) -> dict[str, Any]:
     """Return what a log line says of a generation."""
     report = record.report
     return {

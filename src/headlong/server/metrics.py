@@ -1,14 +1,14 @@
 """Numbers for Prometheus: what the server did since it began, and what it does now.
 
-In:  events of the routes (received, first token, tokens, finished) and of the door (answered,
-     refused); at each scrape the engine's own snapshot.
+In:  events of the routes (received, first token, tokens, finished) and of the middleware
+     (answered, refused); at each scrape the engine's own snapshot.
 Out: text in Prometheus' format, all names under `headlong:`; `docs/metrics.md` explains each.
 Its own registry: two servers in one process do not mix.
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from itertools import accumulate
 
@@ -31,7 +31,7 @@ from prometheus_client.utils import floatToGoString
 
 from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
-from headlong.server.records import RequestRecord
+from headlong.server.finished_requests import FinishedRequest
 
 PREFIX = "headlong:"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -46,84 +46,120 @@ _KEPT_SHARE = 0.9
 
 SnapshotSource = Callable[[], EngineSnapshot]
 
+_COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "requests_received": ("Requests that were run.", ("kind",)),
+    "requests_finished": ("Requests that ended.", ("route", "mtp", "finish_reason")),
+    "http_requests": ("HTTP answers.", ("route", "status")),
+    "requests_refused": ("Requests turned away.", ("reason",)),
+    "prompt_tokens": ("Prompt tokens of ended requests.", ()),
+    "prompt_tokens_cached": ("Of these, found in the prefix cache.", ()),
+    "decode_rounds": ("Rounds, with a draft or without.", ()),
+    # In the names that dashboards for vLLM know.
+    "spec_decode_num_drafts": ("Rounds that had a draft.", ()),
+    "spec_decode_num_draft_tokens": ("Draft tokens.", ()),
+    "spec_decode_num_accepted_tokens": ("Draft tokens that stood.", ()),
+    "spec_decode_num_accepted_tokens_per_pos": (
+        "Draft tokens that stood, by place in the draft, from 0.",
+        ("position",),
+    ),
+    "drafter_draft_tokens": ("Draft tokens.", ("drafter",)),
+    "drafter_accepted_tokens": ("Draft tokens that stood.", ("drafter",)),
+}
+"""By name: what is counted, and its labels."""
+
 
 class Metrics:
     """All counters, histograms and gauges of one server."""
 
     def __init__(self, snapshot: SnapshotSource | None = None) -> None:
         """Set all to zero; `snapshot` tells the engine's state at each scrape."""
-        # Otherwise every counter is followed by a `_created` series that nobody asked for.
+        # Otherwise every counter is followed by an unwanted `_created` series.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it untyped
-        self._registry = CollectorRegistry()
-        self._requests = _RequestMetrics(self._registry)
-        self._drafts = _DraftMetrics(self._registry)
+        self._registry = registry = CollectorRegistry()
+        self._counters = {
+            name: Counter(f"{PREFIX}{name}", about, labels, registry=registry)
+            for name, (about, labels) in _COUNTERS.items()
+        }
+        self._ttft = Histogram(
+            f"{PREFIX}time_to_first_token_seconds",
+            "Arrival to first token.",
+            registry=registry,
+            buckets=_TTFT_S,
+        )
+        self._total = Histogram(
+            f"{PREFIX}e2e_request_latency_seconds",
+            "Arrival to end.",
+            registry=registry,
+            buckets=_TOTAL_S,
+        )
+        self._speedup = Gauge(
+            f"{PREFIX}measured_speedup",
+            "Tokens per second against plain decoding, over recent requests.",
+            registry=registry,
+        )
+        self._speedup.set(math.nan)  # nothing measured yet
+        self._gained, self._weight = 0.0, 0.0
         self._tokens = _TokenMetrics()
-        self._registry.register(self._tokens)
-        info = Gauge(f"{PREFIX}build_info", "Always 1.", ["version"], registry=self._registry)
+        registry.register(self._tokens)
+        info = Gauge(f"{PREFIX}build_info", "Always 1.", ["version"], registry=registry)
         info.labels(version("headlong")).set(1)
         if snapshot is not None:
-            self._registry.register(_EngineCollector(snapshot))
+            registry.register(_EngineCollector(snapshot))
 
     def request_received(self, kind: str) -> None:
         """Count a request that is about to run; `kind` is "chat" or "completion"."""
-        self._requests.received.labels(kind).inc()
+        self._add("requests_received", 1, kind)
 
     def first_token(self, seconds: float) -> None:
-        """Book the first token of an answer, so many seconds after its request came."""
-        self._requests.ttft.observe(seconds)
+        """Count the first token of an answer, so many seconds after its request came."""
+        self._ttft.observe(seconds)
         self._tokens.num += 1
 
     def tokens(self, num: int, gap_s: float) -> None:
-        """Book tokens that came together, so many seconds after the ones before them."""
+        """Count tokens that came together, so many seconds after the ones before them."""
         self._tokens.add(num, gap_s)
 
-    def request_finished(self, record: RequestRecord) -> None:
-        """Book a request's end, however it ended."""
-        self._requests.finish(record)
+    def request_finished(self, record: FinishedRequest) -> None:
+        """Count a request's end, however it ended."""
+        self._add("requests_finished", 1, record.route, str(record.mtp), record.finish_reason)
+        self._add("prompt_tokens", record.num_prompt_tokens)
+        self._add("prompt_tokens_cached", record.num_cached_tokens)
+        self._total.observe(record.total_s)
         if record.stats is not None:
-            self._drafts.add(record.stats)
-        self._drafts.add_speedup(record.report.get("measured_speedup"), record)
+            self._add_drafts(record.stats)
+        speedup, num_tokens = record.report.get("measured_speedup"), record.num_completion_tokens
+        if speedup is not None and record.mtp != "off" and num_tokens:
+            self._gained = _KEPT_SHARE * self._gained + num_tokens * speedup
+            self._weight = _KEPT_SHARE * self._weight + num_tokens
+            self._speedup.set(self._gained / self._weight)
 
     def answered(self, route: str, status: int) -> None:
         """Count an HTTP answer; `route` is one of ours or "other", never a client's own text."""
-        self._requests.answered.labels(route, str(status)).inc()
+        self._add("http_requests", 1, route, str(status))
 
     def refused(self, reason: str) -> None:
-        """Count a request that was turned away at the door."""
-        self._requests.refused.labels(reason).inc()
+        """Count a request that was refused before it ran."""
+        self._add("requests_refused", 1, reason)
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""
         return generate_latest(self._registry)
 
+    def _add(self, name: str, amount: int, *labels: str) -> None:
+        counter = self._counters[name]
+        (counter.labels(*labels) if labels else counter).inc(amount)
 
-class _RequestMetrics:
-    """What is counted of requests: how many, how long, how large."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, about: str, labels: Sequence[str] = ()) -> Counter:
-            return Counter(f"{PREFIX}{name}", about, labels, registry=registry)
-
-        def histogram(name: str, about: str, bounds: Sequence[float]) -> Histogram:
-            return Histogram(f"{PREFIX}{name}", about, registry=registry, buckets=bounds)
-
-        self.received = counter("requests_received", "Requests that were run.", ["kind"])
-        self.finished = counter(
-            "requests_finished", "Requests that ended.", ["route", "mtp", "finish_reason"]
-        )
-        self.answered = counter("http_requests", "HTTP answers.", ["route", "status"])
-        self.refused = counter("requests_refused", "Requests turned away.", ["reason"])
-        self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of ended requests.")
-        self.cached_tokens = counter("prompt_tokens_cached", "Of these, found in the prefix cache.")
-        self.ttft = histogram("time_to_first_token_seconds", "Arrival to first token.", _TTFT_S)
-        self.total = histogram("e2e_request_latency_seconds", "Arrival to end.", _TOTAL_S)
-
-    def finish(self, record: RequestRecord) -> None:
-        """Count an ended request."""
-        self.finished.labels(record.route, str(record.mtp), record.finish_reason).inc()
-        self.prompt_tokens.inc(record.num_prompt_tokens)
-        self.cached_tokens.inc(record.num_cached_tokens)
-        self.total.observe(record.total_s)
+    def _add_drafts(self, stats: DecodeStats) -> None:
+        """Count the rounds of an ended request."""
+        self._add("decode_rounds", stats.rounds)
+        self._add("spec_decode_num_drafts", stats.rounds - stats.k_histogram.get(0, 0))
+        self._add("spec_decode_num_draft_tokens", stats.num_drafted)
+        self._add("spec_decode_num_accepted_tokens", stats.num_accepted)
+        for position, num in enumerate(stats.accepted_at_depth):
+            self._add("spec_decode_num_accepted_tokens_per_pos", num, str(position))
+        for name, count in stats.by_drafter.items():
+            self._add("drafter_draft_tokens", count.num_drafted, name)
+            self._add("drafter_accepted_tokens", count.num_accepted, name)
 
 
 class _TokenMetrics(Collector):
@@ -149,57 +185,8 @@ class _TokenMetrics(Collector):
         yield HistogramMetricFamily(name, about, buckets, self._total_s)
 
 
-class _DraftMetrics:
-    """What is counted of drafts, in the names that dashboards for vLLM know."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, about: str, labels: Sequence[str] = ()) -> Counter:
-            return Counter(f"{PREFIX}{name}", about, labels, registry=registry)
-
-        self._drafts = counter("spec_decode_num_drafts", "Rounds that had a draft.")
-        self._drafted = counter("spec_decode_num_draft_tokens", "Draft tokens.")
-        self._accepted = counter("spec_decode_num_accepted_tokens", "Draft tokens that stood.")
-        self._accepted_at = counter(
-            "spec_decode_num_accepted_tokens_per_pos",
-            "Draft tokens that stood, by place in the draft, from 0.",
-            ["position"],
-        )
-        self._rounds = counter("decode_rounds", "Rounds, with a draft or without.")
-        self._drafted_by = counter("drafter_draft_tokens", "Draft tokens.", ["drafter"])
-        self._accepted_by = counter(
-            "drafter_accepted_tokens", "Draft tokens that stood.", ["drafter"]
-        )
-        self._speedup = Gauge(
-            f"{PREFIX}measured_speedup",
-            "Tokens per second against plain decoding, over recent requests.",
-            registry=registry,
-        )
-        self._speedup.set(math.nan)  # nothing measured yet
-        self._gained, self._weight = 0.0, 0.0
-
-    def add(self, stats: DecodeStats) -> None:
-        """Count the rounds of an ended request."""
-        self._rounds.inc(stats.rounds)
-        self._drafts.inc(stats.rounds - stats.k_histogram.get(0, 0))
-        self._drafted.inc(stats.num_drafted)
-        self._accepted.inc(stats.num_accepted)
-        for position, num in enumerate(stats.accepted_at_depth):
-            self._accepted_at.labels(str(position)).inc(num)
-        for name, count in stats.by_drafter.items():
-            self._drafted_by.labels(name).inc(count.num_drafted)
-            self._accepted_by.labels(name).inc(count.num_accepted)
-
-    def add_speedup(self, speedup: float | None, record: RequestRecord) -> None:
-        """Let one more request move the gauge, by the tokens it had."""
-        if speedup is None or record.mtp == "off" or not record.num_completion_tokens:
-            return
-        self._gained = _KEPT_SHARE * self._gained + record.num_completion_tokens * speedup
-        self._weight = _KEPT_SHARE * self._weight + record.num_completion_tokens
-        self._speedup.set(self._gained / self._weight)
-
-
 class _EngineCollector(Collector):
-    """Reads the engine's snapshot when somebody scrapes."""
+    """Reads the engine's snapshot at each scrape."""
 
     def __init__(self, snapshot: SnapshotSource) -> None:
         self._snapshot = snapshot

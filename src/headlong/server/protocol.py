@@ -6,7 +6,7 @@ Out: a checked record; pydantic's errors become OpenAI's in `validation.py`. Unk
 Ranges are those of `config.py`; this page is also where the OpenAPI document comes from.
 """
 
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,6 +16,9 @@ MAX_CHOICES = 16
 """The largest `n`."""
 
 MAX_STOPS = 16
+
+INERT = "No effect here"
+"""How the description of a field begins that is accepted and does nothing."""
 
 StopText: TypeAlias = Annotated[str, Field(min_length=1)]
 TokenId: TypeAlias = Annotated[int, Field(ge=0)]
@@ -124,8 +127,6 @@ class GenerateBody(DraftFields):
     )
     user: str | None = Field(None, description="No effect here.")
 
-    INERT: ClassVar[tuple[str, ...]] = ("user",)
-
     @property
     def wants_usage(self) -> bool:
         """Whether a stream ends with a chunk of usage."""
@@ -138,7 +139,11 @@ class GenerateBody(DraftFields):
 
     def warnings(self) -> list[str]:
         """Say which of the given fields do nothing."""
-        given = [name for name in self.INERT if getattr(self, name) is not None]
+        given = [
+            name
+            for name, field in type(self).model_fields.items()
+            if (field.description or "").startswith(INERT) and getattr(self, name) is not None
+        ]
         if self.stream_options and self.stream_options.include_obfuscation is not None:
             given.append("stream_options.include_obfuscation")
         return [f"{name} has no effect here." for name in given]

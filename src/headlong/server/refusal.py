@@ -1,6 +1,8 @@
 """How the server says no: OpenAI's error form, at any point of an answer.
 
-In:  a status, a message, OpenAI's type and code. Out: a body for JSON, or a whole answer over ASGI.
+In:  one of our errors, or a status with a message, OpenAI's type and code.
+Out: a `Refusal`: a body for JSON, or a whole answer over ASGI. Its status tells clients what to do:
+     400 change the request, 404 no such thing, 429 and 503 come back later, 500 our fault.
 Clients read `error.message`, `error.type`, `error.param` and `error.code`.
 """
 
@@ -10,6 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import Send
+
+from headlong.errors import (
+    BusyError,
+    EngineDownError,
+    HeadlongError,
+    RequestError,
+    StoppingError,
+    TextError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,47 @@ class Refusal:
         if self.status in (408, 413):
             headers["connection"] = "close"  # the rest of the body is not wanted
         return headers
+
+
+class ApiError(Exception):
+    """A refusal that a route raises."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """Return the error of a request that must be changed."""
+    return ApiError(Refusal(400, message, code=code, param=param))
+
+
+def refusal_for(error: HeadlongError) -> Refusal:
+    """Return how one of our own errors is told to a client."""
+    message = str(error)
+    if isinstance(error, BusyError):
+        return Refusal(
+            429,
+            message,
+            "rate_limit_error",
+            "too_many_requests",
+            retry_after_s=error.retry_after_s,
+        )
+    if isinstance(error, StoppingError):
+        return Refusal(503, message, "server_error", "draining", retry_after_s=5)
+    if isinstance(error, EngineDownError):
+        return Refusal(503, message, "server_error", "engine_down")
+    if isinstance(error, RequestError):
+        code = None if error.param is None else "invalid_value"
+        return Refusal(400, message, code=code, param=error.param)
+    if isinstance(error, TextError):
+        return Refusal(400, message)
+    if error.__cause__ is not None:  # unforeseen: what it says of our insides is for the log
+        message = (
+            f"The engine failed on this request with {type(error.__cause__).__name__}. Others go"
+            " on; the server's log says more under the request id."
+        )
+    return Refusal(500, message, "server_error", "engine_error")
 
 
 async def send_refusal(send: Send, refusal: Refusal) -> None:

@@ -1,14 +1,15 @@
 """What the answers look like, for the OpenAPI document.
 
-Never used to build an answer: those are plain dictionaries, written once. A test holds real answers
-against these, so that the document tells the truth.
+`Usage` and `MtpReport` build their part of an answer. Choices are plain dictionaries, since a
+stream writes thousands of them; a test holds real answers against the models here.
 """
 
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from headlong.config import MtpMode
+from headlong.server.chat_protocol import ToolCall
+from headlong.server.telemetry import MtpReport, Usage
 
 
 class ErrorDetails(BaseModel):
@@ -24,48 +25,6 @@ class ErrorBody(BaseModel):
     """An error in OpenAI's form."""
 
     error: ErrorDetails
-
-
-class PromptTokensDetails(BaseModel):
-    """Where prompt tokens came from."""
-
-    cached_tokens: int = Field(description="Found in the prefix cache.")
-
-
-class Usage(BaseModel):
-    """Tokens that were read and written."""
-
-    prompt_tokens: int
-    completion_tokens: int = Field(description="The token that ended the answer included.")
-    total_tokens: int
-    prompt_tokens_details: PromptTokensDetails
-
-
-class DrafterReport(BaseModel):
-    """One drafter's part."""
-
-    num_drafted: int
-    num_accepted: int
-
-
-class MtpReport(BaseModel):
-    """What multi-token prediction did for this answer."""
-
-    mode: MtpMode
-    rounds: int
-    num_drafted: int
-    num_accepted: int
-    acceptance_length: float = Field(description="Tokens per round, the next token included.")
-    acceptance_at_depth: list[float]
-    by_drafter: dict[str, DrafterReport]
-    k_histogram: dict[str, int]
-    draft_ms: float
-    verify_ms: float
-    prefill_ms: float
-    prefill_head_ms: float
-    measured_speedup: float | None
-    off_reason: str | None
-    explanation: str
 
 
 class TokenSource(BaseModel):
@@ -97,28 +56,13 @@ class ChatLogprobs(BaseModel):
     refusal: None = None
 
 
-class AnsweredFunction(BaseModel):
-    """A function the model calls."""
-
-    name: str
-    arguments: str
-
-
-class AnsweredToolCall(BaseModel):
-    """A call the model makes."""
-
-    id: str
-    type: Literal["function"]
-    function: AnsweredFunction
-
-
 class AnsweredMessage(BaseModel):
     """The model's message."""
 
     role: Literal["assistant"]
     content: str | None
     refusal: None = None
-    tool_calls: list[AnsweredToolCall] | None = None
+    tool_calls: list[ToolCall] | None = None
 
 
 class _Choice(BaseModel):

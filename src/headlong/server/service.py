@@ -1,8 +1,8 @@
-"""What all routes of one server share: the model, the worker, the settings and the books.
+"""What all routes of one server share: the model, the worker, the settings and the counters.
 
 In:  a loaded model and settings. Out: one record, `app.state.service`.
 Text becomes tokens in a thread of its own, so that a long prompt holds up neither the event loop
-nor the engine; one thread, because nothing promises that a model's template may run in two.
+nor the engine; one thread, because a model's template may not be safe in two.
 """
 
 import asyncio
@@ -16,11 +16,10 @@ from fastapi import Request
 
 from headlong.config import MtpMode
 from headlong.llm import LLM
+from headlong.server.finished_requests import FinishedRequests
 from headlong.server.live import Live
 from headlong.server.metrics import Metrics
-from headlong.server.openai_errors import ApiError
-from headlong.server.records import Records
-from headlong.server.refusal import Refusal
+from headlong.server.refusal import ApiError, Refusal
 from headlong.server.settings import ApiKey, ServerSettings
 from headlong.server.worker import EngineWorker
 
@@ -39,7 +38,7 @@ class Service:
     settings: ServerSettings
     worker: EngineWorker
     metrics: Metrics
-    records: Records
+    records: FinishedRequests
     live: Live
     """The last two minutes, for the page."""
     max_sequence_tokens: int
@@ -55,8 +54,8 @@ class Service:
 
     @property
     def context_length(self) -> int:
-        """Tokens the model can tell apart."""
-        return self.llm.backbone.config.context_length
+        """Tokens, prompt and answer, that the model can attend to."""
+        return self.llm.engine.context_length
 
     @property
     def max_prompt_tokens(self) -> int:

@@ -22,7 +22,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from headlong.errors import AddressError
-from headlong.server.limits import InFlight
+from headlong.server.rate_limits import InFlight
 from headlong.server.settings import ServerSettings
 from headlong.server.worker import EngineWorker
 
@@ -33,7 +33,7 @@ _log = logging.getLogger("headlong.serving")
 
 
 def bind(settings: ServerSettings) -> socket.socket:
-    """Take the address before anything slow happens; nobody can connect until `run_server`."""
+    """Take the address before anything slow happens; clients can connect from `run_server` on."""
     host, port = settings.host, settings.port
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -72,7 +72,7 @@ def run_server(
     config = uvicorn.Config(
         app,
         log_config=None,  # `set_up_logs` has done it
-        access_log=False,  # the door writes one line per request
+        access_log=False,  # the middleware writes one line per request
         server_header=False,
         lifespan="on",
         ws="none",
@@ -115,13 +115,13 @@ class _DrainingServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the door and say so."""
+        """Begin to listen and say so."""
         try:
             await super().startup(sockets)
-        except OSError as error:  # somebody else was faster since `bind`
+        except OSError as error:  # another program was faster since `bind`
             raise _address_error(error, self._settings.host, self._settings.port) from error
         if self.started:
-            # What was loaded stays: looking whether it is garbage would stop all streams for 30 ms.
+            # What was loaded stays; checking it for garbage would stop all streams for 30 ms.
             gc.collect()
             gc.freeze()
             self._on_ready()

@@ -1,4 +1,4 @@
-"""`POST /tokenize` and `POST /detokenize`: what the model makes of text, for those who count.
+"""`POST /tokenize` and `POST /detokenize`: text to token ids and back.
 
 In:  text or messages; token ids. Out: token ids with their number and the limit; text.
 The names are vLLM's.
@@ -11,9 +11,9 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from headlong.server.chat_protocol import ChatMessage, Tool
-from headlong.server.openai_errors import bad_request
-from headlong.server.planning import check_text, encode_messages
+from headlong.server.preparation import check_text, encode_messages
 from headlong.server.protocol import Body, TokenId
+from headlong.server.refusal import bad_request
 from headlong.server.response_schemas import ERRORS
 from headlong.server.service import Service, service_of
 

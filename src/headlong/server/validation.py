@@ -15,12 +15,15 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 
 from headlong.server.refusal import Refusal
-from headlong.server.schema_words import Schema, describe, resolve
 
 MAX_SHOWN = 80
 """Characters of a value that a message repeats."""
 
 Place: TypeAlias = tuple[str | int, ...]
+Schema: TypeAlias = Mapping[str, Any]
+
+_REF = "#/components/schemas/"
+_MAX_FIELDS = 12
 
 _OF_KEY = "[key]"
 """How pydantic marks a complaint about an object's key rather than the value under it."""
@@ -111,7 +114,7 @@ def _refuse(complaint: _Complaint, schema: Schema, document: Schema) -> Refusal:
         )
     if complaint.kind == _OF_KEY:
         return _refuse_key(complaint.place, schema, document)
-    allowed = describe(_walk([schema], complaint.place, document), document)
+    allowed = _describe(_walk([schema], complaint.place, document), document)
     if complaint.kind == "missing":
         message = f"{name} is missing. It must be {allowed}."
         return Refusal(400, message, param=param, code="missing_field")
@@ -151,7 +154,7 @@ def _walk(schemas: Iterable[Schema], place: Place, document: Schema) -> list[Sch
 
 def _kinds(schema: Schema, document: Schema) -> list[Schema]:
     """Return the schemas of the kinds a value may be of; one where it may be of one only."""
-    schema = resolve(schema, document)
+    schema = _resolve(schema, document)
     kinds = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
     return [one for kind in kinds for one in _kinds(kind, document)] if kinds else [schema]
 
@@ -179,3 +182,81 @@ def _written(place: Place) -> str:
 def _shown(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _resolve(schema: Schema, document: Schema) -> Schema:
+    """Follow a reference into the document."""
+    name = str(schema.get("$ref", ""))
+    if not name.startswith(_REF):
+        return schema
+    found: Schema = document["components"]["schemas"][name.removeprefix(_REF)]
+    return found
+
+
+def _describe(schemas: Sequence[Schema], document: Schema) -> str:
+    """Say what a value may be that fits one of `schemas`."""
+    kinds = [kind for schema in schemas for kind in _kinds(schema, document)]
+    # That a value may be null is not told.
+    words = [_one_kind(kind, document) for kind in kinds if kind.get("type") != "null"]
+    return ", or ".join(dict.fromkeys(words)) or _left_out(schemas)
+
+
+def _left_out(schemas: Sequence[Schema]) -> str:
+    """Say that there must be nothing, and why where the document tells."""
+    reasons = [
+        str(schema["description"]).rstrip(".") for schema in schemas if "description" in schema
+    ]
+    return f"left out ({reasons[0]})" if reasons else "left out"
+
+
+def _one_kind(schema: Schema, document: Schema) -> str:
+    if "const" in schema:
+        return json.dumps(schema["const"])
+    if "enum" in schema:
+        return f"one of {', '.join(json.dumps(value) for value in schema['enum'])}"
+    match schema.get("type"):
+        case "number" | "integer":
+            noun = "a number" if schema["type"] == "number" else "a whole number"
+            return noun + _range(schema)
+        case "boolean":
+            return "true or false"
+        case "string":
+            return _text(schema)
+        case "array":
+            return f"a list{_length(schema)}, each {_describe([schema['items']], document)}"
+        case "object":
+            needed = schema.get("required", ())
+            names = [*needed, *(one for one in schema.get("properties", ()) if one not in needed)]
+            shown = ", ".join(names[:_MAX_FIELDS]) + (", …" if len(names) > _MAX_FIELDS else "")
+            return f"an object with {shown}" if names else "an object"
+    return "a value"
+
+
+def _range(schema: Schema) -> str:
+    bounds = (schema.get(name) for name in ("minimum", "maximum", "exclusiveMinimum"))
+    low, high, above = (_number(bound) for bound in bounds)
+    if above is not None:
+        return f" above {above}" + ("" if high is None else f" and at most {high}")
+    if low is not None and high is not None:
+        return f" from {low} to {high}"
+    return f" of at least {low}" if low is not None else ""
+
+
+def _number(bound: float | None) -> float | None:
+    """Return a bound without a point where it needs none; documents write 100.0 for 100."""
+    return int(bound) if bound is not None and bound == int(bound) else bound
+
+
+def _text(schema: Schema) -> str:
+    if "pattern" in schema:
+        return f"a text that matches {schema['pattern']}"
+    return "a text with at least one character" if schema.get("minLength") else "a text"
+
+
+def _length(schema: Schema) -> str:
+    low, high = schema.get("minItems"), schema.get("maxItems")
+    if low is not None and high is not None:
+        return f" of {low} to {high} items"
+    if high is not None:
+        return f" of at most {high} items"
+    return f" of at least {low}" if low is not None else ""

@@ -1,12 +1,11 @@
-"""The worker: one thread owns the engine; coroutines ask it and are told.
+"""The worker: one thread owns the engine; coroutines send it commands and receive chunks.
 
 In:  commands through a queue: start these choices, end those.
-Out: after a step, all new chunks of all answers in one call into the event loop; quick steps share
-     a call and the making of text, since right after a pass both find nothing in the processor's
-     caches and cost tenths of a millisecond.
+Out: after a step, all new chunks of all answers in one call into the event loop. Quick steps share
+     a call, since one costs tenths of a millisecond: right after a pass the processor's caches hold
+     nothing of it.
 With nothing to run the thread sleeps on its queue. A fault of the engine ends the requests it hit
-and no others; one that ends the thread ends all, and nobody waits for it any more. Knows nothing of
-HTTP.
+and no others; one that ends the thread ends all at once. Knows nothing of HTTP.
 """
 
 import asyncio
@@ -19,13 +18,11 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias
 
-from headlong.engine.engine import Engine
+from headlong.engine.client import EngineClient
 from headlong.engine.limits import EngineSnapshot
-from headlong.engine.recovery import as_engine_error
-from headlong.engine.request import FinishReason, Running
 from headlong.errors import EngineDownError, HeadlongError, StoppingError
 from headlong.generation import Chunk
-from headlong.server.answer_stream import Answer, Ask, ChoiceStream
+from headlong.server.answer_stream import Answer, ChoiceEnd, ChoiceRequest, ChoiceStream
 
 SNAPSHOT_INTERVAL_S = 0.1
 """How old a snapshot may get while the engine is at work."""
@@ -36,7 +33,7 @@ the eye, and each time takes a third of a millisecond from the passes. First and
 wait."""
 
 _POLL_S = 0.02
-"""How often a drain looks whether all answers are out."""
+"""How often a drain checks whether all answers are out."""
 
 Command: TypeAlias = Callable[[], None]
 
@@ -44,31 +41,33 @@ _log = logging.getLogger("headlong.server.worker")
 
 
 @dataclass(frozen=True, slots=True)
-class _Parcel:
+class _Delivery:
     """What one step brought for one choice."""
 
     answer: Answer
     stream: ChoiceStream
     chunks: list[Chunk]
-    end: FinishReason | None
+    end: ChoiceEnd | None
+    is_first: bool
 
     @property
     def is_urgent(self) -> bool:
-        """Whether somebody waits for just this: the first token, or the end."""
-        return self.end is not None or len(self.chunks) == self.stream.running.num_emitted
+        """Whether a client waits for just this: the first token, or the end."""
+        return self.end is not None or self.is_first
 
 
 class EngineWorker:
     """Runs one engine in a thread of its own."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineClient) -> None:
         self._engine = engine
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._live: list[tuple[Answer, ChoiceStream]] = []  # the thread's own
-        self._parcels: list[_Parcel] = []  # read, but not handed over yet
+        self._begun: set[ChoiceStream] = set()  # of these, the ones with a first token
+        self._undelivered: list[_Delivery] = []
         self._handed_over_s = 0.0
         self._answers: set[Answer] = set()  # the event loop's own
-        self._asking: set[asyncio.Future[Answer]] = set()  # likewise: answers not yet begun
+        self._starting: set[asyncio.Future[Answer]] = set()  # likewise: answers not yet begun
         self._lost: EngineDownError | None = None  # likewise
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -77,7 +76,7 @@ class EngineWorker:
         self._snapshot_s = time.monotonic()
 
     def start(self) -> None:
-        """Begin to run; called in the event loop that will ask."""
+        """Start the thread; called in the event loop that answers requests."""
         assert self._thread is None, "a worker starts once"
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="headlong-engine", daemon=True)
@@ -104,7 +103,7 @@ class EngineWorker:
         """Return what the engine is doing; at work, what it did a tenth of a second ago."""
         return self._snapshot
 
-    async def submit(self, asks: Sequence[Ask]) -> Answer:
+    async def submit(self, choices: Sequence[ChoiceRequest]) -> Answer:
         """Start all choices of an answer, or none.
 
         Raises:
@@ -117,9 +116,9 @@ class EngineWorker:
         if refusal is not None:
             raise refusal
         begun: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._asking.add(begun)
-        begun.add_done_callback(self._asking.discard)
-        self._commands.put(partial(self._begin, asks, begun))
+        self._starting.add(begun)
+        begun.add_done_callback(self._starting.discard)
+        self._commands.put(partial(self._start_choices, choices, begun))
         try:
             return await asyncio.shield(begun)
         except asyncio.CancelledError:
@@ -146,50 +145,54 @@ class EngineWorker:
 
     def _run(self) -> None:
         try:
-            while self._obey():
-                self._attempt(self._engine.step)
+            while self._run_commands():
+                self._run_guarded(self._engine.step)
                 self._deliver()
-        except BaseException as error:  # whatever it is, somebody must hear of it
+        except BaseException as error:  # whatever it is, clients must hear of it
             _log.critical("The engine's thread has ended. Restart the server.", exc_info=True)
-            self._tell(partial(self._lose_all, error))
+            self._call_in_loop(partial(self._fail_all_answers, error))
 
-    def _obey(self) -> bool:
-        """Do what was asked, waiting for it when there is nothing to run; False means stop."""
+    def _run_commands(self) -> bool:
+        """Run what is in the queue, waiting for it when idle; False means stop."""
         while not self._live or not self._commands.empty():
             command = self._commands.get()
             if command is None:
                 return False
-            self._attempt(command)
+            self._run_guarded(command)
             if not self._live:
                 self._take_snapshot()
         return True
 
-    def _attempt(self, what: Command) -> None:
-        """Do something that must not take the thread down with it."""
+    def _run_guarded(self, command: Command) -> None:
+        """Run a command whose faults must not end the thread."""
         try:
-            what()
+            command()
         except Exception as error:
             _log.exception("The engine broke off.")
-            self._fail(error)
+            # The engine ends the requests it knows to be hit; if there are none, all may be.
+            if all(stream.tokens.finish_reason is None for _, stream in self._live):
+                self._end_all(error)
 
-    def _begin(self, asks: Sequence[Ask], begun: asyncio.Future[Answer]) -> None:
+    def _start_choices(
+        self, choices: Sequence[ChoiceRequest], begun: asyncio.Future[Answer]
+    ) -> None:
         streams: list[ChoiceStream] = []
         try:
-            for ask in asks:
-                streams.append(ChoiceStream(ask, self._engine.submit(ask.request)))
+            for choice in choices:
+                streams.append(ChoiceStream(choice, self._engine.submit(choice.request)))
         except Exception as error:
             for stream in streams:
-                self._engine.cancel(stream.running)
-            self._tell(partial(_refuse, begun, error))
+                self._engine.cancel(stream.tokens)
+            self._call_in_loop(partial(_refuse, begun, error))
             return
-        answer = Answer(streams, self._ask_cancel)
+        answer = Answer(streams, self._send_cancel)
         self._live += [(answer, stream) for stream in streams]
         self._snapshot_s = 0.0  # out of date after the next step
-        self._tell(partial(self._accept, begun, answer))
+        self._call_in_loop(partial(self._register, begun, answer))
 
     def _cancel(self, answer: Answer) -> None:
         for stream in answer.streams:
-            self._engine.cancel(stream.running)
+            self._engine.cancel(stream.tokens)
         self._deliver()
 
     def _cut_all(self) -> None:
@@ -197,92 +200,96 @@ class EngineWorker:
         self._end_all(_stopping())
         self._deliver()
 
-    def _fail(self, error: Exception) -> None:
-        """Make sure that a broken step leaves nobody waiting: end those it hit, or else all."""
-        hit = [stream for _, stream in self._live if stream.running.finish_reason is not None]
-        if not hit:
-            self._end_all(as_engine_error(error))
-        for stream in hit:
-            if stream.running.finish_reason is FinishReason.ERROR and stream.running.error is None:
-                stream.running.error = as_engine_error(error)
-
-    def _end_all(self, error: HeadlongError) -> None:
+    def _end_all(self, error: Exception) -> None:
         for _, stream in self._live:
-            self._engine.cancel(stream.running, FinishReason.ERROR)
-            stream.running.error = error
+            self._engine.fail(stream.tokens, error)
 
     def _deliver(self) -> None:
         """Hand everything new over, with one call for all answers; after most steps, nothing."""
         now_s = time.monotonic()
         is_due = now_s - self._handed_over_s >= HAND_OVER_S
-        parcels = [
+        new = [
             self._read(answer, stream)
             for answer, stream in self._live
-            if (is_due and stream.running.outbox) or _cannot_wait(stream.running)
+            if (is_due and stream.tokens.num_ready) or self._cannot_wait(stream)
         ]
-        if any(parcel.end is not None for parcel in parcels):
-            ended = {id(parcel.stream) for parcel in parcels if parcel.end is not None}
-            self._live = [pair for pair in self._live if id(pair[1]) not in ended]
+        ended = {delivery.stream for delivery in new if delivery.end is not None}
+        if ended:
+            self._live = [pair for pair in self._live if pair[1] not in ended]
+            self._begun -= ended
         if not self._live or now_s - self._snapshot_s > SNAPSHOT_INTERVAL_S:
             self._take_snapshot()
-        self._parcels += parcels
-        if self._parcels and (is_due or any(parcel.is_urgent for parcel in parcels)):
-            due, self._parcels = self._parcels, []
+        self._undelivered += new
+        if self._undelivered and (is_due or any(delivery.is_urgent for delivery in new)):
+            due, self._undelivered = self._undelivered, []
             self._handed_over_s = now_s
-            self._tell(partial(self._hand_over, due))
+            self._call_in_loop(partial(self._hand_over, due))
 
-    def _read(self, answer: Answer, stream: ChoiceStream) -> _Parcel:
+    def _cannot_wait(self, stream: ChoiceStream) -> bool:
+        """Tell whether a choice is read in this very step: it begins, ends, or may have to end."""
+        tokens = stream.tokens
+        if tokens.finish_reason is not None or not tokens.num_ready:
+            return tokens.finish_reason is not None
+        return stream not in self._begun or bool(tokens.request.stopping.stop)
+
+    def _read(self, answer: Answer, stream: ChoiceStream) -> _Delivery:
         """Make text of a choice's new tokens; here, so that a stop string ends it at once."""
-        running, chunks = stream.running, list[Chunk]()
+        tokens, chunks = stream.tokens, list[Chunk]()
         try:
-            while running.outbox:
-                emitted = running.outbox.popleft()
-                ending = None if running.outbox else running.finish_reason
-                chunks.append(stream.ask.reader.read(emitted, ending))
+            while tokens.num_ready:
+                (emitted,) = tokens.take(1)
+                ending = None if tokens.num_ready else tokens.finish_reason
+                chunks.append(stream.choice.reader.read(emitted, ending))
                 if chunks[-1].finish_reason is not None:
-                    self._engine.cancel(running, chunks[-1].finish_reason)
+                    self._engine.cancel(tokens, chunks[-1].finish_reason)
         except Exception as error:
             _log.exception("The tokens of an answer could not be read.")
-            self._engine.cancel(running, FinishReason.ERROR)
-            running.error = as_engine_error(error)
-        end = chunks[-1].finish_reason if chunks and running.error is None else None
-        return _Parcel(answer, stream, chunks, end or running.finish_reason)
+            self._engine.fail(tokens, error)
+        reason, end = tokens.finish_reason, None
+        if reason is not None:
+            if chunks and tokens.error is None:  # a stop string in the last token comes first
+                reason = chunks[-1].finish_reason or reason
+            end = ChoiceEnd(reason, tokens.report(), tokens.error)
+        is_first = bool(chunks) and stream not in self._begun
+        if is_first:
+            self._begun.add(stream)
+        return _Delivery(answer, stream, chunks, end, is_first)
 
     def _take_snapshot(self) -> None:
         self._snapshot = self._engine.snapshot()
         self._snapshot_s = time.monotonic()
 
-    def _tell(self, news: Command) -> None:
-        """Run `news` in the event loop; nobody is left to be told when that has closed."""
+    def _call_in_loop(self, callback: Command) -> None:
+        """Run a callback in the event loop, unless that has closed."""
         assert self._loop is not None
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(news)
+            self._loop.call_soon_threadsafe(callback)
 
     # From here on everything runs in the event loop.
 
-    def _accept(self, begun: asyncio.Future[Answer], answer: Answer) -> None:
+    def _register(self, begun: asyncio.Future[Answer], answer: Answer) -> None:
         self._answers.add(answer)
         begun.set_result(answer)
 
-    def _lose_all(self, error: BaseException) -> None:
-        """End whatever waits for a thread that is no more, and take nothing in again."""
+    def _fail_all_answers(self, error: BaseException) -> None:
+        """End everything that waits for the thread, which has ended, and take nothing in again."""
         self._lost = EngineDownError(
             f"The engine has ended with {type(error).__name__}.", "Restart the server."
         )
-        for begun in list(self._asking):
+        for begun in list(self._starting):
             _refuse(begun, self._lost)
         for answer in self._answers:
             answer.fail(self._lost)
         self._answers.clear()
 
-    def _hand_over(self, parcels: Sequence[_Parcel]) -> None:
-        for parcel in parcels:
-            parcel.stream.receive(parcel.chunks, parcel.end)
-            parcel.answer.arrived.set()
-            if parcel.end is not None and parcel.answer.is_over:
-                self._answers.discard(parcel.answer)
+    def _hand_over(self, deliveries: Sequence[_Delivery]) -> None:
+        for delivery in deliveries:
+            delivery.stream.receive(delivery.chunks, delivery.end)
+            delivery.answer.arrived.set()
+            if delivery.end is not None and delivery.answer.is_over:
+                self._answers.discard(delivery.answer)
 
-    def _ask_cancel(self, answer: Answer) -> None:
+    def _send_cancel(self, answer: Answer) -> None:
         self._commands.put(partial(self._cancel, answer))
 
 
@@ -290,16 +297,9 @@ def _stopping() -> StoppingError:
     return StoppingError("The server is shutting down.", "Ask another one, or later.")
 
 
-def _cannot_wait(running: Running) -> bool:
-    """Tell whether a choice is read in this very step: it begins, ends, or may find it must end."""
-    if running.finish_reason is not None or not running.outbox:
-        return running.finish_reason is not None
-    return len(running.outbox) == running.num_emitted or bool(running.request.stopping.stop)
-
-
 def _refuse(begun: asyncio.Future[Answer], error: Exception) -> None:
     begun.set_exception(error)
-    begun.exception()  # its asker may be gone; that is no reason for a warning
+    begun.exception()  # its caller may be gone, which is no reason for a warning
 
 
 def _cancel_begun(begun: asyncio.Future[Answer]) -> None:

@@ -1,7 +1,7 @@
 """One layout for all: the ways in which the formats store the same weights differently.
 
 In:  tensors under canonical names, as their file has them.
-Out: the same tensors as every room above expects them: rotary rows as Hugging Face orders them
+Out: the same tensors as the packages above expect them: rotary rows as Hugging Face orders them
      (first half, second half of each head), and norm weights that multiply as they are.
 
     | format      | architecture | differs in                | made the same by              |

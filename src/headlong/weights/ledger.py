@@ -3,7 +3,7 @@
 In:  a checkpoint, and the requests of a model under construction.
 Out: packed matrices and float32 vectors; at the end a `LoadReport`, or one error that lists
      everything that is missing, mis-shaped or broken.
-Nothing is dropped in silence: what nobody asked for is listed, MTP heads by themselves.
+Nothing is dropped in silence: tensors that were not requested are listed, MTP heads separately.
 """
 
 import re
@@ -37,7 +37,7 @@ class LoadReport:
 
 
 class WeightReader:
-    """Hands out a checkpoint's tensors to a model under construction and keeps the books.
+    """Hands out a checkpoint's tensors to a model under construction and records what was used.
 
     A tensor that is missing or broken is noted and replaced by a placeholder (None, or NaN), so
     that `finish` can name all of them at once. Nothing may be computed before `finish` has passed.
@@ -87,7 +87,7 @@ class WeightReader:
         return self.vector(name, size) if self.has(name) else None
 
     def finish(self) -> LoadReport:
-        """Close the books: list what was used and left over, or refuse with all problems."""
+        """List what was used and left over, or refuse with all problems."""
         if self._problems:
             faults = [f"{shown(name)} {fault}" for name, fault in self._problems.items()]
             if len(faults) > _MAX_LISTED:

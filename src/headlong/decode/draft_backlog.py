@@ -1,0 +1,78 @@
+"""Keep drafters' memories up to date: at once while drafts are wanted, in larger bites otherwise.
+
+A head must observe every committed row before it can draft again, but it need not do so now. Rows
+of an idle sequence wait in its backlog and run through the head together, which costs much less
+than one by one, and nothing where drafts are never wanted again.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from headlong.cache.sequence_state import SequenceState
+from headlong.decode.sequence import Backlog, DecodingSequence
+from headlong.drafters.drafter import Drafter, DraftState, Settled
+from headlong.ops.host_ops import PackedRows
+from headlong.ops.op_set import Array
+
+MAX_BACKLOG = 1024
+"""Rows that may wait; observing all of them at once holds others up for tens of milliseconds."""
+
+
+class Listener(Protocol):
+    """A drafter's memory of some tokens, and the rows that wait for it: the newest in the cache."""
+
+    token_ids: list[int]
+    cache: SequenceState
+    draft_state: DraftState
+    backlog: Backlog
+
+
+Kept: TypeAlias = tuple[DecodingSequence, int, int]
+"""The rows of one sequence in a pass that stand, first to stop; still pending in its cache."""
+
+
+def observe_kept(drafter: Drafter, features: Array, kept: Sequence[Kept]) -> None:
+    """Tell the drafter which rows stand; rows of idle sequences join their backlogs.
+
+    `features` is what it reads of the whole pass: (N, F). Nothing is committed yet, so a drafter
+    that fails leaves every cache as it was.
+    """
+    due: list[tuple[Listener, Settled]] = []
+    waiting: list[tuple[PackedRows, int, int]] = []
+    for sequence, first, stop in kept:
+        backlog = sequence.backlog
+        if sequence.plan.is_idle and backlog.num_rows + stop - first <= MAX_BACKLOG:
+            waiting.append((backlog.rows, first, stop))
+        else:
+            due.append((sequence, _all_rows(sequence, features[first:stop])))
+    if waiting:
+        kept[0][0].backlog.host.pack_rows(features, waiting)
+    _observe(drafter, due)
+
+
+def catch_up(drafter: Drafter, listeners: Sequence[Listener]) -> None:
+    """Let the drafter observe whatever waits for these memories."""
+    _observe(drafter, [(one, _all_rows(one)) for one in listeners if one.backlog.num_rows])
+
+
+def _observe(drafter: Drafter, due: Sequence[tuple[Listener, Settled]]) -> None:
+    if not due:
+        return
+    drafter.observe([rows for _, rows in due])
+    for listener, _ in due:
+        listener.backlog.clear()
+
+
+def _all_rows(listener: Listener, newest: Array | None = None) -> Settled:
+    """Put the waiting rows of a sequence and its newest ones, (n, F), under one another."""
+    waiting = listener.backlog.rows
+    features = (waiting.read(),) if len(waiting) else ()
+    stop = listener.cache.length
+    if newest is not None:
+        features = (*features, newest)
+        stop += len(newest)  # those are pending
+    first = stop - sum(len(part) for part in features)
+    ids = np.array(listener.token_ids[first : stop + 1])
+    return Settled(listener.draft_state, ids[:-1], features, ids[1:])

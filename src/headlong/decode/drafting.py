@@ -1,0 +1,128 @@
+"""Drafting: what the round verifies for every sequence.
+
+In:  sequences with a plan each. Out: a draft each, maybe empty.
+Where a grammar leaves no choice, the whole forced span is drafted for free, and a drafter's own
+guesses are cut to what the grammar allows. A drafter that fails for one sequence costs that
+sequence its drafts, never its answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headlong.decode.draft_backlog import catch_up
+from headlong.decode.sequence import DecodingSequence
+from headlong.drafters.drafter import NGRAM, NO_DRAFT, Draft, Drafter, DraftRequest, forced_draft
+from headlong.errors import HeadError
+
+MAX_FORCED = 16
+"""Draft tokens of one forced span: nearly certain to stand, but every row still costs a little."""
+
+
+def draft_all(
+    batch: Sequence[DecodingSequence],
+    drafter: Drafter | None,
+    context_length: int,
+    max_rows: int | None = None,
+) -> list[Draft]:
+    """Draft what grammars force, and ask the drafter where it is to go on behind that.
+
+    Forced spans share what the other rows leave of `max_rows`, since all wait for the same pass;
+    None sets no bound.
+    """
+    drafts = [NO_DRAFT] * len(batch)
+    if any(one.sampler.constraint is not None for one in batch):
+        drafts = _draft_forced(batch, context_length, max_rows)
+    if drafter is None:
+        return drafts
+    asking: list[int] = []
+    for i, sequence in enumerate(batch):
+        plan = sequence.plan
+        if plan.num_tokens <= len(drafts[i].token_ids) or sequence.draft_state is None:
+            continue
+        if not plan.only_lookup:
+            asking.append(i)
+        elif not drafts[i].token_ids:
+            drafts[i] = _look_up(sequence, drafter)
+    if not asking:
+        return drafts
+    catch_up(drafter, [batch[i] for i in asking])
+    requests = [
+        DraftRequest(
+            batch[i].draft_state,
+            batch[i].token_ids,
+            batch[i].plan,
+            batch[i].sampler,
+            drafts[i].token_ids,
+        )
+        for i in asking
+    ]
+    for i, draft in zip(asking, _request(drafter, requests), strict=True):
+        if isinstance(draft, HeadError):  # a broken drafter costs speed, never the answer
+            batch[i].draft_state, batch[i].off_reason = None, str(draft)
+        else:
+            drafts[i] = _go_on(drafts[i], draft, batch[i])
+    return drafts
+
+
+def _look_up(sequence: DecodingSequence, drafter: Drafter) -> Draft:
+    """Draft what needs no model, for an idle sequence."""
+    threshold = sequence.plan.threshold(NGRAM)
+    draft = drafter.look_up(sequence.draft_state, sequence.token_ids, threshold)
+    return _go_on(NO_DRAFT, draft, sequence) if draft.token_ids else NO_DRAFT
+
+
+def _request(drafter: Drafter, requests: Sequence[DraftRequest]) -> list[Draft | HeadError]:
+    """Draft for all at once; where that fails, for each alone, so that only one is without."""
+    try:
+        return list(drafter.draft(requests))
+    except HeadError as error:
+        if len(requests) == 1:
+            return [error]
+    return [found for one in requests for found in _request(drafter, [one])]
+
+
+def _draft_forced(
+    batch: Sequence[DecodingSequence], context: int, max_rows: int | None
+) -> list[Draft]:
+    """Draft what grammars leave no choice about."""
+    forced = [_forced(sequence, context) for sequence in batch]
+    if max_rows is not None:
+        lengths = [sequence.plan.num_tokens for sequence in batch]
+        forced = _share_rows(forced, lengths, max_rows)
+    return [forced_draft(token_ids) for token_ids in forced]
+
+
+def _forced(sequence: DecodingSequence, context: int) -> Sequence[int]:
+    """Return the tokens a grammar forces now; more than K of them, as they are nearly certain."""
+    constraint = sequence.sampler.constraint
+    is_off = sequence.plan.num_tokens == 0 and sequence.draft_state is None
+    if constraint is None or is_off:
+        return ()
+    room = context - len(sequence.token_ids) - 1
+    return constraint.forced()[: max(0, min(room, MAX_FORCED))]
+
+
+def _share_rows(
+    forced: Sequence[Sequence[int]], num_draft_tokens: Sequence[int], max_rows: int
+) -> list[Sequence[int]]:
+    """Cut the longest spans, alike, until the rows of all fit; up to its K each is paid for."""
+    beyond = [max(0, len(one) - k) for one, k in zip(forced, num_draft_tokens, strict=True)]
+    left = max(0, max_rows - len(forced) - sum(num_draft_tokens))
+    cut = list(forced)
+    for place, i in enumerate(sorted(range(len(forced)), key=beyond.__getitem__)):
+        share = min(beyond[i], left // (len(forced) - place))
+        left -= share
+        if beyond[i]:
+            cut[i] = forced[i][: num_draft_tokens[i] + share]
+    return cut
+
+
+def _go_on(forced: Draft, draft: Draft, sequence: DecodingSequence) -> Draft:
+    """Return what the grammar allows of a draft, which is to begin with the forced tokens."""
+    constraint = sequence.sampler.constraint
+    if constraint is None:
+        return draft
+    num_forced = len(forced.token_ids)
+    if draft.token_ids[:num_forced] != forced.token_ids:
+        return replace(forced, num_steps=draft.num_steps)
+    return forced + draft.part(num_forced, constraint.num_allowed(draft.token_ids))

@@ -1,0 +1,214 @@
+"""Who holds which cache: prefixes shared between requests, and a bound on all bytes together.
+
+In:  requests that begin or end, and how many rows they are about to run. Out: caches, filled with
+what another request has already run where prompts begin alike; and the answer to "does it fit?".
+Running sequences lend their rows, too: they are forked while their owner goes on.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headlong.cache.prefix_cache import Prefix, PrefixCache, common_length
+from headlong.cache.sequence_state import SequenceState
+from headlong.decode.draft_backlog import catch_up
+from headlong.decode.sequence import Backlog, DecodingSequence
+from headlong.drafters.drafter import Drafter
+from headlong.models.transformer import Backbone
+
+SPARE_ROWS = 32
+"""Rows behind the last token that drafts and forced spans may need for a moment."""
+
+ROOM_AHEAD = 128
+"""Tokens of an answer that room is made for at once: growing copies, and fresh memory is dear."""
+
+TAKE_OVER = 0.9
+"""A kept prefix of which a prompt uses this share is handed over instead of copied."""
+
+WORTH_WAITING = 16
+"""A prompt waits for another one that is about to run this many of its rows."""
+
+
+def no_cache() -> SequenceState:
+    """Return what a sequence has instead of a cache before it begins and after it ended."""
+    return SequenceState(())
+
+
+@dataclass(slots=True)
+class CacheMemory:
+    """The caches of a runner."""
+
+    backbone: Backbone
+    drafter: Drafter | None
+    kv_bytes: int | None
+    """Bytes for all caches together; None sets no bound."""
+    prefix_bytes: int
+    """Of these, bytes that prefixes of ended requests may take."""
+    prefixes: PrefixCache = field(init=False)
+    hit_tokens: int = 0
+    lookup_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self.prefixes = PrefixCache(self.prefix_bytes)
+
+    @property
+    def max_sequence_tokens(self) -> int:
+        """Tokens, prompt and answer, that a request alone can have: the context, or less."""
+        context = self.backbone.config.context_length
+        if self.kv_bytes is None or self.bytes_for(context, drafts=True) <= self.kv_bytes:
+            return context
+        fits, too_many = 0, context
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            if self.bytes_for(middle, drafts=True) <= self.kv_bytes:
+                fits = middle
+            else:
+                too_many = middle
+        return fits
+
+    def bytes_for(self, num_tokens: int, drafts: bool) -> int:
+        """Return the bytes a sequence takes once it has so many tokens."""
+        cache = self.backbone.make_cache()
+        num_bytes = cache.bytes_for(num_tokens + SPARE_ROWS)
+        if drafts and self.drafter is not None:
+            # A head's cache grows by quarters, and does not know where that will end.
+            num_rows = (num_tokens + SPARE_ROWS) * 5 // 4
+            num_bytes += self.drafter.num_bytes(self.drafter.begin(), num_rows)
+        return num_bytes
+
+    def bytes_of(self, sequence: DecodingSequence | Prefix, num_more_rows: int = 0) -> int:
+        """Return the bytes a sequence takes once it has run so many more rows."""
+        num_rows = sequence.cache.length + num_more_rows
+        num_bytes = sequence.cache.bytes_for(num_rows)
+        if self.drafter is not None and sequence.draft_state is not None:
+            num_bytes += self.drafter.num_bytes(sequence.draft_state, num_rows)
+            num_bytes += sequence.backlog.bytes_for(num_more_rows)
+        return num_bytes
+
+    def has_room(self, num_bytes: int, spared: Prefix | None = None) -> bool:
+        """Tell whether running sequences may take `num_bytes`; let go of prefixes for that.
+
+        A `spared` prefix stays: somebody is about to use it.
+        """
+        limit = self.kv_bytes
+        if limit is None:
+            return True
+        dropped = [one for one in self.prefixes if one is not spared]
+        num_spared = self.prefixes.num_bytes - sum(one.num_bytes for one in dropped)
+        if num_bytes + num_spared > limit:
+            return False  # and it would not help to let go of any
+        while num_bytes + self.prefixes.num_bytes > limit:
+            self.prefixes.take(dropped.pop(0))
+        return True
+
+    def find(
+        self, sequence: DecodingSequence, others: Iterable[DecodingSequence]
+    ) -> tuple[Prefix | None, int]:
+        """Return the prefix that spares a request most rows, and how many."""
+        best: Prefix | None = None
+        most = 0
+        for prefix in [*self.prefixes, *map(_lent, others)]:
+            if prefix.salt != sequence.request.cache_salt:
+                continue
+            num_rows = prefix.num_shared(
+                sequence.token_ids, has_drafter=sequence.drafts, lets_wait=sequence.plan.is_idle
+            )
+            if num_rows > most:
+                best, most = prefix, num_rows
+        return best, most
+
+    def awaits(
+        self, sequence: DecodingSequence, others: Iterable[DecodingSequence], num_rows: int
+    ) -> bool:
+        """Tell whether somebody is reading a prompt now that will spare this one more rows."""
+        for other in others:
+            is_reading = other.num_rows_left > 0
+            is_shared = other.request.cache_salt == sequence.request.cache_salt
+            if is_reading and is_shared and (other.drafts or not sequence.drafts):
+                num_common = common_length(other.token_ids, sequence.token_ids)
+                if other.cache.will_share(num_common - 1) - num_rows >= WORTH_WAITING:
+                    return True
+        return False
+
+    def bytes_to_begin(
+        self, sequence: DecodingSequence, prefix: Prefix | None, num_rows: int
+    ) -> int:
+        """Return how many more bytes running sequences take once this one has begun."""
+        num_bytes = self.bytes_for(self._first_room(sequence), sequence.drafts)
+        # What is handed over was counted as kept so far, and is given up there.
+        if prefix is None or not self._is_handed_over(sequence, prefix, num_rows):
+            return num_bytes
+        return num_bytes - prefix.num_bytes
+
+    def begin(self, sequence: DecodingSequence, prefix: Prefix | None, num_rows: int) -> None:
+        """Give a sequence its caches, with the first `num_rows` of a prefix in them."""
+        drafter = self.drafter if sequence.drafts else None
+        sequence.backlog = Backlog(self.backbone.ops.host)
+        if prefix is None:
+            sequence.cache = self.backbone.make_cache()
+            sequence.draft_state = None if drafter is None else drafter.begin()
+        else:
+            self._use(sequence, prefix, num_rows, drafter)
+        request = sequence.request
+        most = min(request.stopping.max_tokens, self.backbone.config.context_length)
+        sequence.cache.max_length = len(request.prompt_ids) + most + SPARE_ROWS
+        sequence.cache.reserve(self._first_room(sequence))
+        if sequence.cache.is_recurrent:
+            alike = [one.token_ids for one in self.prefixes if one.salt == request.cache_salt]
+            num_common = max((common_length(ids, request.prompt_ids) for ids in alike), default=0)
+            sequence.cache.plan_snapshots(len(request.prompt_ids), num_common)
+        if not sequence.has_begun:
+            sequence.num_cached_tokens = num_rows
+            self.hit_tokens += num_rows
+            self.lookup_tokens += len(request.prompt_ids)
+
+    def release(self, sequence: DecodingSequence, *, keeps: bool) -> None:
+        """Take a sequence's caches back, and keep them for others if they are worth it."""
+        if keeps and sequence.cache.length:
+            prefix = _lent(sequence)
+            prefix.num_bytes = self.bytes_of(sequence)
+            self.prefixes.keep(prefix)
+        sequence.cache, sequence.draft_state = no_cache(), None
+        sequence.backlog = Backlog(self.backbone.ops.host)
+
+    def _use(
+        self, sequence: DecodingSequence, prefix: Prefix, num_rows: int, drafter: Drafter | None
+    ) -> None:
+        state = None
+        if drafter is not None:
+            if not sequence.plan.is_idle:
+                catch_up(drafter, [prefix])  # what its owner had no use for
+            num_observed = min(num_rows, prefix.num_observed)
+            state = drafter.share(prefix.draft_state, num_observed)
+            sequence.backlog = prefix.backlog.first_rows(num_rows - num_observed)
+        if self._is_handed_over(sequence, prefix, num_rows):
+            self.prefixes.take(prefix)
+            sequence.cache = prefix.cache
+            sequence.cache.rewind(num_rows)
+        else:
+            self.prefixes.touch(prefix, self.bytes_of(prefix))
+            room = self._first_room(sequence)
+            sequence.cache = prefix.cache.fork(num_rows, self.backbone.make_cache, room)
+        sequence.draft_state = state
+
+    def _first_room(self, sequence: DecodingSequence) -> int:
+        """Return how many positions a sequence gets room for when it begins."""
+        num_left = sequence.max_tokens_left(self.backbone.config.context_length)
+        return len(sequence.token_ids) + min(num_left, ROOM_AHEAD)
+
+    def _is_handed_over(self, sequence: DecodingSequence, prefix: Prefix, num_rows: int) -> bool:
+        """Tell whether a request gets a prefix for itself; else it gets a copy."""
+        is_kept = any(prefix is one for one in self.prefixes)
+        # One that does not draft would come back without the drafter's memory.
+        uses_all = sequence.drafts or prefix.draft_state is None
+        return is_kept and uses_all and num_rows >= TAKE_OVER * prefix.cache.length
+
+
+def _lent(sequence: DecodingSequence) -> Prefix:
+    """Return the rows of a sequence as a prefix for others."""
+    return Prefix(
+        sequence.token_ids,
+        sequence.cache,
+        sequence.draft_state,
+        sequence.backlog,
+        salt=sequence.request.cache_salt,
+    )

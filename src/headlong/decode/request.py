@@ -1,0 +1,21 @@
+"""What a client asked, in token ids; text stays above."""
+
+from dataclasses import dataclass, field
+
+from headlong.config import MtpMode, SamplingParams, StopParams
+from headlong.decode.constraint import Grammar
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One generation, as asked for."""
+
+    prompt_ids: tuple[int, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    stopping: StopParams = field(default_factory=StopParams)
+    mtp: MtpMode = "auto"
+    eos_ids: frozenset[int] = frozenset()
+    grammar: Grammar | None = None
+    """What the answer must look like; None leaves it free."""
+    cache_salt: str = ""
+    """Only requests with the same salt share what they have run."""

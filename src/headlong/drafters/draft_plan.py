@@ -1,0 +1,77 @@
+"""The draft plan: what the policy wants of one sequence's next draft.
+
+Made by `engine/draft_policy.py` once a round and sequence, and read unchanged by the round and by
+every drafter. Thresholds are chances, not probabilities: a calibration turns what a drafter says of
+a token into the chance that the backbone agrees.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from headlong.ops.calibration import Calibration
+
+
+class Threshold(NamedTuple):
+    """How likely a draft must be to stand; where it is less likely, it ends."""
+
+    keep: float
+    """A token that takes the product of chances below this does not pay for its row in the pass."""
+    extend: float
+    """Below this product of chances, one more token does not pay for a drafter step."""
+    calibration: Calibration | None = None
+    """Turns a token's probability into its chance to stand if all before it do; None: the same."""
+
+    def chance(self, prob: float) -> float:
+        """Return the chance of a token of this probability to stand if all before it do."""
+        return prob if self.calibration is None else self.calibration(prob)
+
+    def count_kept(self, probs: Iterable[float]) -> int:
+        """Return how many leading tokens pay for their rows; NaN ends it."""
+        chance, num_kept = 1.0, 0
+        for prob in probs:
+            chance *= self.chance(prob)
+            if not self.keep <= chance:
+                break
+            num_kept += 1
+        return num_kept
+
+    def can_extend(self, probs: Iterable[float]) -> bool:
+        """Tell whether the tokens so far are likely enough to stand for one more to pay."""
+        return math.prod(self.chance(prob) for prob in probs) >= self.extend
+
+
+NO_THRESHOLD = Threshold(0.0, 0.0)
+
+NO_THRESHOLDS: Mapping[str, Threshold] = MappingProxyType({})
+
+
+class DraftPlan(NamedTuple):
+    """What to draft for one sequence in the next round."""
+
+    num_tokens: int = 0
+    """At most so many tokens."""
+    thresholds: Mapping[str, Threshold] = NO_THRESHOLDS
+    """By name of the drafter; one that is not named drafts all it was asked for."""
+    is_idle: bool = False
+    """Whether drafts do not pay now, so that rows may wait for the drafter in the backlog."""
+    only_lookup: bool = False
+    """Whether no model is to run: only tokens found by n-gram lookup are drafted."""
+
+    @property
+    def runs_drafter(self) -> bool:
+        """Whether the drafter's model is to run, and so must have observed every row."""
+        return self.num_tokens > 0 and not self.only_lookup
+
+    def at_most(self, num_tokens: int) -> "DraftPlan":
+        """Return the same plan for no more than so many tokens."""
+        return self if self.num_tokens <= num_tokens else self._replace(num_tokens=num_tokens)
+
+    def threshold(self, drafter: str) -> Threshold:
+        """Return the threshold for the drafter of this name."""
+        return self.thresholds.get(drafter, NO_THRESHOLD)
+
+
+NO_PLAN = DraftPlan()
+"""No draft in this round; the drafter observes every row at once."""

@@ -10,10 +10,11 @@ import pytest
 
 import headlong
 from headlong import LLM, HeadlongError, generate, load, stream_generate
+from headlong.config import MODEL_OPTIONS
 from headlong.errors import RequestError
 from headlong.heads.head_files import save_head
 from headlong.heads.shipped_heads import find_shipped_head
-from headlong.llm import GenerateOptions
+from headlong.llm import GenerateOptions, LoadOptions
 from random_heads import random_head
 
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -31,6 +32,11 @@ def test_public_names_are_these() -> None:
     ]
     for name in headlong.__all__:
         assert getattr(headlong, name) is not None
+
+
+def test_keywords_of_load_are_the_declared_options() -> None:
+    """Type checkers need the names once more; no option may be missing in either place."""
+    assert {"model", *LoadOptions.__annotations__} == {*MODEL_OPTIONS, "limits", "progress"}
 
 
 def test_completion_says_all_that_was_promised(tiny_llm: LLM) -> None:

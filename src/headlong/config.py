@@ -1,12 +1,13 @@
-"""What a caller may ask of one generation, checked once at the door.
+"""What a caller may ask of a model and of one generation, declared and checked once.
 
 Everything here is frozen: "auto" is resolved into new objects further down, never patched in.
 Nothing here knows models, text or devices.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
 
 from headlong.errors import RequestError
 
@@ -33,6 +34,55 @@ DEFAULT_HEAD_QUANT: QuantName = "q8"
 
 DrafterName: TypeAlias = Literal["auto", "head", "ngram", "draft-model", "none"]
 """How drafts are made; "auto" chains n-grams with the head, or takes n-grams alone."""
+
+
+def _about(text: str, metavar: str | None = None, *choices: str) -> dict[str, Any]:
+    return {"about": text, "metavar": metavar, "choices": choices}
+
+
+_MODEL = _about(
+    "a GGUF file, a Hugging Face folder, a hub id (org/name), or a name that `headlong models` "
+    "lists (default: the small default model)",
+    "MODEL",
+)
+_HEAD = _about(
+    "folder of a trained head (default: the one inside the model, or one that comes with Headlong "
+    "for it)",
+    "DIR",
+)
+_QUANT = _about(
+    "pack the model's weights in another format than the file's", None, *get_args(QuantName)
+)
+_HEAD_QUANT = _about(
+    "pack the head's weights in this format; auto takes the one the head was made for, else "
+    f"{DEFAULT_HEAD_QUANT}",
+    None,
+    *HEAD_QUANTS,
+)
+_DRAFTER = _about(
+    "who drafts: auto chains n-grams with the head, or takes n-grams where there is no head",
+    None,
+    *get_args(DrafterName),
+)
+_DRAFT_MODEL = _about("a smaller model that drafts (drafter draft-model)", "MODEL")
+_BACKEND = _about("what computes: auto takes the fastest this machine has", "NAME")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Which model runs and how it drafts: Python keywords, command line and server settings."""
+
+    model: str | None = field(default=None, metadata=_MODEL)
+    head: str | Path | None = field(default=None, metadata=_HEAD)
+    quant: QuantName | None = field(default=None, metadata=_QUANT)
+    head_quant: HeadQuant = field(default="auto", metadata=_HEAD_QUANT)
+    drafter: DrafterName = field(default="auto", metadata=_DRAFTER)
+    draft_model: str | Path | None = field(default=None, metadata=_DRAFT_MODEL)
+    backend: str = field(default="auto", metadata=_BACKEND)
+
+
+MODEL_OPTIONS: Mapping[str, Field[Any]] = {one.name: one for one in fields(ModelOptions)}
+"""Every option of a model by its name, with its default, help, metavar and choices."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import numpy as np
 from headlong.config import (
     DrafterName,
     HeadQuant,
+    ModelOptions,
     MtpMode,
     QuantName,
     SamplingParams,
@@ -87,7 +88,7 @@ class DraftOptions(TypedDict, total=False):
 
 
 class LoadOptions(DraftOptions, total=False):
-    """How a model is set up."""
+    """How a model is set up: `ModelOptions` as keywords, which has defaults and meanings."""
 
     quant: QuantName | None
     draft_model: str | Path | None
@@ -112,8 +113,9 @@ class LLM:
     engine: EngineClient
 
     def __repr__(self) -> str:
-        drafter, backend = self.drafter and self.drafter.name, self.backbone.ops.name
-        return f"LLM({self.model_path.name}, drafter={drafter or 'none'}, backend={backend})"
+        drafter = "none" if self.drafter is None else self.drafter.name
+        backend = self.backbone.ops.name
+        return f"LLM({self.model_path.name}, drafter={drafter}, backend={backend})"
 
     @classmethod
     def load(cls, model: str | Path | None = None, **options: Unpack[LoadOptions]) -> "LLM":
@@ -121,24 +123,22 @@ class LLM:
 
         Args:
             model: A GGUF file, a Hugging Face folder, a catalogue name, or a hub id.
-            options: `head` – folder of a head (else the model's own one, or one we ship for it);
-                `quant` – format to pack the model in: "q4", "q8", "f16", "bf16", "f32", or None for
-                as stored; `head_quant` – the same for the head, or "auto" for the one it was made
-                for (else "q8"), or "stored"; `drafter` – "auto", "head", "ngram", "draft-model" or
-                "none"; `draft_model` – a second model for drafter="draft-model"; `backend` – "auto"
-                or a backend's name; `limits` – the engine's bounds; `progress` – told of downloads.
+            options: The fields of `headlong.config.ModelOptions`, which says what each one means,
+                `limits`, the bounds of the engine, and `progress`, which is told of downloads.
         """
         _refuse_unknown(options, LoadOptions)
-        ops = make_ops(options.get("backend", "auto"))
-        progress = options.get("progress")
-        path = resolve_model(None if model is None else str(model), progress=progress)
+        named: dict[str, Any] = dict(options)
+        progress, limits = named.pop("progress", None), named.pop("limits", None)
+        wanted = ModelOptions(None if model is None else str(model), **named)
+        ops = make_ops(wanted.backend)
+        path = resolve_model(wanted.model, progress=progress)
         checkpoint = open_checkpoint(path)
-        loaded = load_backbone(checkpoint, ops, options.get("quant"))
+        loaded = load_backbone(checkpoint, ops, wanted.quant)
         tokenizer = load_tokenizer(checkpoint)
-        name = _resolve_drafter(options)
-        found = _find_head(checkpoint, loaded.backbone, name, options)
-        second = _load_second(tokenizer, options)
-        drafter = make_drafter(name, loaded.backbone, found.head, second)
+        drafter_name = _resolve_drafter(wanted)
+        found = _find_head(checkpoint, loaded.backbone, drafter_name, wanted)
+        second = _load_second(wanted, tokenizer, progress)
+        drafter = make_drafter(drafter_name, loaded.backbone, found.head, second)
         del checkpoint  # its tables are large and not needed any more
         ops.settle()
         return cls(
@@ -148,20 +148,19 @@ class LLM:
             head=found.head,
             drafter=drafter,
             report=loaded.report,
-            notes=(*_backend_notes(ops, options), *found.notes),
-            engine=Engine.for_model(loaded.backbone, drafter, options.get("limits")),
+            notes=(*_backend_notes(ops, wanted), *found.notes),
+            engine=Engine.for_model(loaded.backbone, drafter, limits),
         )
 
     def with_drafter(self, **options: Unpack[DraftOptions]) -> "LLM":
-        """Return the same model drafted for otherwise, in an engine of its own; weights are shared.
+        """Return the same model with another drafter and an engine of its own; weights are shared.
 
-        Args:
-            options: `head`, `head_quant` and `drafter`, as `load` takes them.
+        The options are those of `load` with the same names.
         """
         _refuse_unknown(options, DraftOptions)
-        wanted = cast(LoadOptions, options)
-        name, checkpoint = _resolve_drafter(wanted), open_checkpoint(self.model_path)
-        found = _find_head(checkpoint, self.backbone, name, wanted)
+        wanted = ModelOptions(**options)
+        name = _resolve_drafter(wanted)
+        found = _find_head(open_checkpoint(self.model_path), self.backbone, name, wanted)
         drafter = make_drafter(name, self.backbone, found.head, None)
         self.backbone.ops.settle()
         engine = Engine.for_model(self.backbone, drafter, self.engine.limits)
@@ -280,58 +279,62 @@ class _FoundHead:
         return self.head.report.notes if self.head is not None else ()
 
 
-def _backend_notes(ops: Ops, options: LoadOptions) -> tuple[str, ...]:
+def _backend_notes(ops: Ops, options: ModelOptions) -> tuple[str, ...]:
     """Say why the slow backend computes though it was not asked for."""
-    is_fallback = options.get("backend", "auto") == "auto" and ops.name == "numpy"
+    is_fallback = options.backend == "auto" and ops.name == "numpy"
     return (ops.note,) if is_fallback else ()
 
 
-def _resolve_drafter(options: LoadOptions) -> DrafterName:
+def _resolve_drafter(options: ModelOptions) -> DrafterName:
     """Return which drafter is meant; refuse parts that it would leave unused."""
-    name = options.get("drafter", "auto")
-    if name == "auto" and options.get("draft_model") is not None:
+    name = options.drafter
+    if name == "auto" and options.draft_model is not None:
         name = "draft-model"
     users: dict[str, tuple[str, ...]] = {"head": ("auto", "head"), "draft_model": ("draft-model",)}
     for part, drafters in users.items():
-        if options.get(part) is not None and name not in drafters:
+        given = getattr(options, part)
+        if given is not None and name not in drafters:
             raise RequestError(
-                f"A {part} was given ({options.get(part)}), but drafter {name!r} does not use it.",
+                f"A {part} was given ({given}), but drafter {name!r} does not use it.",
                 f"Leave it out, or use drafter={drafters[-1]!r}.",
             )
     return name
 
 
 def _find_head(
-    checkpoint: Checkpoint, backbone: Backbone, drafter: DrafterName, options: LoadOptions
+    checkpoint: Checkpoint, backbone: Backbone, drafter: DrafterName, options: ModelOptions
 ) -> _FoundHead:
     """Load the head that was named, else the model's own or a shipped one if it would be used."""
-    head_path, quant = options.get("head"), options.get("head_quant", "auto")
-    if head_path is not None:
-        return _FoundHead(load_head(Path(head_path), backbone, quant))
+    if options.head is not None:
+        return _FoundHead(load_head(Path(options.head), backbone, options.head_quant))
     if drafter not in ("auto", "head"):
         return _FoundHead(None)
     try:
-        head = find_native_head(checkpoint, backbone, quant)
-        shipped = find_shipped_head(backbone) if head is None else None
-        return _FoundHead(head if shipped is None else load_head(shipped, backbone, quant))
+        head = find_native_head(checkpoint, backbone, options.head_quant)
+        if head is None and (shipped := find_shipped_head(backbone)) is not None:
+            head = load_head(shipped, backbone, options.head_quant)
+        return _FoundHead(head)
     except HeadError as error:
         if drafter == "head":
             raise
         return _FoundHead(None, f"The model's own head is not used: {error}")
 
 
-def _load_second(tokenizer: Tokenizer, options: LoadOptions) -> Backbone | None:
+def _load_second(
+    options: ModelOptions, tokenizer: Tokenizer, progress: Progress | None
+) -> Backbone | None:
     """Load the backbone of the draft model, if one is named; refuse one with other tokens."""
-    if (name := options.get("draft_model")) is None:
+    if options.draft_model is None:
         return None
-    checkpoint = open_checkpoint(resolve_model(str(name), progress=options.get("progress")))
+    name = str(options.draft_model)
+    checkpoint = open_checkpoint(resolve_model(name, progress=progress))
     if not load_tokenizer(checkpoint).has_same_tokens(tokenizer):
         raise HeadError(
             f"The draft model {name} does not have the tokens of the model.",
             "Both must come with one tokenizer; take a smaller model of the same family.",
         )
     # Its own backend object, since one belongs to one model.
-    return load_backbone(checkpoint, make_ops(options.get("backend", "auto"))).backbone
+    return load_backbone(checkpoint, make_ops(options.backend)).backbone
 
 
 def _fill(defaults: Params, given: Mapping[str, Any]) -> Params:

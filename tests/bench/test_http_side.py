@@ -15,7 +15,8 @@ import pytest
 from bench_parts import make_prompt, make_question
 from headlong.bench import http_side
 from headlong.bench.http_side import HttpSide, ServerError, clean_url, find_model
-from headlong.bench.measure import Acceptance, Question
+from headlong.bench.measure import Question
+from headlong.decode.stats import DecodeStats
 from headlong.errors import HeadlongError, RequestError
 from other_server import OtherServer, run_other_server
 
@@ -119,9 +120,9 @@ def test_pieces_are_counted_where_usage_is_missing(other: OtherServer) -> None:
 
 def test_acceptance_is_read_where_a_server_tells(other: OtherServer) -> None:
     ours = ask(other, mode="mtp")
-    assert ours.acceptance == Acceptance(4, 8, 3, (2, 1))
+    assert ours.acceptance == DecodeStats(4, 8, 3, accepted_at_depth=[2, 1])
     assert (ours.prefill_s, ours.prefill_head_s) == (0.09, 0.01)
-    assert ask(other, mode="timings").acceptance == Acceptance(5, 6, 4)
+    assert ask(other, mode="timings").acceptance == DecodeStats(5, 6, 4)
     assert ask(other).acceptance is None
 
 

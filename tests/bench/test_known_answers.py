@@ -15,10 +15,10 @@ import pytest
 
 from bench_parts import FakeClock, make_prompt, make_prompt_set
 from fakes import ScriptedDrafter
-from headlong.bench.ab import Plan
+from headlong.bench.conclusion import Wording
 from headlong.bench.local_side import LocalSide
-from headlong.bench.session import Scene, measure
-from headlong.bench.verdict import Wording
+from headlong.bench.measure import QuestionPlan
+from headlong.bench.summary import Scene, measure
 from headlong.drafters.drafter import Draft, DraftRequest, Settled
 from headlong.engine.engine import Engine
 from headlong.llm import LLM
@@ -101,7 +101,7 @@ def run_measurement(llm: LLM, clock: FakeClock, draft_ms: float) -> dict[str, An
     )
     scripted = replace(llm, drafter=drafter, engine=Engine.for_model(llm.backbone, drafter))
     scene = Scene(Wording.MTP, {"model": "tiny"}, make_prompt_set(*PROMPTS))
-    plan = Plan(PROMPTS, max_tokens=NUM_TOKENS)
+    plan = QuestionPlan(PROMPTS, max_tokens=NUM_TOKENS)
     sides = [LocalSide(scripted, "off"), LocalSide(scripted, K)]
     return measure(sides, plan, scene, lambda run: None)
 

@@ -1,11 +1,14 @@
-"""This process as a side: same text in every mode, prompts read in full by each of them."""
+"""The loaded model answers as a side, and its head has a name."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bench_parts import make_prompt, make_question
-from headlong.bench.local_side import LocalSide, as_asked, split_by_context
+from faulty_heads import copy_shipped
+from headlong.bench.local_side import LocalSide, as_asked, name_head, split_by_context
 from headlong.errors import RequestError
 from headlong.llm import LLM
 
@@ -58,3 +61,19 @@ def test_prompts_over_the_context_are_named(tiny_llm: LLM, is_raw: bool) -> None
     assert [prompt.name for prompt in fitting] == ["code:1"]
     assert len(skipped) == 1
     assert f"the model's context holds {limit:,}." in skipped[0]
+
+
+def test_name_follows_the_content_not_the_place(default_model_path: Path, tmp_path: Path) -> None:
+    """Results of an old and a new head under one name would else be put together."""
+    llm = LLM.load(default_model_path)
+    shipped = name_head(llm, None)
+    assert shipped.startswith("smollm2-135m-instruct (")
+    folder = copy_shipped(tmp_path / "smollm2-135m-instruct")
+    assert name_head(llm, folder) == name_head(llm, folder / "model.safetensors") == shipped
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 1.0}))
+    assert name_head(llm, folder) != shipped
+
+
+def test_model_without_a_head_has_none(tiny_llm: LLM) -> None:
+    assert name_head(tiny_llm, None) == "none"

@@ -6,8 +6,8 @@ from rich.text import Text
 
 from headlong.cli.main import main
 from headlong.doctor import examination, model_checks
-from headlong.doctor.finding import Finding, warning
-from headlong.doctor.records import read_record
+from headlong.doctor.finding import Check, Finding
+from headlong.doctor.head_record import read_record
 from headlong.heads.head_files import save_head
 from headlong.models.model_config import read_config
 from headlong.weights.checkpoint import open_checkpoint
@@ -21,7 +21,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "_QUICK_BUDGET_S", 0.3)
     monkeypatch.setattr(examination, "_MIN_TOKENS", 16)
     monkeypatch.setattr(examination, "_SPEED_REPEATS", 1)
-    monkeypatch.setattr(examination, "_machine_checks", lambda patient: [])
+    monkeypatch.setattr(examination, "_machine_checks", lambda subject: [])
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +119,8 @@ def test_nothing_to_record_is_refused(tiny: str, capsys: pytest.CaptureFixture[s
 def test_control_characters_of_a_file_do_not_reach_the_terminal(
     tiny: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(patient: object) -> Finding:
-        return warning("model", "named \x1b]0;gotcha\x07", "rename \x1b[2J it")
+    def look(subject: object) -> Finding:
+        return Check("model").warning("named \x1b]0;gotcha\x07", "rename \x1b[2J it")
 
     monkeypatch.setattr(model_checks, "check_model", look)
     examine(tiny)

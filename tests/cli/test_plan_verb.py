@@ -109,8 +109,8 @@ def test_loop_that_outgrows_the_model_is_refused(
 def test_model_is_measured_when_nothing_is_given(
     tiny: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headlong.bench.plan_rates.MEASURED_TOKENS", 4)
-    monkeypatch.setattr("headlong.bench.plan_rates.TIME_BUDGET_S", 0.5)
+    monkeypatch.setattr("headlong.bench.capacity.MEASURED_TOKENS", 4)
+    monkeypatch.setattr("headlong.bench.capacity.TIME_BUDGET_S", 0.5)
     told = plan(capsys, *WORK, "-m", tiny, "--backend", "numpy")
     assert told["speed_source"].startswith("measured here")
     assert told["plain"]["tokens_per_second"] > 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlong.decode.stats import DecodeStats, DrafterCount, Timings
+from headlong.decode.stats import DecodeStats, DrafterCount, Timings, walk_rounds
 
 rounds = st.lists(
     st.lists(st.sampled_from(["ngram", "head"]), max_size=5).flatmap(
@@ -125,3 +125,10 @@ def test_speedup_counts_rounds_with_a_known_plain_price_only() -> None:
     assert speedups == [None, None, 7.0 / 3.5]
     assert (timings.draft_s, timings.verify_s, timings.decode_s) == (1.5, 3.5, 6.0)
     assert timings.to_dict()["measured_speedup"] == 2.0
+
+
+def test_rounds_begin_behind_the_tokens_that_were_emitted() -> None:
+    standing = [3, 9, 9, 0, 1, 9, 1]
+    assert list(walk_rounds(standing, 2)) == [(0, 2), (3, 0), (4, 1), (6, 1)]
+    assert [position for position, _ in walk_rounds(standing, 1)] == [0, 2, 4, 6]
+    assert list(walk_rounds([], 4)) == []

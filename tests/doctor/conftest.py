@@ -4,24 +4,24 @@ from pathlib import Path
 
 import pytest
 
-from headlong.doctor.patient import Patient, Visit, admit
-from headlong.doctor.probe import Heard
-from patients import hear_answers
+from headlong.doctor.probe import ProbeRows
+from headlong.doctor.subject import ExamOptions, Subject, load_subject
+from subjects import probe_answers
 
 
 @pytest.fixture(scope="session")
-def default_patient(default_model_path: Path) -> Patient:
+def default_subject(default_model_path: Path) -> Subject:
     """The default model with its shipped head."""
-    return admit(Visit(str(default_model_path)))
+    return load_subject(ExamOptions(str(default_model_path)))
 
 
 @pytest.fixture(scope="session")
-def default_heard(default_patient: Patient) -> list[Heard]:
+def default_heard(default_subject: Subject) -> list[ProbeRows]:
     """What the default model says, with every tap that a head of a test reads."""
-    return hear_answers(default_patient, (1, 2, 3, 14, 15, 16, 26, 27, 28), 3)
+    return probe_answers(default_subject, (1, 2, 3, 14, 15, 16, 26, 27, 28), 3)
 
 
 @pytest.fixture(scope="session")
-def tiny_patient(tiny_model_path: Path) -> Patient:
+def tiny_subject(tiny_model_path: Path) -> Subject:
     """A tiny random model without a head, on the oracle backend."""
-    return admit(Visit(str(tiny_model_path), backend="numpy"))
+    return load_subject(ExamOptions(str(tiny_model_path), backend="numpy"))

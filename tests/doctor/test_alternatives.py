@@ -13,38 +13,40 @@ from fitted_heads import fit_head
 from headlong.doctor.alternatives import list_alternatives, taps_needed
 from headlong.doctor.draft_checks import check_reading
 from headlong.doctor.finding import Finding, Level
-from headlong.doctor.patient import Patient
-from headlong.doctor.probe import Heard
-from headlong.doctor.records import read_record
+from headlong.doctor.head_record import read_record
+from headlong.doctor.probe import ProbeRows
+from headlong.doctor.subject import Subject
 from headlong.heads.head_files import build_head
 from headlong.heads.head_weights import HeadWeights, store_arrays
 from headlong.heads.nextn_families import NextnSwitches
 from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Norm
-from patients import hear_answers, judge, parts, with_head
 from random_heads import random_medusa, random_nextn
+from subjects import judge, parts, probe_answers, with_head
 
 HIDDEN = 576
 SPREAD = 1.2
 """How widely norm weights differ, so that a norm left out or put in matters."""
 
 
-def read(patient: Patient, heard: list[Heard]) -> Finding:
-    """Look for a better reading of a patient's head."""
-    assert patient.head is not None
-    others = list(list_alternatives(patient.head, patient.weights, parts(patient)[0]))
-    return check_reading(judge(patient.head, heard), others)
+def read(subject: Subject, probed: list[ProbeRows]) -> Finding:
+    """Look for a better reading of a subject's head."""
+    assert subject.head is not None
+    others = list(list_alternatives(subject.head, subject.weights, parts(subject)[0]))
+    return check_reading(judge(subject.head, probed), others)
 
 
-def test_shipped_head_is_read_rightly(default_patient: Patient, default_heard: list[Heard]) -> None:
-    assert read(default_patient, default_heard).level is Level.OK
-    assert default_patient.head is not None
-    assert default_patient.head_folder is not None
+def test_shipped_head_is_read_rightly(
+    default_subject: Subject, default_heard: list[ProbeRows]
+) -> None:
+    assert read(default_subject, default_heard).level is Level.OK
+    assert default_subject.head is not None
+    assert default_subject.head_folder is not None
     others = list_alternatives(
-        default_patient.head, default_patient.weights, parts(default_patient)[0]
+        default_subject.head, default_subject.weights, parts(default_subject)[0]
     )
-    judged = judge(default_patient.head, default_heard)
-    record = read_record(default_patient.head_folder)
+    judged = judge(default_subject.head, default_heard)
+    record = read_record(default_subject.head_folder)
     assert check_reading(judged, list(others), record).level is Level.OK
 
 
@@ -75,12 +77,12 @@ def shuffle_vocabulary(arrays: Arrays) -> None:
 def test_wrong_order_in_an_eagle3_head_is_named(
     plant: Callable[[Arrays], None],
     words: str,
-    default_patient: Patient,
-    default_heard: list[Heard],
+    default_subject: Subject,
+    default_heard: list[ProbeRows],
     tmp_path: Path,
 ) -> None:
-    patient = with_head(default_patient, copy_shipped(tmp_path / "head", plant))
-    found = read(patient, default_heard)
+    subject = with_head(default_subject, copy_shipped(tmp_path / "head", plant))
+    found = read(subject, default_heard)
     assert found.level is Level.FAULT
     assert words in found.seen
     assert found.remedy
@@ -102,7 +104,7 @@ def test_mistake_that_costs_few_drafts_is_known_by_the_record(
     plant: Callable[[Arrays], None] | None,
     taps: list[int],
     words: str,
-    default_patient: Patient,
+    default_subject: Subject,
     tmp_path: Path,
 ) -> None:
     """A head may draft nearly as well so: where drafts stand gives it away."""
@@ -111,36 +113,36 @@ def test_mistake_that_costs_few_drafts_is_known_by_the_record(
     (folder / "config.json").write_text(
         json.dumps(config | {"eagle_aux_hidden_state_layer_ids": taps})
     )
-    patient = with_head(default_patient, folder)
-    assert patient.head is not None
-    backbone, _ = parts(patient)
-    heard = hear_answers(patient, taps_needed(patient.head, backbone.config.num_layers), 3)
-    others = list(list_alternatives(patient.head, patient.weights, backbone))
-    judged = judge(patient.head, heard)
+    subject = with_head(default_subject, folder)
+    assert subject.head is not None
+    backbone, _ = parts(subject)
+    probed = probe_answers(subject, taps_needed(subject.head, backbone.config.num_layers), 3)
+    others = list(list_alternatives(subject.head, subject.weights, backbone))
+    judged = judge(subject.head, probed)
     found = check_reading(judged, others, read_record(folder))
     assert found.level is Level.FAULT, found
     assert words in found.seen
 
 
 @pytest.fixture(scope="module")
-def uneven(tiny_patient: Patient) -> Patient:
+def uneven(tiny_subject: Subject) -> Subject:
     """A tiny model whose final norm matters."""
-    backbone, _ = parts(tiny_patient)
+    backbone, _ = parts(tiny_subject)
     weight = np.random.default_rng(5).lognormal(0, SPREAD, backbone.config.hidden_size)
     norm = Norm(weight.astype(np.float32), backbone.final_norm.eps)
-    assert tiny_patient.loaded is not None
-    loaded = replace(tiny_patient.loaded, backbone=replace(backbone, final_norm=norm))
-    return replace(tiny_patient, loaded=loaded)
+    assert tiny_subject.loaded is not None
+    loaded = replace(tiny_subject.loaded, backbone=replace(backbone, final_norm=norm))
+    return replace(tiny_subject, loaded=loaded)
 
 
 @pytest.fixture(scope="module")
-def uneven_heard(uneven: Patient) -> list[Heard]:
+def uneven_heard(uneven: Subject) -> list[ProbeRows]:
     """What it says."""
-    return hear_answers(uneven, (), 3)
+    return probe_answers(uneven, (), 3)
 
 
 @pytest.fixture(scope="module")
-def fitted(uneven: Patient, uneven_heard: list[Heard]) -> HeadWeights:
+def fitted(uneven: Subject, uneven_heard: list[ProbeRows]) -> HeadWeights:
     """A nextn head that drafts well, with every switch other than usual."""
     backbone, _ = parts(uneven)
     switches = NextnSwitches("hidden_first", "raw", "raw", "one_plus")
@@ -154,17 +156,17 @@ def fitted(uneven: Patient, uneven_heard: list[Heard]) -> HeadWeights:
 
 
 def read_with(
-    wrong: dict[str, str], fitted: HeadWeights, backbone: Backbone, heard: list[Heard]
+    wrong: dict[str, str], fitted: HeadWeights, backbone: Backbone, probed: list[ProbeRows]
 ) -> Finding:
     """Load a head with some switches the wrong way round and look for a better reading."""
     config = {**fitted.config, "nextn": {**fitted.config["nextn"], **wrong}}
     head = build_head(replace(fitted, config=config), backbone)
     others = list(list_alternatives(head, None, backbone))
-    return check_reading(judge(head, heard), others)
+    return check_reading(judge(head, probed), others)
 
 
 def test_right_switches_are_left_alone(
-    fitted: HeadWeights, uneven: Patient, uneven_heard: list[Heard]
+    fitted: HeadWeights, uneven: Subject, uneven_heard: list[ProbeRows]
 ) -> None:
     assert read_with({}, fitted, parts(uneven)[0], uneven_heard).level is Level.OK
 
@@ -183,17 +185,17 @@ def test_wrong_switch_is_named_with_its_right_value(
     wrong: str,
     right: str,
     fitted: HeadWeights,
-    uneven: Patient,
-    uneven_heard: list[Heard],
+    uneven: Subject,
+    uneven_heard: list[ProbeRows],
 ) -> None:
     found = read_with({switch: wrong}, fitted, parts(uneven)[0], uneven_heard)
     assert found.level is Level.FAULT, found.numbers
     assert f"Set {switch} to {right!r}" in found.remedy
 
 
-def test_medusa_heads_have_another_reading(tiny_patient: Patient) -> None:
-    backbone, _ = parts(tiny_patient)
+def test_medusa_heads_have_another_reading(tiny_subject: Subject) -> None:
+    backbone, _ = parts(tiny_subject)
     head = build_head(random_medusa(backbone.config), backbone)
     (other,) = list_alternatives(head, None, backbone)
-    (heard,) = hear_answers(tiny_patient, taps_needed(head, backbone.config.num_layers), 1)
-    assert other.hear(heard).hidden.normed is heard.hidden.raw
+    (probed,) = probe_answers(tiny_subject, taps_needed(head, backbone.config.num_layers), 1)
+    assert other.read(probed).hidden.normed is probed.hidden.raw

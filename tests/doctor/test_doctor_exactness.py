@@ -9,15 +9,15 @@ from fakes import ScriptedDrafter
 from headlong.arrays import FloatArray
 from headlong.doctor.exactness import (
     Decoded,
-    Subject,
+    Decoder,
     check_exactness,
     decode_modes,
-    find_divergence,
+    find_wrong_token,
 )
 from headlong.doctor.finding import Level
-from headlong.doctor.patient import Patient
+from headlong.doctor.subject import Subject
 from headlong.models.transformer import Backbone
-from patients import parts
+from subjects import parts
 
 PROMPT = tuple(range(40, 60))
 MAX_TOKENS = 16
@@ -39,34 +39,34 @@ def make_uneven(backbone: Backbone) -> UnevenBackbone:
     return UnevenBackbone(**{part.name: getattr(backbone, part.name) for part in fields(backbone)})
 
 
-def subject_of(backbone: Backbone) -> Subject:
+def decoder_of(backbone: Backbone) -> Decoder:
     """Draft what hardly ever stands, so that every pass has rows to spare."""
     drafter = ScriptedDrafter([5] * 400, backbone.config.vocab_size)
-    return Subject(backbone, drafter, frozenset(), MAX_TOKENS)
+    return Decoder(backbone, drafter, frozenset(), MAX_TOKENS)
 
 
-def test_sound_backbone_gives_the_plain_loops_text(tiny_patient: Patient) -> None:
-    subject = subject_of(parts(tiny_patient)[0])
-    runs = list(decode_modes(subject, [PROMPT, PROMPT[:7]]))
+def test_sound_backbone_gives_the_plain_loops_text(tiny_subject: Subject) -> None:
+    decoder = decoder_of(parts(tiny_subject)[0])
+    runs = list(decode_modes(decoder, [PROMPT, PROMPT[:7]]))
     # 2 temperatures × 2 prompts × 4 modes, alone and in a batch.
     assert len(runs) == 32
-    found = check_exactness(subject, runs)
+    found = check_exactness(decoder, runs)
     assert found.level is Level.OK
     assert found.numbers["num_tokens"] == 32 * MAX_TOKENS
 
 
-def test_logits_that_depend_on_the_rows_are_found(tiny_patient: Patient) -> None:
-    backbone, _ = parts(tiny_patient)
-    subject = subject_of(make_uneven(backbone))
-    runs = list(decode_modes(subject, [PROMPT]))
-    found = check_exactness(subject, runs)
+def test_logits_that_depend_on_the_rows_are_found(tiny_subject: Subject) -> None:
+    backbone, _ = parts(tiny_subject)
+    decoder = decoder_of(make_uneven(backbone))
+    runs = list(decode_modes(decoder, [PROMPT]))
+    found = check_exactness(decoder, runs)
     assert found.level is Level.FAULT
     first = found.numbers["first"]
     truth = next(run.truth for run in runs if run.label == first["run"])
     assert first["got"] == 7
     assert first["expected"] == truth[first["position"]]
     assert f"answer token {first['position']} is 7 instead of {first['expected']}" in found.seen
-    by_label = {run.label: find_divergence(subject, run) for run in runs}
+    by_label = {run.label: find_wrong_token(decoder, run) for run in runs}
     # Plain decoding alone has one row a pass and stays right; the first draft is checked after the
     # first token.
     assert by_label["mtp=off, temperature 0"] is None
@@ -74,12 +74,12 @@ def test_logits_that_depend_on_the_rows_are_found(tiny_patient: Patient) -> None
     assert by_label["mtp=4, temperature 0"].position == 1
 
 
-def test_margin_is_that_of_the_plain_loop_at_the_divergence(tiny_patient: Patient) -> None:
-    backbone, _ = parts(tiny_patient)
-    subject = subject_of(backbone)
-    run = next(decode_modes(subject, [PROMPT]))
+def test_margin_is_that_of_the_plain_loop_at_the_divergence(tiny_subject: Subject) -> None:
+    backbone, _ = parts(tiny_subject)
+    decoder = decoder_of(backbone)
+    run = next(decode_modes(decoder, [PROMPT]))
     changed = Decoded(run.label, PROMPT, run.truth, (*run.truth[:3], run.truth[3] + 1))
-    divergence = find_divergence(subject, changed)
+    divergence = find_wrong_token(decoder, changed)
     assert divergence is not None
     assert (divergence.position, divergence.expected) == (3, run.truth[3])
     ids = np.array([*PROMPT, *run.truth[:3]])
@@ -88,11 +88,11 @@ def test_margin_is_that_of_the_plain_loop_at_the_divergence(tiny_patient: Patien
     assert divergence.margin == pytest.approx(float(best[-1] - best[-2]))
 
 
-def test_text_cut_short_is_a_divergence_too(tiny_patient: Patient) -> None:
-    subject = subject_of(parts(tiny_patient)[0])
-    run = next(decode_modes(subject, [PROMPT]))
+def test_text_cut_short_is_a_divergence_too(tiny_subject: Subject) -> None:
+    decoder = decoder_of(parts(tiny_subject)[0])
+    run = next(decode_modes(decoder, [PROMPT]))
     short = Decoded(run.label, PROMPT, run.truth, run.truth[:-1])
-    divergence = find_divergence(subject, short)
+    divergence = find_wrong_token(decoder, short)
     assert divergence is not None
     assert divergence.got is None
     assert divergence.position == MAX_TOKENS - 1

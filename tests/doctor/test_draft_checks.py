@@ -18,30 +18,30 @@ from headlong.doctor.draft_checks import (
     judge_lengths,
 )
 from headlong.doctor.finding import Level
-from headlong.doctor.patient import Patient
-from headlong.doctor.probe import PROMPTS_ID, Acceptance, Heard
-from headlong.doctor.records import HeadRecord
+from headlong.doctor.head_record import HeadRecord
+from headlong.doctor.probe import PROMPTS_ID, AcceptedCounts, ProbeRows
+from headlong.doctor.subject import Subject
 from headlong.heads.eagle3 import Eagle3Head
-from patients import judge, with_head
+from subjects import judge, with_head
 
 HIDDEN = 576
 
 
 @pytest.fixture(scope="module")
-def healthy(default_patient: Patient, default_heard: list[Heard]) -> Judged:
+def healthy(default_subject: Subject, default_heard: list[ProbeRows]) -> Judged:
     """The shipped head on the default model's answers."""
-    assert default_patient.head is not None
-    return judge(default_patient.head, default_heard)
+    assert default_subject.head is not None
+    return judge(default_subject.head, default_heard)
 
 
-def test_shipped_head_drafts_well(healthy: Judged, default_patient: Patient) -> None:
+def test_shipped_head_drafts_well(healthy: Judged, default_subject: Subject) -> None:
     assert check_alive(healthy).level is Level.OK
     assert check_coverage(healthy).level is Level.OK
-    assert check_precision(healthy, default_patient.build_head("stored"), "q8").level is Level.OK
+    assert check_precision(healthy, default_subject.build_head("stored"), "q8").level is Level.OK
 
 
 def test_outliers_that_packing_cannot_hold_are_noticed(
-    default_patient: Patient, default_heard: list[Heard], tmp_path: Path
+    default_subject: Subject, default_heard: list[ProbeRows], tmp_path: Path
 ) -> None:
     """The same maths in 16 bits; in groups of 8-bit numbers the other 31 are crushed."""
 
@@ -51,23 +51,23 @@ def test_outliers_that_packing_cannot_hold_are_noticed(
         arrays["norm.weight"][::32] /= 256
         arrays["lm_head.weight"][:, ::32] *= 256
 
-    patient = with_head(default_patient, copy_shipped(tmp_path / "head", stretch))
-    assert patient.head is not None
-    found = check_precision(judge(patient.head, default_heard), patient.build_head("stored"), "q8")
+    subject = with_head(default_subject, copy_shipped(tmp_path / "head", stretch))
+    assert subject.head is not None
+    found = check_precision(judge(subject.head, default_heard), subject.build_head("stored"), "q8")
     assert found.level in (Level.WARNING, Level.FAULT)
     assert "--head-quant stored" in found.remedy
     assert found.numbers["stored_length"] > found.numbers["packed_length"] + 0.2
 
 
 def test_dead_head_is_a_fault(
-    default_patient: Patient, default_heard: list[Heard], tmp_path: Path
+    default_subject: Subject, default_heard: list[ProbeRows], tmp_path: Path
 ) -> None:
     def scramble(arrays: Arrays) -> None:
         arrays["lm_head.weight"] = arrays["lm_head.weight"][::-1]
 
-    patient = with_head(default_patient, copy_shipped(tmp_path / "head", scramble))
-    assert patient.head is not None
-    found = check_alive(judge(patient.head, default_heard))
+    subject = with_head(default_subject, copy_shipped(tmp_path / "head", scramble))
+    assert subject.head is not None
+    found = check_alive(judge(subject.head, default_heard))
     assert found.level is Level.FAULT
     assert "dead" in found.seen
 
@@ -83,7 +83,7 @@ def test_bars_between_dead_weak_and_well(at_depth: Sequence[float], level: Level
 
 
 def test_vocabulary_that_misses_the_models_words_is_a_warning(healthy: Judged) -> None:
-    said = [token for heard in healthy.heard for token in heard.text.answer_ids]
+    said = [token for probed in healthy.probed for token in probed.text.answer_ids]
     rare = np.setdiff1d(np.arange(49_152), said)[:12_288]
     assert isinstance(healthy.head, Eagle3Head)
     found = check_coverage(replace(healthy, head=replace(healthy.head, vocabulary=rare)))
@@ -106,7 +106,7 @@ def test_acceptance_under_its_record_is_noticed(healthy: Judged, lost: float, le
     stood = tuple(
         np.where(rng.random(len(counts)) < lost, 0, counts) for counts in healthy.acceptance.stood
     )
-    worse = replace(healthy, acceptance=Acceptance(stood, healthy.acceptance.max_depth))
+    worse = replace(healthy, acceptance=AcceptedCounts(stood, healthy.acceptance.max_depth))
     found = check_record(worse, record)
     assert found.level is level, found.numbers
 
@@ -114,7 +114,7 @@ def test_acceptance_under_its_record_is_noticed(healthy: Judged, lost: float, le
 def test_shorter_look_is_held_against_the_same_positions(healthy: Judged) -> None:
     record = HeadRecord(probe=describe_probe(healthy, "native"))
     depth = healthy.acceptance.max_depth
-    short = Acceptance(tuple(counts[:9] for counts in healthy.acceptance.stood), depth)
+    short = AcceptedCounts(tuple(counts[:9] for counts in healthy.acceptance.stood), depth)
     found = check_record(replace(healthy, acceptance=short), record)
     assert found.level is Level.OK
     assert found.numbers["recorded"] == found.numbers["acceptance_length"] == short.length(4)

@@ -1,4 +1,4 @@
-"""The whole examination, on healthy and on hopeless patients."""
+"""The whole examination, on healthy and on hopeless subjects."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +9,12 @@ import pytest
 from headlong.doctor import examination, head_checks
 from headlong.doctor.examination import Examination, examine
 from headlong.doctor.finding import Finding, Level
-from headlong.doctor.patient import Patient, Visit, admit
+from headlong.doctor.subject import ExamOptions, Subject, load_subject
 from headlong.heads.head_files import save_head
 from headlong.heads.head_weights import HeadKind, store_arrays
 from native_heads import write_folder_with
-from patients import parts
 from random_heads import arrays_of, random_head
+from subjects import parts
 from talking_model import write_talking_model
 
 
@@ -26,9 +26,9 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "_SPEED_REPEATS", 1)
 
 
-def examine_quietly(patient: Patient) -> Examination:
+def examine_quietly(subject: Subject) -> Examination:
     """Examine without telling anyone."""
-    return examine(patient, lambda title, finding: None)
+    return examine(subject, lambda title, finding: None)
 
 
 def levels(found: Examination, *, but: str = "machine") -> dict[str, Level]:
@@ -39,8 +39,8 @@ def levels(found: Examination, *, but: str = "machine") -> dict[str, Level]:
 def test_healthy_default_model_is_green(default_model_path: Path) -> None:
     told: list[tuple[str, Finding]] = []
     looked_at: list[str] = []
-    patient = admit(Visit(str(default_model_path), is_quick=True))
-    found = examine(patient, lambda *finding: told.append(finding), looked_at.append)
+    subject = load_subject(ExamOptions(str(default_model_path), is_quick=True))
+    found = examine(subject, lambda *finding: told.append(finding), looked_at.append)
     assert told == found.findings
     assert "exactness" in {finding.check for _, finding in told}
     assert len(looked_at) >= 10
@@ -58,14 +58,14 @@ def test_healthy_default_model_is_green(default_model_path: Path) -> None:
 
 
 def test_head_that_does_not_load_does_not_stop_the_rest(
-    tiny_patient: Patient, tiny_model_path: Path, tmp_path: Path
+    tiny_subject: Subject, tiny_model_path: Path, tmp_path: Path
 ) -> None:
-    weights = random_head("eagle3", parts(tiny_patient)[0].config)
+    weights = random_head("eagle3", parts(tiny_subject)[0].config)
     spoiled = arrays_of(weights)["fc.weight"] * np.float32("nan")
     tensors = {**weights.tensors, **store_arrays({"fc.weight": spoiled}, "float32")}
     save_head(tmp_path / "head", replace(weights, tensors=tensors))
-    visit = Visit(str(tiny_model_path), tmp_path / "head", backend="numpy", is_quick=True)
-    found = examine_quietly(admit(visit))
+    options = ExamOptions(str(tiny_model_path), tmp_path / "head", backend="numpy", is_quick=True)
+    found = examine_quietly(load_subject(options))
     seen = levels(found)
     assert seen["head"] is Level.FAULT
     assert seen["head weights"] is Level.FAULT
@@ -77,7 +77,7 @@ def test_head_that_does_not_load_does_not_stop_the_rest(
 
 def test_model_that_does_not_load_leaves_the_machine_to_look_at(tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"GGUF nonsense")
-    found = examine_quietly(admit(Visit(str(tmp_path / "bad.gguf"))))
+    found = examine_quietly(load_subject(ExamOptions(str(tmp_path / "bad.gguf"))))
     seen = levels(found)
     assert seen["model"] is Level.FAULT
     assert {seen[name] for name in ("head", "drafts", "tokenizer")} == {Level.SKIPPED}
@@ -87,22 +87,22 @@ def test_model_that_does_not_load_leaves_the_machine_to_look_at(tmp_path: Path) 
 def test_model_that_computes_nonsense_is_a_fault(tmp_path: Path) -> None:
     """NaN in a matrix is only seen when the model speaks."""
     path = write_talking_model(tmp_path / "tiny.gguf")
-    patient = admit(Visit(str(path), backend="numpy", is_quick=True))
-    matrix = parts(patient)[0].lm_head.weight
+    subject = load_subject(ExamOptions(str(path), backend="numpy", is_quick=True))
+    matrix = parts(subject)[0].lm_head.weight
     matrix.values = matrix.values * np.float32("nan")
-    found = examine_quietly(patient)
+    found = examine_quietly(subject)
     faults = [finding for _, finding in found.findings if finding.level is Level.FAULT]
     assert any("NaN" in finding.seen for finding in faults)
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "nextn", "medusa", "meta"])
 def test_useless_head_of_every_kind_is_found_dead(
-    kind: HeadKind, tiny_patient: Patient, tiny_model_path: Path, tmp_path: Path
+    kind: HeadKind, tiny_subject: Subject, tiny_model_path: Path, tmp_path: Path
 ) -> None:
-    config = parts(tiny_patient)[0].config
+    config = parts(tiny_subject)[0].config
     save_head(tmp_path / "head", random_head(kind, config))
-    visit = Visit(str(tiny_model_path), tmp_path / "head", backend="numpy", is_quick=True)
-    seen = levels(examine_quietly(admit(visit)))
+    options = ExamOptions(str(tiny_model_path), tmp_path / "head", backend="numpy", is_quick=True)
+    seen = levels(examine_quietly(load_subject(options)))
     assert seen["head"] is Level.OK
     assert seen["drafts"] is Level.FAULT
     assert seen["exactness"] is Level.OK
@@ -112,7 +112,9 @@ def test_useless_head_of_every_kind_is_found_dead(
 def test_draft_model_is_judged_by_real_decoding(tiny_model_path: Path) -> None:
     """A model that drafts for itself is always right, and far too dear."""
     name = str(tiny_model_path)
-    found = examine_quietly(admit(Visit(name, draft_model=name, backend="numpy", is_quick=True)))
+    found = examine_quietly(
+        load_subject(ExamOptions(name, draft_model=name, backend="numpy", is_quick=True))
+    )
     seen = levels(found)
     assert seen["head"] is Level.SKIPPED
     assert seen["drafts"] is Level.OK
@@ -123,13 +125,13 @@ def test_draft_model_is_judged_by_real_decoding(tiny_model_path: Path) -> None:
 def test_draft_model_with_other_tokens_is_a_fault(
     tiny_model_path: Path, default_model_path: Path
 ) -> None:
-    visit = Visit(
+    options = ExamOptions(
         str(tiny_model_path),
         draft_model=str(default_model_path),
         backend="numpy",
         is_quick=True,
     )
-    seen = levels(examine_quietly(admit(visit)))
+    seen = levels(examine_quietly(load_subject(options)))
     assert seen["draft model"] is Level.FAULT
     assert seen["exactness"] is Level.OK
 
@@ -141,7 +143,9 @@ def test_check_that_breaks_is_a_finding_of_its_own(
         raise ZeroDivisionError("oh")
 
     monkeypatch.setattr(head_checks, "check_numbers", break_down)
-    found = examine_quietly(admit(Visit(str(tiny_model_path), backend="numpy", is_quick=True)))
+    found = examine_quietly(
+        load_subject(ExamOptions(str(tiny_model_path), backend="numpy", is_quick=True))
+    )
     broken = [finding for _, finding in found.findings if "itself broke" in finding.seen]
     assert len(broken) == 1
     assert "ZeroDivisionError: oh" in broken[0].seen
@@ -150,7 +154,7 @@ def test_check_that_breaks_is_a_finding_of_its_own(
 
 def test_model_without_tokenizer_is_still_examined(tmp_path: Path) -> None:
     folder = write_folder_with(tmp_path / "mute", "llama", {})
-    found = examine_quietly(admit(Visit(str(folder), backend="numpy", is_quick=True)))
+    found = examine_quietly(load_subject(ExamOptions(str(folder), backend="numpy", is_quick=True)))
     seen = levels(found)
     assert seen["tokenizer"] is Level.FAULT
     assert seen["exactness"] is Level.OK

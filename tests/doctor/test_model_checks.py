@@ -10,45 +10,47 @@ import pytest
 import model_files
 from headlong.doctor.finding import Finding, Level
 from headlong.doctor.model_checks import check_model, check_tokenizer
-from headlong.doctor.patient import Patient, Visit, admit
+from headlong.doctor.subject import ExamOptions, Subject, load_subject
 from native_heads import write_folder_with
-from patients import parts
+from subjects import parts
 from talking_model import write_talking_model
 
 
-def admit_tiny(path: Path, **tokenizer_changes: Any) -> Patient:
+def admit_tiny(path: Path, **tokenizer_changes: Any) -> Subject:
     """Admit a tiny model with another tokenizer."""
-    return admit(Visit(str(write_talking_model(path, **tokenizer_changes)), backend="numpy"))
+    return load_subject(
+        ExamOptions(str(write_talking_model(path, **tokenizer_changes)), backend="numpy")
+    )
 
 
-def find(patient: Patient, check: str) -> Finding:
+def find(subject: Subject, check: str) -> Finding:
     """Return what was found about one part of the text side."""
-    return next(finding for finding in check_tokenizer(patient) if finding.check == check)
+    return next(finding for finding in check_tokenizer(subject) if finding.check == check)
 
 
-def test_default_model_is_sound(default_patient: Patient) -> None:
-    assert check_model(default_patient).level is Level.OK
-    assert {finding.level for finding in check_tokenizer(default_patient)} == {Level.OK}
+def test_default_model_is_sound(default_subject: Subject) -> None:
+    assert check_model(default_subject).level is Level.OK
+    assert {finding.level for finding in check_tokenizer(default_subject)} == {Level.OK}
 
 
 def test_model_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     whole = write_talking_model(tmp_path / "whole.gguf").read_bytes()
     (tmp_path / "cut.gguf").write_bytes(whole[: len(whole) // 2])
-    patient = admit(Visit(str(tmp_path / "cut.gguf"), backend="numpy"))
-    found = check_model(patient)
+    subject = load_subject(ExamOptions(str(tmp_path / "cut.gguf"), backend="numpy"))
+    found = check_model(subject)
     assert found.level is Level.FAULT
     assert found.remedy
-    assert [finding.level for finding in check_tokenizer(patient)] == [Level.SKIPPED]
+    assert [finding.level for finding in check_tokenizer(subject)] == [Level.SKIPPED]
 
 
 def test_missing_model_is_a_fault_not_the_end(tmp_path: Path) -> None:
-    assert check_model(admit(Visit(str(tmp_path / "no.gguf")))).level is Level.FAULT
+    assert check_model(load_subject(ExamOptions(str(tmp_path / "no.gguf")))).level is Level.FAULT
 
 
 def test_tensors_without_a_place_are_named(tmp_path: Path) -> None:
     extra = {f"model.adapter_{i}.weight": np.ones((4, 4), dtype=np.float32) for i in range(7)}
     folder = write_folder_with(tmp_path / "model", "llama", extra)
-    found = check_model(admit(Visit(str(folder), backend="numpy")))
+    found = check_model(load_subject(ExamOptions(str(folder), backend="numpy")))
     assert found.level is Level.WARNING
     assert "7 tensors have no place" in found.seen
     assert "and 2 more" in found.seen
@@ -56,54 +58,54 @@ def test_tensors_without_a_place_are_named(tmp_path: Path) -> None:
 
 def test_tokenizer_with_ids_beyond_the_embedding_is_a_fault(tmp_path: Path) -> None:
     """The model would be asked for rows it does not have."""
-    patient = admit_tiny(tmp_path / "tiny.gguf")
-    backbone, _ = parts(patient)
-    assert patient.loaded is not None
+    subject = admit_tiny(tmp_path / "tiny.gguf")
+    backbone, _ = parts(subject)
+    assert subject.loaded is not None
     smaller = replace(backbone, config=replace(backbone.config, vocab_size=200))
-    patient.loaded = replace(patient.loaded, backbone=smaller)
-    found = find(patient, "tokenizer")
+    subject.loaded = replace(subject.loaded, backbone=smaller)
+    found = find(subject, "tokenizer")
     assert found.level is Level.FAULT
     assert found.numbers == {"tokens": 266, "embedding_rows": 200}
-    assert find(patient, "chat template").level is Level.FAULT
-    assert find(patient, "end of turn").level is Level.FAULT
+    assert find(subject, "chat template").level is Level.FAULT
+    assert find(subject, "end of turn").level is Level.FAULT
 
 
-def test_tokenizer_of_a_smaller_model_is_a_warning(tiny_patient: Patient) -> None:
-    backbone, _ = parts(tiny_patient)
-    assert tiny_patient.loaded is not None
+def test_tokenizer_of_a_smaller_model_is_a_warning(tiny_subject: Subject) -> None:
+    backbone, _ = parts(tiny_subject)
+    assert tiny_subject.loaded is not None
     larger = replace(backbone, config=replace(backbone.config, vocab_size=500))
-    patient = replace(tiny_patient, loaded=replace(tiny_patient.loaded, backbone=larger))
-    assert find(patient, "tokenizer").level is Level.WARNING
+    subject = replace(tiny_subject, loaded=replace(tiny_subject.loaded, backbone=larger))
+    assert find(subject, "tokenizer").level is Level.WARNING
 
 
 def test_missing_template_and_end_are_warnings(tmp_path: Path) -> None:
-    patient = admit_tiny(tmp_path / "a.gguf", chat_template=None)
-    assert find(patient, "chat template").level is Level.WARNING
+    subject = admit_tiny(tmp_path / "a.gguf", chat_template=None)
+    assert find(subject, "chat template").level is Level.WARNING
     with pytest.MonkeyPatch.context() as patch:
-        assert patient.tokenizer is not None
-        patch.setattr(patient.tokenizer, "eos_ids", frozenset())
-        found = find(patient, "end of turn")
+        assert subject.tokenizer is not None
+        patch.setattr(subject.tokenizer, "eos_ids", frozenset())
+        found = find(subject, "end of turn")
     assert found.level is Level.WARNING
     assert "max_tokens" in found.seen
 
 
 def test_broken_template_is_a_fault(tmp_path: Path) -> None:
-    patient = admit_tiny(tmp_path / "a.gguf", chat_template="{{ raise_exception('no') }}")
-    assert find(patient, "chat template").level is Level.FAULT
+    subject = admit_tiny(tmp_path / "a.gguf", chat_template="{{ raise_exception('no') }}")
+    assert find(subject, "chat template").level is Level.FAULT
 
 
 def test_text_that_does_not_come_back_is_a_fault(
-    tiny_patient: Patient, monkeypatch: pytest.MonkeyPatch
+    tiny_subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, tokenizer = parts(tiny_patient)
+    _, tokenizer = parts(tiny_subject)
     monkeypatch.setattr(tokenizer, "decode", lambda ids: "garbled")
-    found = find(tiny_patient, "round trip")
+    found = find(tiny_subject, "round trip")
     assert found.level is Level.FAULT
     assert "garbled" in found.seen
 
 
 def test_unusable_tokenizer_leaves_the_model_alone(tmp_path: Path) -> None:
     path = model_files.write_gguf(tmp_path / "mute.gguf", "llama")
-    patient = admit(Visit(str(path), backend="numpy"))
-    assert check_model(patient).level is Level.OK
-    assert [finding.level for finding in check_tokenizer(patient)] == [Level.FAULT]
+    subject = load_subject(ExamOptions(str(path), backend="numpy"))
+    assert check_model(subject).level is Level.OK
+    assert [finding.level for finding in check_tokenizer(subject)] == [Level.FAULT]

@@ -4,33 +4,33 @@ import numpy as np
 import pytest
 
 from headlong.config import MtpMode, SamplingParams
-from headlong.doctor.exactness import Subject, run_requests
-from headlong.doctor.patient import Patient, Visit, admit
+from headlong.doctor.exactness import Decoder, run_requests
 from headlong.doctor.probe import (
     PROMPTS,
-    Acceptance,
-    Heard,
+    AcceptedCounts,
+    ProbeRows,
     measure_acceptance,
     prompt_ids,
 )
+from headlong.doctor.subject import ExamOptions, Subject, load_subject
 from headlong.heads.head_files import save_head
 from headlong.heads.head_weights import HeadKind
-from patients import MAX_DEPTH, hear_answers, parts
 from random_heads import random_head
+from subjects import MAX_DEPTH, parts, probe_answers
 
 
 def test_acceptance_is_that_of_real_decoding(
-    default_patient: Patient, default_heard: list[Heard]
+    default_subject: Subject, default_heard: list[ProbeRows]
 ) -> None:
     """The probe decodes nothing; walking its positions must still give the rounds of decoding."""
-    backbone, tokenizer = parts(default_patient)
-    assert default_patient.head is not None
-    heard = default_heard[0]
-    found = measure_acceptance(default_patient.head, [heard], MAX_DEPTH)
-    drafter = default_patient.make_drafter("head")
-    subject = Subject(backbone, drafter, tokenizer.eos_ids, len(heard.text.answer_ids))
-    asked: list[tuple[tuple[int, ...], MtpMode]] = [(heard.text.prompt_ids, k) for k in (1, 3, 5)]
-    for k, running in zip((1, 3, 5), run_requests(subject, asked, SamplingParams()), strict=True):
+    backbone, tokenizer = parts(default_subject)
+    assert default_subject.head is not None
+    probed = default_heard[0]
+    found = measure_acceptance(default_subject.head, [probed], MAX_DEPTH)
+    drafter = default_subject.make_drafter("head")
+    decoder = Decoder(backbone, drafter, tokenizer.eos_ids, len(probed.text.answer_ids))
+    asked: list[tuple[tuple[int, ...], MtpMode]] = [(probed.text.prompt_ids, k) for k in (1, 3, 5)]
+    for k, running in zip((1, 3, 5), run_requests(decoder, asked, SamplingParams()), strict=True):
         depths = [one.depth for one in running.take()][1:]
         rounds = _rounds(found, k)
         # The last walked round ends short of the answer's end, so decoding has it in full too.
@@ -38,7 +38,7 @@ def test_acceptance_is_that_of_real_decoding(
         assert len(rounds) > 4
 
 
-def _rounds(acceptance: Acceptance, num_draft_tokens: int) -> list[int]:
+def _rounds(acceptance: AcceptedCounts, num_draft_tokens: int) -> list[int]:
     """Walk the positions as rounds do."""
     (stood,) = acceptance.stood
     rounds, position = [], 0
@@ -62,8 +62,8 @@ def _rounds_of(depths: list[int]) -> list[int]:
 
 def test_lengths_follow_from_counts() -> None:
     """Rounds begin at positions 0, 3, 4 and 6 with K=2: 2, 0, 1 and 1 tokens stand."""
-    acceptance = Acceptance((np.array([3, 9, 9, 0, 1, 9, 1]),), max_depth=9)
-    assert acceptance.at_depth(2) == [0.75, 0.25]
+    acceptance = AcceptedCounts((np.array([3, 9, 9, 0, 1, 9, 1]),), max_depth=9)
+    assert acceptance.stats(2).acceptance_at_depth == [0.75, 0.25]
     assert acceptance.length(2) == 2.0
     assert acceptance.num_positions == 7
     # With K=1: positions 0, 2, 4, 6.
@@ -71,33 +71,33 @@ def test_lengths_follow_from_counts() -> None:
 
 
 def test_answers_do_not_run_into_each_other() -> None:
-    acceptance = Acceptance((np.array([2]), np.array([0, 0])), max_depth=4)
-    assert acceptance.at_depth(2) == [1 / 3, 1 / 3]
+    acceptance = AcceptedCounts((np.array([2]), np.array([0, 0])), max_depth=4)
+    assert acceptance.stats(2).acceptance_at_depth == [1 / 3, 1 / 3]
 
 
 def test_no_positions_are_no_acceptance() -> None:
-    acceptance = Acceptance((np.array([], dtype=np.int64),), max_depth=4)
+    acceptance = AcceptedCounts((np.array([], dtype=np.int64),), max_depth=4)
     assert acceptance.length(4) == 1.0
     assert acceptance.mean == 0.0
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "nextn", "medusa", "meta"])
 def test_every_kind_of_head_can_be_asked(
-    kind: HeadKind, tiny_patient: Patient, tiny_model_path: Path, tmp_path: Path
+    kind: HeadKind, tiny_subject: Subject, tiny_model_path: Path, tmp_path: Path
 ) -> None:
-    backbone, _ = parts(tiny_patient)
+    backbone, _ = parts(tiny_subject)
     save_head(tmp_path / "head", random_head(kind, backbone.config))
-    patient = admit(Visit(str(tiny_model_path), tmp_path / "head", backend="numpy"))
-    assert patient.head is not None
+    subject = load_subject(ExamOptions(str(tiny_model_path), tmp_path / "head", backend="numpy"))
+    assert subject.head is not None
     from_own = backbone.config.num_layers - 1
-    heard = hear_answers(patient, tuple(sorted({*patient.head.tap_layers, from_own})), 1)
-    found = measure_acceptance(patient.head, heard, 4)
+    probed = probe_answers(subject, tuple(sorted({*subject.head.tap_layers, from_own})), 1)
+    found = measure_acceptance(subject.head, probed, 4)
     assert found.num_positions > 10
     assert 1.0 <= found.length(4) < 2.0
 
 
-def test_model_without_tokenizer_is_asked_blindly(tiny_patient: Patient) -> None:
-    backbone, tokenizer = parts(tiny_patient)
+def test_model_without_tokenizer_is_asked_blindly(tiny_subject: Subject) -> None:
+    backbone, tokenizer = parts(tiny_subject)
     blind = prompt_ids(None, PROMPTS["code"], backbone)
     assert blind == prompt_ids(None, PROMPTS["code"], backbone)
     assert max(blind) < backbone.config.vocab_size

@@ -3,9 +3,8 @@
 import pytest
 
 from headlong.decode.stats import DecodeStats
-from headlong.doctor.exactness import Subject
+from headlong.doctor.exactness import Decoder
 from headlong.doctor.finding import Level
-from headlong.doctor.patient import Patient
 from headlong.doctor.speed import (
     DraftCost,
     check_gain,
@@ -18,7 +17,8 @@ from headlong.doctor.speed import (
     time_passes,
     undisturbed,
 )
-from patients import parts
+from headlong.doctor.subject import Subject
+from subjects import parts
 
 CURVE = {1: 0.010, 2: 0.011, 3: 0.012, 5: 0.014, 9: 0.030}
 
@@ -92,13 +92,13 @@ def test_pass_cost_is_said_relative_to_one_row() -> None:
     assert "10.00 ms" in found.seen
 
 
-def test_real_passes_and_drafts_are_measured(default_patient: Patient) -> None:
-    backbone, tokenizer = parts(default_patient)
+def test_real_passes_and_drafts_are_measured(default_subject: Subject) -> None:
+    backbone, tokenizer = parts(default_subject)
     curve = undisturbed(time_passes(backbone, (), 0.0))
     assert 0 < curve[1] <= curve[9]
     ids = tuple(tokenizer.encode_chat([{"role": "user", "content": "Hello"}]))
-    subject = Subject(backbone, default_patient.make_drafter("head"), frozenset(), 12)
-    cost, stats = measure_drafts(subject, ids, 1)
+    decoder = Decoder(backbone, default_subject.make_drafter("head"), frozenset(), 12)
+    cost, stats = measure_drafts(decoder, ids, 1)
     assert cost is not None
     assert cost.seconds(4) > 0
     assert stats.rounds > 0

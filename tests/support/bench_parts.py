@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headlong.bench.measure import Acceptance, Answer, Pace, Question, Run
+from headlong.bench.conclusion import Wording
+from headlong.bench.measure import Answer, Pace, Question, Run
 from headlong.bench.prompt_sets import BenchPrompt, PromptSet
 from headlong.bench.rows import Row, make_row
-from headlong.bench.summary import Context, summarise
-from headlong.bench.verdict import Wording
+from headlong.bench.summary import BenchContext, summarise
+from headlong.decode.stats import DecodeStats
 from headlong.errors import HeadlongError
 
 
@@ -90,7 +91,7 @@ def make_pairs(
             fast = make_answer(
                 ttft_s=0.1 * base_s / value,
                 decode_s=0.9 * base_s / value,
-                acceptance=Acceptance(10, 30, 15, (8, 5, 2)),
+                acceptance=DecodeStats(10, 30, 15, accepted_at_depth=[8, 5, 2]),
                 prefill_s=0.09,
                 prefill_head_s=0.01,
             )
@@ -112,7 +113,7 @@ def make_document(rows: Sequence[Row], **changes: Any) -> dict[str, Any]:
         "token_counter": "hand",
         "num_planned": len(rows) // 2,
     }
-    return summarise(rows, Context(**parts | changes))
+    return summarise(rows, BenchContext(**parts | changes))
 
 
 def make_prompt_set(*prompts: BenchPrompt) -> PromptSet:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from headlong.arrays import FloatArray
-from headlong.doctor.probe import Heard
+from headlong.doctor.probe import ProbeRows
 from headlong.heads.eagle3 import Eagle3Head
 from headlong.heads.head_files import build_head
 from headlong.heads.head_weights import HeadWeights, store_arrays
@@ -23,7 +23,7 @@ RIDGE = 1e-5
 TOKENS_HEARD = 96
 
 
-def fit_head(weights: HeadWeights, backbone: Backbone, heard: Sequence[Heard]) -> HeadWeights:
+def fit_head(weights: HeadWeights, backbone: Backbone, probed: Sequence[ProbeRows]) -> HeadWeights:
     """Return a recursive head whose LM head names the tokens of these answers, two depths deep."""
     head = build_head(weights, backbone)
     assert isinstance(head, NextnHead | Eagle3Head)
@@ -32,7 +32,7 @@ def fit_head(weights: HeadWeights, backbone: Backbone, heard: Sequence[Heard]) -
     seeing = replace(head, lm_head=Linear(backbone.ops.matrix(stored)))
     features: list[FloatArray] = []
     targets: list[int] = []
-    for one in heard:
+    for one in probed:
         seen, ids = _features(seeing, one)
         features += seen
         targets += ids
@@ -43,15 +43,17 @@ def fit_head(weights: HeadWeights, backbone: Backbone, heard: Sequence[Heard]) -
     return replace(weights, tensors={**weights.tensors, **lm_head})
 
 
-def _features(head: NextnHead | Eagle3Head, heard: Heard) -> tuple[list[FloatArray], list[int]]:
+def _features(
+    head: NextnHead | Eagle3Head, probed: ProbeRows
+) -> tuple[list[FloatArray], list[int]]:
     """Return what the LM head reads at depths 1 and 2 of every position, and the true tokens."""
-    ids = heard.token_ids
-    hidden = heard.with_taps(head.tap_layers).rows(0, len(ids) - 1)
+    ids = probed.token_ids
+    hidden = probed.with_taps(head.tap_layers).rows(0, len(ids) - 1)
     cache = head.make_cache()
     carried = head.step(head.enter(head.features(hidden)), [ids[1:]], [cache])
     cache.commit(len(ids) - 1)
     features, targets = [], []
-    for position in reversed(range(len(heard.text.prompt_ids) - 1, len(ids) - 3)):
+    for position in reversed(range(len(probed.text.prompt_ids) - 1, len(ids) - 3)):
         cache.truncate(position + 1)
         state = carried[position : position + 1]
         deeper = head.step(state, [ids[position + 2 : position + 3]], [cache])

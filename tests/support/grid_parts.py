@@ -7,8 +7,9 @@ from typing import Any
 from bench_parts import ScriptedSide, make_answer, make_prompt
 from headlong.bench.grid_cells import Axes, Cell, order_cells
 from headlong.bench.grid_run import GridMeasured, GridPlan, run_grid
-from headlong.bench.grid_summary import GridContext, summarise_grid
-from headlong.bench.measure import Acceptance, Answer, Question, Side
+from headlong.bench.grid_summary import summarise_grid
+from headlong.bench.measure import Answer, Context, Question, Side
+from headlong.decode.stats import DecodeStats
 
 TASKS = {"code": 0.5, "chat": 0.2, "stories": -0.1}
 KS: dict[Any, float] = {"auto": 0.1, 2: 0.0, 4: -0.1}
@@ -43,7 +44,7 @@ class ScriptedMaker:
             return make_answer(ttft_s=0.1, decode_s=0.9)
 
         def fast(question: Question) -> Answer:
-            drafts = Acceptance(10, 30, 15, (8, 5, 2))
+            drafts = DecodeStats(10, 30, 15, accepted_at_depth=[8, 5, 2])
             return make_answer(
                 ttft_s=0.1 * seconds, decode_s=0.9 * seconds, acceptance=drafts, **self.changes
             )
@@ -71,4 +72,4 @@ def make_grid_document(measured: GridMeasured, **changes: Any) -> dict[str, Any]
         "conditions": {"cpu": "some cpu", "num_cores": 2},
         "num_planned": len(order_cells(AXES)),
     }
-    return summarise_grid(measured, GridContext(**parts | changes))
+    return summarise_grid(measured, Context(**parts | changes))

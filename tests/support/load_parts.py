@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench_parts import make_prompt
-from headlong.bench.load_client import Asked, Ending
-from headlong.bench.load_run import Level, LoadLog, LoadPlan, Slice
-from headlong.bench.load_summary import LoadContext, summarise_load
-from headlong.bench.measure import Acceptance, Answer, Question, Run
+from headlong.bench.load_run import Asked, Ending, Level, LoadLog, LoadPlan, Slice
+from headlong.bench.load_summary import summarise_load
+from headlong.bench.measure import Answer, Context, Question, Run
+from headlong.decode.stats import DecodeStats
 
 CLASSES = ("agents", "chat")
 NUM_PROMPTS = 4
@@ -37,7 +37,9 @@ def make_asked(
         total_s=seconds,
         text="the same",
         is_counted_by_server=True,
-        acceptance=Acceptance(5, 10, 5, (5,)) if mode == "auto" else Acceptance(10, 0, 0, ()),
+        acceptance=DecodeStats(5, 10, 5, accepted_at_depth=[5])
+        if mode == "auto"
+        else DecodeStats(10, 0, 0),
         finish_reason="stop",
     )
     return Asked(Run(mode, question, 0, answer=answer), Ending.DONE, began_s, tuple(steps))
@@ -74,7 +76,7 @@ def make_load_document(log: LoadLog, plan: LoadPlan, **changes: Any) -> dict[str
         "prompts": {"source": "made up", "num": 8, "hash": "0123", "skipped": []},
         "conditions": {"cpu": "some cpu", "num_cores": 2},
     }
-    return summarise_load(log, plan, LoadContext(**parts | changes))
+    return summarise_load(log, plan, Context(**parts | changes))
 
 
 @dataclass

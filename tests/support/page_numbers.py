@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any
 
-from headlong.bench.report_html import FORMATS, UNKNOWN
+from headlong.bench.report_pages import FORMATS, UNKNOWN
 
 _APART = ("style", "title", "text", "dd", "dt", "footer", "h1", "li")
 """Elements whose text is not about the document: what is drawn, names, conditions."""

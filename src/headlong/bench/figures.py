@@ -12,9 +12,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeAlias
 
-from headlong.bench.measure import Acceptance
-from headlong.bench.rows import Key, Row
+from headlong.bench.measure import Key
+from headlong.bench.rows import Row
 from headlong.bench.statistics import Pair, Totals, paired_speedup, percentile
+from headlong.decode.stats import DecodeStats
+
+DRAFT_FIGURES = (
+    "rounds", "num_drafted", "num_accepted", "acceptance_length", "acceptance_rate",
+    "acceptance_at_depth",
+)  # fmt: skip
+"""What a row's counters tell of drafts, as `DecodeStats` defines it."""
 
 Block: TypeAlias = dict[str, Row]
 """The rows of one question, by side."""
@@ -68,7 +75,6 @@ def describe_side(rows: Sequence[Row]) -> dict[str, Any]:
     decoded = [_decode(row) for row in rows]
     decode_s = sum(part.seconds for part in decoded)
     gaps = [row.gap_p95_s for row in rows if row.gap_p95_s is not None]
-    accepted = [row.acceptance for row in rows if row.acceptance is not None]
     ttfts, latencies = [row.ttft_s for row in rows], [row.total_s for row in rows]
     return {
         "num_answers": len(rows),
@@ -83,10 +89,19 @@ def describe_side(rows: Sequence[Row]) -> dict[str, Any]:
         "latency_p50_s": percentile(latencies, 50),
         "latency_p95_s": percentile(latencies, 95),
         "gap_p95_ms": 1e3 * median(gaps) if gaps else None,
-        "acceptance": Acceptance.total(accepted).to_dict() if accepted else None,
+        "acceptance": _describe_drafts(rows),
         "prefill_head_share": _head_share(rows),
         "cached_share": _cached_share(rows),
     }
+
+
+def _describe_drafts(rows: Sequence[Row]) -> dict[str, Any] | None:
+    """Return what became of drafts over some answers; None where no side tells."""
+    known = [row.acceptance for row in rows if row.acceptance is not None]
+    total = DecodeStats()
+    for stats in known:
+        total.merge(stats)
+    return {name: getattr(total, name) for name in DRAFT_FIGURES} if known else None
 
 
 def _compare(blocks: Sequence[Block], baseline: str, candidate: str) -> dict[str, Any]:
@@ -112,7 +127,7 @@ def _speedup(
             (_add(own, baseline, decode_only), _add(own, candidate, decode_only))
             for own in by_prompt.values()
         ]
-        pairs.append([pair for pair in both if _is_measured(pair)])
+        pairs.append([p for p in both if all(one.num_tokens and one.seconds > 0 for one in p)])
     speedup = paired_speedup([stratum for stratum in pairs if stratum])
     empty = {"value": None, "low": None, "high": None, "num_prompts": 0}
     return empty if speedup is None else speedup.to_dict()
@@ -129,10 +144,6 @@ def _decode(row: Row) -> Totals:
     return Totals(max(0, row.num_tokens - 1), row.total_s - row.ttft_s)
 
 
-def _is_measured(pair: Pair) -> bool:
-    return all(totals.num_tokens > 0 and totals.seconds > 0 for totals in pair)
-
-
 def _head_share(rows: Sequence[Row]) -> float | None:
     """Return the drafter's share of the time that prompts took."""
     backbone_s = sum(row.prefill_s or 0.0 for row in rows)
@@ -141,7 +152,7 @@ def _head_share(rows: Sequence[Row]) -> float | None:
 
 
 def _cached_share(rows: Sequence[Row]) -> float | None:
-    """Return the share of prompt tokens that were remembered; None where nobody says."""
+    """Return the share of prompt tokens read from a cache; None where it is not known."""
     known = [row for row in rows if row.num_cached_tokens is not None and row.num_prompt_tokens]
     if not known:
         return None

@@ -1,25 +1,26 @@
 """Measuring a grid: cell after cell, as long as time lasts; what is known is not measured again.
 
-In:  cells in order, their prompts, whoever makes sides for a cell, results of earlier runs.
-Out: one flat record per cell. Inside a cell plain decoding and the cell's own setting answer every
-prompt in turn, by `ab.py`, so a machine that gets busier does it to both.
+In:  cells in order, their prompts, the models, results of earlier runs. Out: one flat record per
+cell. Inside a cell plain decoding and the cell's own setting answer every prompt in turn, on one
+model. Every precision is loaded once, every drafter made once, and all are kept.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from headlong.bench.ab import STOPPED_BY_USER, Plan, run_ab
 from headlong.bench.figures import Group, describe_group, pair_rows
-from headlong.bench.grid_cells import Cell
-from headlong.bench.identity import find_divergence
-from headlong.bench.measure import Measured, Side
-from headlong.bench.prompt_sets import BenchPrompt, hash_all
-from headlong.bench.rows import make_row
-from headlong.errors import HeadlongError
+from headlong.bench.grid_cells import Cell, GridDrafter
+from headlong.bench.local_side import LocalSide
+from headlong.bench.measure import STOPPED_BY_USER, Measured, QuestionPlan, Side, run_ab
+from headlong.bench.prompt_sets import BenchPrompt, hash_all, short_hash
+from headlong.bench.rows import first_divergence, make_row
+from headlong.config import DrafterName, MtpMode, QuantName
+from headlong.errors import HeadlongError, RequestError
+from headlong.llm import LLM
 
 Record: TypeAlias = dict[str, Any]
 """A measured cell: its levels, its figures, its key; flat, for JSON and CSV."""
@@ -31,9 +32,11 @@ FIGURES = (
 )  # fmt: skip
 """The fields of a record besides its levels."""
 
+CELL_COLUMNS = (*(field.name for field in fields(Cell)), *FIGURES)
+
 
 class SideMaker(Protocol):
-    """Whoever makes the sides of a cell."""
+    """What makes the sides of a cell."""
 
     def sides(self, cell: Cell) -> tuple[Side, Side]:
         """Return plain decoding, and what the cell compares with it."""
@@ -58,7 +61,7 @@ class GridPlan:
         """Return what an earlier result must have been measured with to stand for this cell."""
         prompts = hash_all(prompt.hash for prompt in self.prompts[cell.task])
         asked = [cell.to_dict(), prompts, self.max_tokens, self.seed, self.place]
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+        return short_hash(json.dumps(asked, sort_keys=True).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,9 @@ def run_grid(
 def _measure_cell(maker: SideMaker, plan: GridPlan, cell: Cell) -> Record:
     """Measure one cell."""
     began_s = time.monotonic()
-    asked = Plan(plan.prompts[cell.task], (cell.temperature,), plan.max_tokens, seed=plan.seed)
+    asked = QuestionPlan(
+        plan.prompts[cell.task], (cell.temperature,), plan.max_tokens, seed=plan.seed
+    )
     try:
         sides = maker.sides(cell)
         measured = run_ab(sides, asked)
@@ -130,7 +135,7 @@ def _read_figures(cell: Cell, sides: tuple[Side, Side], measured: Measured) -> R
     plain, own = (group["sides"][name] for name in names)
     speedup = group["speedups"][names[1]]
     accepted = own["acceptance"] or {}
-    divergence = find_divergence(measured.runs, names[0])
+    divergence = first_divergence(measured.runs, names[0])
     drafts = ("acceptance_length", "acceptance_rate", "num_drafted", "num_accepted")
     return {
         "speedup": speedup["value"],
@@ -145,3 +150,62 @@ def _read_figures(cell: Cell, sides: tuple[Side, Side], measured: Measured) -> R
         "num_compared": speedup["num_compared"],
         "divergence": None if divergence is None else divergence.words,
     }
+
+
+BASELINE = "off"
+CONTROL = "off again"
+
+_DRAFTERS: dict[GridDrafter, DrafterName] = {"chain": "auto", "head": "head", "ngram": "ngram"}
+
+
+@dataclass(slots=True)
+class GridModels:
+    """Makes sides for cells; loads what it has not loaded yet."""
+
+    load: Callable[[QuantName], LLM]
+    """Loads the model in a precision, with whatever drafter."""
+    head: Path | None = None
+    """Folder of the head; None takes the model's own, or the one that comes with Headlong."""
+    is_raw: bool = False
+    _models: dict[QuantName, LLM] = field(default_factory=dict)
+    _drafted: dict[tuple[QuantName, QuantName | None, GridDrafter | None], LLM] = field(
+        default_factory=dict
+    )
+    _sides: dict[tuple[str, ...], LocalSide] = field(default_factory=dict)
+
+    def model(self, quant: QuantName) -> LLM:
+        """Return the model in a precision."""
+        if quant not in self._models:
+            self._models[quant] = self.load(quant)
+        return self._models[quant]
+
+    def sides(self, cell: Cell) -> tuple[Side, Side]:
+        """Return plain decoding, and what the cell compares with it."""
+        name = CONTROL if cell.is_control else str(cell.mtp)
+        return self._side(cell, BASELINE, "off"), self._side(cell, name, cell.mtp)
+
+    def _side(self, cell: Cell, name: str, mtp: MtpMode) -> LocalSide:
+        key = (cell.quant, str(cell.head_quant), str(cell.drafter), name)
+        if key not in self._sides:
+            self._sides[key] = LocalSide(self._with_drafter(cell), mtp, self.is_raw, name)
+        return self._sides[key]
+
+    def _with_drafter(self, cell: Cell) -> LLM:
+        key = (cell.quant, cell.head_quant, cell.drafter)
+        if key not in self._drafted:
+            model = self.model(cell.quant)
+            self._drafted[key] = model if cell.drafter is None else self._draft_for(model, cell)
+        return self._drafted[key]
+
+    def _draft_for(self, model: LLM, cell: Cell) -> LLM:
+        assert cell.drafter is not None
+        name = _DRAFTERS[cell.drafter]
+        if cell.head_quant is None:
+            return model.with_drafter(drafter=name)
+        llm = model.with_drafter(drafter=name, head=self.head, head_quant=cell.head_quant)
+        if llm.head is None:  # a chain would quietly go on with n-grams alone
+            raise RequestError(
+                f"The model has no head, so drafter {cell.drafter!r} cannot be measured.",
+                "Name one with --head DIR, or measure n-grams: --drafter ngram.",
+            )
+        return llm

@@ -4,38 +4,31 @@ In:  records of cells, and what was measured where. Out: a plain dictionary, the
 tables and reports are made from. A map's number is the geometric mean of its cells' speed-ups.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from headlong.bench.grid_cells import FACTORS, describe_levels
-from headlong.bench.grid_effects import explain
+from headlong.bench.conclusion import listed
+from headlong.bench.grid_cells import FACTOR_WORDS, FACTORS, describe_levels
+from headlong.bench.grid_effects import Effects, explain
 from headlong.bench.grid_run import GridMeasured, Record
-from headlong.bench.grid_words import say_finding
+from headlong.bench.measure import Context
 
 KIND = "headlong-grid"
-FORMAT = 1
 
 _ORDER = ("auto", "off", "chain", "head", "ngram", "f32", "f16", "bf16", "q8", "q4")
 """Levels that are words, as maps list them; numbers come before, by size, tasks by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class GridContext:
-    """What was measured, besides the numbers."""
-
-    setup: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    prompts: Mapping[str, Any]
-    conditions: Mapping[str, Any]
-    num_planned: int
-    notes: Sequence[str] = field(default=())
-
-
 def _has_head(record: Record) -> bool:
     return record["head_quant"] is not None
+
+
+def _is_auto_head(record: Record) -> bool:
+    return record["mtp"] == "auto" and _has_head(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +40,7 @@ class _MapPlan:
 
 
 _MAPS = (
-    _MapPlan(
-        "Auto, by task and temperature",
-        "task",
-        "temperature",
-        lambda record: record["mtp"] == "auto" and _has_head(record),
-    ),
+    _MapPlan("Auto, by task and temperature", "task", "temperature", _is_auto_head),
     _MapPlan("Task and K, with a head", "task", "mtp", _has_head),
     _MapPlan("Task and drafter", "task", "drafter"),
     _MapPlan("Drafter and K", "drafter", "mtp"),
@@ -62,7 +50,7 @@ _MAPS = (
 """N-grams are kept apart: few cells a square would else differ by how many of them are n-grams'."""
 
 
-def summarise_grid(measured: GridMeasured, context: GridContext) -> dict[str, Any]:
+def summarise_grid(measured: GridMeasured, context: Context) -> dict[str, Any]:
     """Make the document, also of a grid that is not whole or empty."""
     records = measured.records
     good = [record for record in records if record["error"] is None]
@@ -71,35 +59,31 @@ def summarise_grid(measured: GridMeasured, context: GridContext) -> dict[str, An
         [{name: record[name] for name in FACTORS} for record in drafted],
         [math.log(record["speedup"]) for record in drafted],
     )
-    failures = [record for record in records if record["error"] is not None]
-    document: dict[str, Any] = {
-        "kind": KIND,
-        "format": FORMAT,
-        "finding": "",
-        "stopped": measured.stopped,
-        "num_planned": context.num_planned,
-        "num_measured": len(good),
-        "num_drafted_cells": len(drafted),
-        "speedup": _mean_speedup(drafted),
-        "best": _extreme(drafted, max),
-        "worst": _extreme(drafted, min),
-        "auto": _describe_auto(drafted),
-        "noise": _describe_noise(good),
-        "identical": _describe_identity(good),
-        "effects": None if effects is None else _plain(effects),
-        "maps": [found for plan in _MAPS if (found := _make_map(plan, drafted)) is not None],
-        "precisions": _describe_precisions(good),
-        "failures": [
-            {"side": str(r["mtp"]), "prompt": describe_levels(r), "error": r["error"]}
-            for r in failures
-        ],
-        "notes": [*context.notes, *_commit_notes(good)],
-        "settings": dict(context.settings),
-        "prompts": dict(context.prompts),
-        "setup": dict(context.setup),
-        "conditions": dict(context.conditions),
-        "cells": list(records),
-    }
+    failed = [record for record in records if record["error"] is not None]
+    document = context.frame(
+        KIND,
+        {
+            "finding": "",
+            "stopped": measured.stopped,
+            "num_measured": len(good),
+            "num_drafted_cells": len(drafted),
+            "speedup": _mean_speedup(drafted),
+            "best": _extreme(drafted, max),
+            "worst": _extreme(drafted, min),
+            "auto": _describe_auto(drafted),
+            "noise": _describe_noise(good),
+            "identical": _describe_identity(good),
+            "effects": None if effects is None else _plain(effects),
+            "maps": [found for plan in _MAPS if (found := _make_map(plan, drafted)) is not None],
+            "precisions": _describe_precisions(good),
+            "failures": [
+                {"side": str(r["mtp"]), "prompt": describe_levels(r), "error": r["error"]}
+                for r in failed
+            ],
+            "notes": [*context.notes, *_commit_notes(good)],
+            "cells": list(records),
+        },
+    )
     return document | {"finding": say_finding(document)}
 
 
@@ -211,7 +195,7 @@ def _describe_precisions(records: Sequence[Record]) -> list[dict[str, Any]]:
     found = []
     for quant in sort_levels([record["quant"] for record in records]):
         own = [record for record in records if record["quant"] == quant]
-        autos = [r for r in own if r["mtp"] == "auto" and _has_head(r)]
+        autos = [r for r in own if _is_auto_head(r)]
         found.append(
             {
                 "quant": quant,
@@ -233,15 +217,122 @@ def _commit_notes(records: Sequence[Record]) -> list[str]:
     return [f"The cells were measured at different commits: {listed}."]
 
 
-def _plain(effects: Any) -> dict[str, Any]:
-    """Return effects for JSON."""
+def _plain(effects: Effects) -> dict[str, Any]:
+    """Return effects for JSON, levels in the order of maps."""
     document = asdict(effects) | {"unexplained": effects.unexplained}
-    document["factors"] = list(document["factors"])
-    document["untold"] = list(document["untold"])
-    if document["interplay"] is not None:
-        document["interplay"]["factors"] = list(document["interplay"]["factors"])
     for factor in document["factors"]:
         ordered = sort_levels([level["level"] for level in factor["levels"]])
         by_level = {level["level"]: level for level in factor["levels"]}
         factor["levels"] = [by_level[level] | {"level": _word(level)} for level in ordered]
-    return document
+    plain: dict[str, Any] = json.loads(json.dumps(document))  # lists for tuples
+    return plain
+
+
+DECIDES = 0.10
+"""From this share on a factor is said to decide."""
+
+MATTERS = 0.03
+"""Below this share a factor is said hardly to matter."""
+
+_MIN_CONTROLS = 3
+"""Fewer comparisons of plain decoding with itself do not show what noise can do."""
+
+
+def say_finding(document: Mapping[str, Any]) -> str:
+    """Put the whole finding into words."""
+    if not document["num_drafted_cells"]:
+        return "Nothing was measured."
+    parts = [
+        _say_identity(document["identical"]),
+        _say_effects(document["effects"]),
+        _say_auto(document["auto"]),
+        _say_range(document),
+        _say_noise(document["noise"]),
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def _say_identity(identical: Mapping[str, Any]) -> str:
+    """Say first that texts differ: every other sentence is void then."""
+    if identical["all"]:
+        return ""
+    different = identical["num_compared"] - identical["num_identical"]
+    return (
+        f"{different} of {identical['num_compared']} texts differ from plain decoding, which is a "
+        f"bug of Headlong. Please report it: {identical['first_divergence']}"
+    )
+
+
+def _say_effects(effects: Mapping[str, Any] | None) -> str:
+    if effects is None:
+        return "Too few cells to tell what decides the gain; let it run longer."
+    decide = [f for f in effects["factors"] if f["share"] >= DECIDES]
+    little = [f for f in effects["factors"] if MATTERS <= f["share"] < DECIDES]
+    hardly = [f for f in effects["factors"] if f["share"] < MATTERS]
+    untold = [FACTOR_WORDS[name] for name in effects["untold"]]
+    if decide:
+        sentences = [f"What decides the gain here: {listed([_say_factor(f) for f in decide])}."]
+    else:
+        sentences = ["No single thing decides the gain here."]
+    if little:
+        sentences.append(f"Less: {listed([_say_factor(f) for f in little])}.")
+    if hardly:
+        names = listed([FACTOR_WORDS[f["factor"]] for f in hardly])
+        verb = "matter" if len(hardly) > 1 else "matters"
+        sentences.append(f"{names[0].upper()}{names[1:]} hardly {verb}.")
+    if untold:
+        sentences.append(f"Too few cells to tell about {listed(untold)}; let it run longer.")
+    sentences.append(_say_rest(effects))
+    return " ".join(sentences)
+
+
+def _say_factor(factor: Mapping[str, Any]) -> str:
+    ordered = sorted(factor["levels"], key=lambda level: float(level["speedup"]))
+    low, high = ordered[0], ordered[-1]
+    return (
+        f"{FACTOR_WORDS[factor['factor']]} ({_percent(factor['share'])} of the differences; "
+        f"{low['speedup']:.2f} × for {low['level']} to {high['speedup']:.2f} × for "
+        f"{high['level']})"
+    )
+
+
+def _say_rest(effects: Mapping[str, Any]) -> str:
+    rest = f"{_percent(effects['unexplained'])} is left to interplay and noise"
+    pair = effects["interplay"]
+    if pair is None or pair["share"] < MATTERS:
+        return f"{rest}."
+    one, other = (FACTOR_WORDS[name] for name in pair["factors"])
+    return f"{rest}; {_percent(pair['share'])} because {one} and {other} depend on each other."
+
+
+def _say_auto(auto: Mapping[str, Any] | None) -> str:
+    if auto is None:
+        return ""
+    return (
+        f"Auto was faster in {auto['num_faster']} of {auto['num_cells']} cells, "
+        f"{auto['speedup']:.2f} × on the whole; its slowest cell ran at {auto['slowest']:.2f} × "
+        f"({auto['slowest_cell']})."
+    )
+
+
+def _say_range(document: Mapping[str, Any]) -> str:
+    best, worst = document["best"], document["worst"]
+    if best == worst:
+        return ""
+    return (
+        f"Single cells go from {worst['speedup']:.2f} × ({worst['cell']}) to "
+        f"{best['speedup']:.2f} × ({best['cell']})."
+    )
+
+
+def _say_noise(noise: Mapping[str, Any] | None) -> str:
+    if noise is None or noise["num_cells"] < _MIN_CONTROLS:
+        return ""
+    return (
+        f"Plain decoding against itself came out between {noise['slowest']:.2f} × and "
+        f"{noise['fastest']:.2f} ×: smaller differences between single cells are noise."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

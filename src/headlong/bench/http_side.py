@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from headlong.bench.event_stream import EventReader, read_error, read_finish_reason, read_piece
-from headlong.bench.measure import Acceptance, Answer, Pace, Question
+from headlong.bench.measure import Answer, Pace, Question
+from headlong.decode.stats import DecodeStats
 from headlong.errors import HeadlongError, RequestError
 
 MAX_RETRIES = 5
@@ -43,8 +44,8 @@ class EmptyAnswerError(ServerError):
 
 
 @dataclass(slots=True)
-class Heard:
-    """What has come of an answer so far."""
+class AnswerStream:
+    """What has arrived of an answer so far."""
 
     reader: EventReader = field(default_factory=EventReader)
     times_s: list[float] = field(default_factory=list)
@@ -53,15 +54,15 @@ class Heard:
     extras: dict[str, Any] = field(default_factory=dict)
     """The last `usage`, `mtp` and `timings` that were sent."""
 
-    def hear(self, data: bytes) -> None:
-        """Take in what has just come."""
+    def feed(self, data: bytes) -> None:
+        """Take in what has just arrived."""
         now_s = time.perf_counter()
         for event in self.reader.feed(data):
             self._add(event, now_s)
 
     @contextmanager
-    def to_the_end(self) -> Iterator[None]:
-        """Go around all that is heard; how a server hangs up once it is done does not matter."""
+    def until_closed(self) -> Iterator[None]:
+        """Wrap the reading; how a server closes the connection once it is done does not matter."""
         try:
             yield
         except httpx.HTTPError:
@@ -134,14 +135,14 @@ class HttpSide:
 
     def _ask(self, path: str, body: Mapping[str, Any], num_retries: int) -> Answer | float:
         """Try once; return the answer, or how many seconds to wait when the server is busy."""
-        try:
-            began_s = time.perf_counter()
-            with self._client.stream("POST", f"{self.url}{path}", json=body) as response:
-                if response.status_code in BUSY and num_retries < MAX_RETRIES:
-                    return retry_after_s(response, num_retries)
-                return self._read(response, began_s, num_retries)
-        except httpx.HTTPError as error:
-            raise unreachable(self.url, error) from error
+        began_s = time.perf_counter()
+        with (
+            naming_errors(self.url),
+            self._client.stream("POST", f"{self.url}{path}", json=body) as response,
+        ):
+            if response.status_code in BUSY and num_retries < MAX_RETRIES:
+                return retry_after_s(response, num_retries)
+            return self._read(response, began_s, num_retries)
 
     def make_request(self, question: Question) -> tuple[str, dict[str, Any]]:
         """Return the path and the body of a question."""
@@ -167,40 +168,37 @@ class HttpSide:
         if response.status_code != httpx.codes.OK:
             response.read()
             raise refuse(self.url, response.status_code, response.text)
-        heard = Heard()
-        try:
-            with heard.to_the_end():
-                for data in response.iter_bytes():
-                    heard.hear(data)
-            return self.make_answer(heard, began_s, num_retries)
-        except FORM_ERRORS as error:
-            raise odd_form(self.url, error) from error
+        received = AnswerStream()
+        with received.until_closed():
+            for data in response.iter_bytes():
+                received.feed(data)
+        return self.make_answer(received, began_s, num_retries)
 
-    def make_answer(self, heard: Heard, began_s: float, num_retries: int) -> Answer:
-        """Turn what was heard into figures."""
-        if not heard.times_s:
+    def make_answer(self, received: AnswerStream, began_s: float, num_retries: int) -> Answer:
+        """Turn what was received into figures."""
+        if not received.times_s:
             raise EmptyAnswerError(
                 f"{self.url} sent an empty answer.",
                 "Leave the prompt out, or see the server's log.",
             )
-        if heard.finish_reason is None:
+        if received.finish_reason is None:
             raise ServerError(
                 f"{self.url} ended its answer in the middle.", "See the server's log."
             )
-        usage = heard.extras.get("usage", {})
+        usage = received.extras.get("usage", {})
         counted = _whole(usage.get("completion_tokens"))
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        prefill_s, prefill_head_s = _read_prefill(heard.extras)
+        prefill_s, prefill_head_s = _read_prefill(received.extras)
         return Answer(
-            num_tokens=counted or len(heard.pieces),
-            ttft_s=heard.times_s[0] - began_s,
-            total_s=heard.times_s[-1] - began_s,
-            text="".join(heard.pieces),
-            pace=Pace.of(heard.times_s),
+            num_tokens=counted or len(received.pieces),
+            ttft_s=received.times_s[0] - began_s,
+            total_s=received.times_s[-1] - began_s,
+            text="".join(received.pieces),
+            pace=Pace.of(received.times_s),
             num_prompt_tokens=_whole(usage.get("prompt_tokens")),
             num_cached_tokens=_whole(cached),
-            finish_reason=heard.finish_reason,
-            acceptance=_read_acceptance(heard.extras),
+            finish_reason=received.finish_reason,
+            acceptance=_read_acceptance(received.extras),
             prefill_s=prefill_s,
             prefill_head_s=prefill_head_s,
             is_counted_by_server=bool(counted),
@@ -208,10 +206,16 @@ class HttpSide:
         )
 
 
-def odd_form(url: str, error: Exception) -> ServerError:
-    """Say that a server's events are not what they should be."""
-    problem = f"{url} sent events of a form that is not OpenAI's: {error}."
-    return ServerError(problem, "See the server's log.")
+@contextmanager
+def naming_errors(url: str) -> Iterator[None]:
+    """Say what a server did where a request to it fails, or its events are not OpenAI's."""
+    try:
+        yield
+    except httpx.HTTPError as error:
+        raise unreachable(url, error) from error
+    except FORM_ERRORS as error:
+        problem = f"{url} sent events of a form that is not OpenAI's: {error}."
+        raise ServerError(problem, "See the server's log.") from error
 
 
 def refuse(url: str, status: int, body: str) -> ServerError:
@@ -294,18 +298,19 @@ def retry_after_s(response: httpx.Response, num_retries: int) -> float:
     return min(max(wanted, 0.0), MAX_WAIT_S)
 
 
-def _read_acceptance(extras: Mapping[str, Any]) -> Acceptance | None:
+def _read_acceptance(extras: Mapping[str, Any]) -> DecodeStats | None:
     """Read what became of drafts from our own `mtp` or llama.cpp's `timings`."""
     mtp, timings = extras.get("mtp"), extras.get("timings")
     if mtp is not None and mtp.get("rounds"):
         rounds = int(mtp["rounds"])
-        depths = tuple(round(share * rounds) for share in mtp.get("acceptance_at_depth", ()))
-        return Acceptance(rounds, int(mtp["num_drafted"]), int(mtp["num_accepted"]), depths)
+        depths = [round(share * rounds) for share in mtp.get("acceptance_at_depth", ())]
+        drafted, accepted = int(mtp["num_drafted"]), int(mtp["num_accepted"])
+        return DecodeStats(rounds, drafted, accepted, accepted_at_depth=depths)
     if timings is not None and "draft_n" in timings:
         accepted = int(timings.get("draft_n_accepted", 0))
         # Every round adds one token of the model's own.
         rounds = max(1, int(timings.get("predicted_n", 0)) - accepted)
-        return Acceptance(rounds, int(timings["draft_n"]), accepted)
+        return DecodeStats(rounds, int(timings["draft_n"]), accepted)
     return None
 
 

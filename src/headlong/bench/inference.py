@@ -66,11 +66,9 @@ class InferenceBenchmark:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON."""
+        rates = ("mean_tokens_per_second", "total_tokens_per_second")
         return {
-            "mean_tokens_per_second": self.mean_tokens_per_second,
-            "total_tokens_per_second": self.total_tokens_per_second,
-            "p50_latency_s": self.p50_latency_s,
-            "p95_latency_s": self.p95_latency_s,
+            **{name: getattr(self, name) for name in (*rates, "p50_latency_s", "p95_latency_s")},
             "num_results": len(self.results),
             "results": [result.to_dict() for result in self.results],
         }

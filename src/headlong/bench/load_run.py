@@ -3,21 +3,122 @@
 In:  levels (so many at a time, or so many per second), prompts by class, a client.
 Out: a `LoadLog`, kept while it goes on, so that nothing is lost when it is stopped.
 Both modes of a pair of slices are asked the same questions in the same order, with arrivals at the
-same moments. A slice's last requests may end after it; the next slice waits for them.
+same moments. A request is asked once: under load the retries of a client would hide what the
+server does.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import count, product
 from random import Random
 from typing import Protocol
 
-from headlong.bench.load_client import Asked, Ending
-from headlong.bench.measure import Question, Run
+import httpx
+
+from headlong.bench.http_side import (
+    BUSY,
+    AnswerStream,
+    HttpSide,
+    make_headers,
+    make_timeout,
+    naming_errors,
+    refuse,
+    retry_after_s,
+)
+from headlong.bench.measure import DEFAULT_MAX_TOKENS, Answer, Question, Run
 from headlong.bench.prompt_sets import BenchPrompt
-from headlong.errors import RequestError
+from headlong.errors import HeadlongError, RequestError
+
+MAX_CONNECTIONS = 1024
+
+
+class Ending(StrEnum):
+    """How a request ended."""
+
+    DONE = "done"
+    BUSY = "busy"
+    """Turned away with 429 or 503."""
+    EMPTY = "empty"
+    """Ended at once, without any text: the model's right, but there is nothing to time."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request and what became of it."""
+
+    run: Run
+    ending: Ending
+    began_s: float
+    """On the clock of `time.perf_counter`, like `times_s`."""
+    times_s: tuple[float, ...] = ()
+    """When each piece of the answer came."""
+    wait_s: float = 0.0
+    """How long a busy server asks to stay away."""
+
+
+class LoadClient:
+    """Asks a server over HTTP, any number of requests at once."""
+
+    def __init__(self, sides: Mapping[str, HttpSide], timeout_s: float) -> None:
+        """Take one side for each mode; they know address, model and body."""
+        self._sides = sides
+        side = next(iter(sides.values()))
+        self._http = httpx.AsyncClient(
+            headers=make_headers(side.api_key),
+            timeout=make_timeout(timeout_s),
+            limits=httpx.Limits(
+                max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS
+            ),
+        )
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._http.aclose()
+
+    async def ask(self, question: Question, mode: str) -> Asked:
+        """Put one question and read the whole answer."""
+        began_s = time.perf_counter()
+        received = AnswerStream()
+
+        def ended(ending: Ending, error: str | None, wait_s: float = 0.0) -> Asked:
+            run = Run(mode, question, 0, answer, error)
+            return Asked(run, ending, began_s, tuple(received.times_s), wait_s)
+
+        answer = None
+        try:
+            found = await self._ask(question, self._sides[mode], received, began_s)
+        except HeadlongError as error:
+            return ended(Ending.FAILED, str(error))
+        if isinstance(found, Answer):
+            answer = found
+            return ended(Ending.DONE, None)
+        if found is None:
+            return ended(Ending.EMPTY, "The answer was empty.")
+        return ended(Ending.BUSY, "The server was busy.", found)
+
+    async def _ask(
+        self, question: Question, side: HttpSide, received: AnswerStream, began_s: float
+    ) -> Answer | float | None:
+        """Return the answer, None for an empty one, or how long a busy server asks to stay away."""
+        path, body = side.make_request(question)
+        with naming_errors(side.url):
+            async with self._http.stream("POST", f"{side.url}{path}", json=body) as response:
+                if response.status_code in BUSY:
+                    return retry_after_s(response, 0)
+                if response.status_code != httpx.codes.OK:
+                    await response.aread()
+                    raise refuse(side.url, response.status_code, response.text)
+                with received.until_closed():
+                    async for data in response.aiter_bytes():
+                        received.feed(data)
+            if received.finish_reason is not None and not received.pieces:
+                return None
+            return side.make_answer(received, began_s, 0)
+
 
 SLICE_S = 5.0
 """Slices are about this long; shorter ones would be mostly beginnings and ends."""
@@ -27,8 +128,6 @@ MAX_FAILURES = 3
 
 MAX_OPEN = 512
 """Requests that may be open at once when arrivals do not wait for answers."""
-
-DEFAULT_MAX_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +193,7 @@ class LoadLog:
 
 
 class Client(Protocol):
-    """Whoever puts questions."""
+    """What sends the questions."""
 
     async def ask(self, question: Question, mode: str) -> Asked:
         """Put one question and wait for the whole answer."""

@@ -2,40 +2,26 @@
 
 In:  the slices of a load. Out: a plain dictionary, the only thing that tables, plots and reports
 are made from. Throughput counts the tokens that came within a slice; latencies are those of all
-requests begun in it. Gains compare the same questions in both modes and have intervals; they need
-two modes.
+requests begun in it. Gains compare the same questions in both modes and have intervals.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from headlong.bench.figures import Group, describe_group, describe_side, group_blocks, pair_rows
-from headlong.bench.load_client import Asked, Ending
-from headlong.bench.load_run import Level, LoadLog, LoadPlan, Slice
-from headlong.bench.load_words import say_load
-from headlong.bench.measure import Answer
-from headlong.bench.rows import Row, make_row
+from headlong.bench.conclusion import Outcome, format_speedup, listed, read_gain
+from headlong.bench.figures import Block, Group, describe_group, describe_side, pair_rows
+from headlong.bench.load_run import Asked, Ending, Level, LoadLog, LoadPlan, Slice
+from headlong.bench.measure import Answer, Context
+from headlong.bench.rows import COLUMNS, Row, make_row, settle_tokens
 from headlong.bench.statistics import CONFIDENCE, Totals, paired_speedup, percentile
-from headlong.bench.token_count import settle_tokens
-from headlong.bench.verdict import read_finding
 
 KIND = "headlong-load"
-FORMAT = 1
+REQUEST_COLUMNS = ("level", "pair", "ending", "began_s", *COLUMNS)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadContext:
-    """What was measured, besides the numbers."""
-
-    setup: Mapping[str, Any]
-    prompts: Mapping[str, Any]
-    conditions: Mapping[str, Any]
-    notes: Sequence[str] = field(default=())
-
-
-def summarise_load(log: LoadLog, plan: LoadPlan, context: LoadContext) -> dict[str, Any]:
+def summarise_load(log: LoadLog, plan: LoadPlan, context: Context) -> dict[str, Any]:
     """Make the document, also of a load that was stopped."""
     slices, counter = _settle(log.slices)
     levels = [
@@ -45,35 +31,33 @@ def summarise_load(log: LoadLog, plan: LoadPlan, context: LoadContext) -> dict[s
     ]
     levels = [level for level in levels if level["num_done"]]
     failed = [a.run for one in slices for a in one.asked if a.ending == Ending.FAILED]
-    document: dict[str, Any] = {
-        "kind": KIND,
-        "format": FORMAT,
-        "verdict": "",
-        "confidence": CONFIDENCE,
-        "stopped": log.stopped,
-        "num_planned": len(plan.levels),
-        "num_levels": len(levels),
-        "modes": list(plan.modes),
-        "classes": sorted(plan.prompts),
-        "levels": levels,
-        "identical": _add_identity(levels),
-        "failures": [
-            {"side": run.side, "prompt": run.question.prompt.name, "error": run.error}
-            for run in _distinct(failed)
-        ],
-        "notes": list(context.notes),
-        "token_counter": counter,
-        "settings": {
-            "duration_s": plan.duration_s,
-            "slice_s": plan.slice_s,
-            "slices_per_mode": plan.num_pairs,
-            "max_tokens": plan.max_tokens,
-            "mix": dict(plan.weights),
-            "seed": plan.seed,
+    document = context.frame(
+        KIND,
+        {
+            "verdict": "",
+            "confidence": CONFIDENCE,
+            "stopped": log.stopped,
+            "num_planned": len(plan.levels),
+            "num_levels": len(levels),
+            "modes": list(plan.modes),
+            "classes": sorted(plan.prompts),
+            "levels": levels,
+            "identical": _add_identity(levels),
+            "failures": [
+                {"side": run.side, "prompt": run.question.prompt.name, "error": run.error}
+                # One of each kind: a dead server fails hundreds of times the same way.
+                for run in list({run.error: run for run in reversed(failed)}.values())[::-1]
+            ],
+            "token_counter": counter,
         },
-        "prompts": dict(context.prompts),
-        "setup": dict(context.setup),
-        "conditions": dict(context.conditions),
+    )
+    document["settings"] |= {
+        "duration_s": plan.duration_s,
+        "slice_s": plan.slice_s,
+        "slices_per_mode": plan.num_pairs,
+        "max_tokens": plan.max_tokens,
+        "mix": dict(plan.weights),
+        "seed": plan.seed,
     }
     return document | {"verdict": say_load(document)}
 
@@ -126,24 +110,23 @@ def _describe_level(level: Level, slices: Sequence[Slice], plan: LoadPlan) -> di
     document["throughput_gain"] = _compare_throughput(by_mode[baseline], by_mode[candidate])
     if not blocks:
         return document
-    groups = [Group(None, None, blocks), *_by_class(blocks)]
+    # By class alone: one class may be asked at several temperatures.
+    classes: dict[str, list[Block]] = {}
+    for block in blocks:
+        classes.setdefault(block[baseline].task, []).append(block)
+    groups = [
+        Group(None, None, blocks),
+        *(Group(one, None, classes[one]) for one in sorted(classes)),
+    ]
     described = [_describe_gain(group, plan.modes) for group in groups]
     return document | {"gain": described[0], "classes": described[1:]}
-
-
-def _by_class(blocks: Sequence[Any]) -> Iterable[Group]:
-    """Group by class alone: one class may be asked at several temperatures."""
-    names = dict.fromkeys(group.task for group in group_blocks(blocks))
-    for name in names:
-        own = [block for block in blocks if next(iter(block.values())).task == name]
-        yield Group(name, None, own)
 
 
 def _describe_gain(group: Group, modes: Sequence[str]) -> dict[str, Any]:
     """Return how much faster single answers came in one class, and whether texts are the same."""
     found = describe_group(group, modes)
     speedup = found["speedups"][modes[1]]
-    speedup["outcome"] = str(read_finding(found, modes[1]).outcome)
+    speedup["outcome"] = str(read_gain(found, modes[1]).outcome)
     sides = {
         mode: {
             name: found["sides"][mode][name]
@@ -240,6 +223,82 @@ def _add_identity(levels: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     return {"all": same == compared, "num_compared": compared, "num_identical": same}
 
 
-def _distinct(runs: Sequence[Any]) -> list[Any]:
-    """Keep one failure of each kind: a dead server fails hundreds of times the same way."""
-    return list({run.error: run for run in reversed(runs)}.values())[::-1]
+def say_load(document: Mapping[str, Any]) -> str:
+    """Put the whole verdict into words."""
+    levels = document["levels"]
+    if not levels:
+        return "Nothing was measured."
+    parts = [_say_identity(document["identical"])]
+    if len(document["modes"]) > 1:
+        parts += [_say_gains(levels, document["modes"]), _say_classes(levels)]
+    else:
+        parts += [_say_throughput(levels, document["modes"][0])]
+    parts += [_say_trouble(levels)]
+    return " ".join(part for part in parts if part)
+
+
+def _say_gains(levels: Sequence[Mapping[str, Any]], modes: Sequence[str]) -> str:
+    """Say at which levels answers come sooner."""
+    words = {
+        Outcome.GAIN: f"MTP {modes[1]} answers faster than {modes[0]} with",
+        Outcome.LOSS: "Slower with",
+        Outcome.SAME: "No difference with",
+        Outcome.UNKNOWN: "Not enough data to tell with",
+    }
+    sentences = []
+    for outcome, opening in words.items():
+        unknown = {"outcome": Outcome.UNKNOWN}
+        own = [level for level in levels if (level["gain"] or unknown)["outcome"] == outcome]
+        if own:
+            sentences.append(f"{opening} {listed([_say_level(level) for level in own])}.")
+    return " ".join(sentences)
+
+
+def _say_level(level: Mapping[str, Any]) -> str:
+    gain = level["gain"]
+    if gain is None:
+        return str(level["name"])
+    return f"{level['name']} ({format_speedup(gain['value'], gain['low'], gain['high'])})"
+
+
+def _say_classes(levels: Sequence[Mapping[str, Any]]) -> str:
+    """Say which class gains most and least at the lightest load that has all of them."""
+    level = max(levels, key=lambda one: len(one["classes"]))
+    ranked = sorted(level["classes"], key=lambda one: -float(one["value"] or 0.0))
+    if len(ranked) < 2:
+        return ""
+    best, worst = ranked[0], ranked[-1]
+    verb = "gain" if best["value"] > 1 else "lose"
+    first, last = (best, worst) if verb == "gain" else (worst, best)
+    return (
+        f"With {level['name']}, {first['task']} {verb} most ({first['value']:.2f} ×) and "
+        f"{last['task']} least ({last['value']:.2f} ×)."
+    )
+
+
+def _say_throughput(levels: Sequence[Mapping[str, Any]], mode: str) -> str:
+    rates = [(level["modes"][mode]["tokens_per_second"] or 0.0, level["name"]) for level in levels]
+    most, name = max(rates)
+    return f"At most {most:.1f} tokens/s, with {name}."
+
+
+def _say_trouble(levels: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many requests were turned away or failed."""
+    figures = [one for level in levels for one in level["modes"].values()]
+    total = sum(one["num_requests"] for one in figures)
+    parts = []
+    if num_busy := sum(one["num_busy"] for one in figures):
+        parts.append(f"{num_busy} of {total} requests were turned away as busy")
+    if num_failed := sum(one["num_failed"] for one in figures):
+        parts.append(f"{num_failed} of {total} failed")
+    return f"{listed(parts)}." if parts else ""
+
+
+def _say_identity(identical: Mapping[str, Any] | None) -> str:
+    if identical is None or identical["all"]:
+        return ""
+    different = identical["num_compared"] - identical["num_identical"]
+    return (
+        f"{different} of {identical['num_compared']} texts differ between the modes; on a Headlong "
+        "server that is a bug, please report it."
+    )

@@ -1,45 +1,53 @@
 """This process as a side: one loaded model, one MTP mode.
 
-In:  an `LLM`, a mode, questions. Out: answers, timed at the front door, where a user would stand.
+In:  an `LLM`, a mode, questions. Out: answers, timed where a user of the Python API would stand.
 Both sides of a comparison share the model, its memory and its token counter.
 """
 
+import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from headlong.bench.measure import Acceptance, Answer, Pace, Question
+from headlong.bench.measure import Answer, Pace, Question
 from headlong.bench.prompt_sets import BenchPrompt
 from headlong.config import MtpMode
 from headlong.errors import HeadlongError, RequestError
 from headlong.generation import Generation
+from headlong.heads.head_files import CONFIG_FILE
+from headlong.heads.shipped_heads import find_shipped_head
 from headlong.llm import LLM, Prompt
 
 _WARM_UP_TOKENS = 12
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LocalSide:
-    """Answers with the loaded model in one MTP mode."""
+    """Answers with the loaded model in one MTP mode; is warmed up once."""
 
     llm: LLM
     mtp: MtpMode
     is_raw: bool = False
     """Continue prompts as they stand, without the chat template."""
 
-    @property
-    def name(self) -> str:
-        """The mode as one would type it."""
-        return str(self.mtp)
+    name: str = ""
+    """The mode as one would type it, unless another name is given."""
+    _is_warm: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.name or str(self.mtp)
 
     @property
     def label(self) -> str:
         """The mode for people."""
-        return {"off": "MTP off", "auto": "MTP auto"}.get(self.name, f"MTP K={self.mtp}")
+        return f"MTP K={self.mtp}" if isinstance(self.mtp, int) else f"MTP {self.mtp}"
 
     def warm_up(self, question: Question) -> None:
         """Touch every weight and every path once."""
-        self._start(replace(question, max_tokens=_WARM_UP_TOKENS)).complete()
+        if not self._is_warm:
+            self._start(replace(question, max_tokens=_WARM_UP_TOKENS)).complete()
+        self._is_warm = True
 
     def answer(self, question: Question) -> Answer:
         """Answer a question, noting when each token is there."""
@@ -58,7 +66,7 @@ class LocalSide:
             num_prompt_tokens=completion.num_prompt_tokens,
             finish_reason=str(completion.finish_reason),
             pace=Pace.of(times_s),
-            acceptance=Acceptance.of(completion.stats),
+            acceptance=completion.stats,
             prefill_s=completion.timings.prefill_s,
             prefill_head_s=completion.timings.prefill_head_s,
         )
@@ -99,3 +107,17 @@ def split_by_context(
                 f"{prompt.name} has {num_tokens:,} tokens; the model's context holds {limit:,}."
             )
     return fitting, skipped
+
+
+def name_head(llm: LLM, given: Path | None) -> str:
+    """Name the head that drafts for a model."""
+    if llm.head is None:
+        return "none"
+    is_native = given is None and llm.report.head_tensors
+    folder = None if is_native else given or find_shipped_head(llm.backbone)
+    if folder is None:
+        return "the model's own"
+    folder = (folder if folder.is_dir() else folder.parent).resolve()
+    files = [folder / CONFIG_FILE, *sorted(folder.glob("*.safetensors"))]
+    content = hashlib.sha256(b"".join(file.read_bytes() for file in files))
+    return f"{folder.name} ({content.hexdigest()[:10]})"

@@ -1,19 +1,35 @@
-"""What is measured: questions, the sides that answer them, and one record per answer.
+"""Measure: put every question to every side, interleaved, and keep what was answered.
 
-In:  nothing; these are the words in which the other files of this room talk.
-Out: `Question`, `Answer`, `Run`, and `Side`, the protocol of whoever answers: this process with or
-     without MTP, or a server behind a URL.
+In:  sides, prompts, a plan. Out: `Measured`, one `Run` per question and side, also when a prompt
+fails, time runs out or the user stops it. Sides answer each question one right after the other in
+random order (fixed seed), so that drift of the machine affects all of them. A `Side` is this
+process with or without MTP, or a server behind a URL.
 """
 
-import hashlib
-from collections.abc import Iterable, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
-from typing import Any, Protocol
+from random import Random
+from typing import Any, Protocol, TypeAlias
 
-from headlong.bench.prompt_sets import BenchPrompt
+from headlong.bench.prompt_sets import BenchPrompt, short_hash
 from headlong.bench.statistics import percentile
 from headlong.decode.stats import DecodeStats
+from headlong.errors import HeadlongError
+
+FORMAT = 1
+"""Of documents; raised when fields change their meaning."""
+
+MAX_FAILURES = 3
+"""So many questions in a row that a side does not answer: it is not there any more."""
+
+STOPPED_BY_USER = "stopped with Ctrl-C"
+
+
+Key: TypeAlias = tuple[str, float, int]
+"""What was asked: prompt hash, temperature, number of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,52 +42,10 @@ class Question:
     run: int
     seed: int
 
-
-@dataclass(frozen=True, slots=True)
-class Acceptance:
-    """What became of drafts; the ratios are those of `decode/stats.py`."""
-
-    rounds: int = 0
-    num_drafted: int = 0
-    num_accepted: int = 0
-    accepted_at_depth: tuple[int, ...] = ()
-    """Rounds in which the draft token at each depth stood."""
-
-    @classmethod
-    def of(cls, stats: DecodeStats) -> "Acceptance":
-        """Take the counters of a finished answer."""
-        return cls(
-            stats.rounds, stats.num_drafted, stats.num_accepted, tuple(stats.accepted_at_depth)
-        )
-
-    @classmethod
-    def total(cls, parts: Iterable["Acceptance"]) -> "Acceptance":
-        """Add up the counters of many answers."""
-        parts = list(parts)
-        depths = zip_longest(*(part.accepted_at_depth for part in parts), fillvalue=0)
-        return cls(
-            sum(part.rounds for part in parts),
-            sum(part.num_drafted for part in parts),
-            sum(part.num_accepted for part in parts),
-            tuple(sum(counts) for counts in depths),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return counters and ratios for JSON; acceptance length counts the next token."""
-        stats = DecodeStats(
-            rounds=self.rounds,
-            num_drafted=self.num_drafted,
-            num_accepted=self.num_accepted,
-            accepted_at_depth=list(self.accepted_at_depth),
-        )
-        return {
-            "rounds": self.rounds,
-            "num_drafted": self.num_drafted,
-            "num_accepted": self.num_accepted,
-            "acceptance_length": stats.acceptance_length,
-            "acceptance_rate": stats.acceptance_rate,
-            "acceptance_at_depth": stats.acceptance_at_depth,
-        }
+    @property
+    def key(self) -> Key:
+        """What pairs the answers of all sides."""
+        return self.prompt.hash, self.temperature, self.run
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +58,7 @@ class Pace:
 
     @classmethod
     def of(cls, times_s: Sequence[float]) -> "Pace":
-        """Look at when the pieces came."""
+        """Compute it from the times at which the pieces came."""
         gaps = [later - earlier for earlier, later in pairwise(times_s)]
         if not gaps:
             return cls(len(times_s), None, None)
@@ -108,7 +82,7 @@ class Answer:
     num_cached_tokens: int | None = None
     """Prompt tokens that were remembered from an earlier question."""
     finish_reason: str | None = None
-    acceptance: Acceptance | None = None
+    acceptance: DecodeStats | None = None
     prefill_s: float | None = None
     prefill_head_s: float | None = None
     is_counted_by_server: bool = False
@@ -119,7 +93,12 @@ class Answer:
     @property
     def text_hash(self) -> str:
         """The text in 16 letters: enough to see whether two are the same."""
-        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return short_hash(self.text.encode("utf-8", "surrogatepass"))
+
+    @property
+    def tokens_hash(self) -> str | None:
+        """The tokens in 16 letters, where they are known."""
+        return None if self.token_ids is None else short_hash(repr(self.token_ids).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +114,7 @@ class Run:
 
 
 class Side(Protocol):
-    """Whoever answers."""
+    """What answers questions: this process in one MTP mode, or a server."""
 
     @property
     def name(self) -> str:
@@ -153,6 +132,34 @@ class Side(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Context:
+    """What was measured where: everything a document says besides its numbers."""
+
+    setup: Mapping[str, Any]
+    """Model, drafter, backend, or what is known of a server."""
+    prompts: Mapping[str, Any]
+    conditions: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    num_planned: int = 0
+    notes: Sequence[str] = ()
+    """Whole sentences that the user should know before trusting a number."""
+
+    def frame(self, kind: str, numbers: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a document: its kind, its numbers, then what they were measured with."""
+        return {
+            "kind": kind,
+            "format": FORMAT,
+            "num_planned": self.num_planned,
+            "notes": list(self.notes),
+            **numbers,
+            "settings": dict(self.settings),
+            "prompts": dict(self.prompts),
+            "setup": dict(self.setup),
+            "conditions": dict(self.conditions),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """All runs of a measurement, and what kept it from being whole."""
 
@@ -161,3 +168,89 @@ class Measured:
     """Questions that were to be put."""
     stopped: str | None = None
     """Why it ended early, in words; None when it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionPlan:
+    """What to ask, and how often."""
+
+    prompts: Sequence[BenchPrompt]
+    temperatures: tuple[float, ...] | None = None
+    """None leaves it to each prompt, 0 where it says nothing."""
+    max_tokens: int | None = None
+    """None leaves it to each prompt, `DEFAULT_MAX_TOKENS` where it says nothing."""
+    num_runs: int = 1
+    seed: int = 0
+    time_budget_s: float | None = None
+
+
+DEFAULT_MAX_TOKENS = 128
+
+
+def make_questions(plan: QuestionPlan) -> list[Question]:
+    """List all questions so that any beginning of the list has about as much of every task."""
+    return [
+        Question(
+            prompt,
+            temperature,
+            plan.max_tokens or prompt.max_tokens or DEFAULT_MAX_TOKENS,
+            run,
+            plan.seed + run,
+        )
+        for run in range(plan.num_runs)
+        for prompt in _mix_tasks(plan.prompts, Random(plan.seed + run))
+        for temperature in plan.temperatures or (prompt.temperature or 0.0,)
+    ]
+
+
+def run_ab(
+    sides: Sequence[Side], plan: QuestionPlan, on_run: Callable[[Run], None] = lambda run: None
+) -> Measured:
+    """Put all questions to all sides; `on_run` hears of every answer as it comes."""
+    questions = make_questions(plan)
+    runs: list[Run] = []
+    failures = dict.fromkeys((side.name for side in sides), 0)
+    random, stopped = Random(plan.seed), None
+    try:
+        for side in sides:
+            side.warm_up(questions[0])
+        began_s = time.monotonic()
+        for question in questions:
+            is_over = plan.time_budget_s is not None and runs
+            if is_over and time.monotonic() - began_s >= (plan.time_budget_s or 0):
+                stopped = f"the time budget of {plan.time_budget_s:g} s was used up"
+                break
+            for run in _ask(sides, question, random, failures):
+                runs.append(run)
+                on_run(run)
+            lost = [side.label for side in sides if failures[side.name] >= MAX_FAILURES]
+            if lost:
+                stopped = f"{lost[0]} did not answer {MAX_FAILURES} questions in a row"
+                break
+    except KeyboardInterrupt:
+        stopped = STOPPED_BY_USER
+    return Measured(runs, len(questions), stopped)
+
+
+def _ask(
+    sides: Sequence[Side], question: Question, random: Random, failures: dict[str, int]
+) -> Iterator[Run]:
+    """Put one question to all sides, in random order; count failures in a row of each side."""
+    for place, side in enumerate(random.sample(sides, len(sides))):
+        try:
+            run = Run(side.name, question, place, answer=side.answer(question))
+        except HeadlongError as error:
+            run = Run(side.name, question, place, error=str(error))
+        failures[side.name] = failures[side.name] + 1 if run.error else 0
+        yield run
+
+
+def _mix_tasks(prompts: Sequence[BenchPrompt], random: Random) -> list[BenchPrompt]:
+    """Shuffle the prompts of each task and take from all tasks in turn."""
+    by_task: dict[str, list[BenchPrompt]] = defaultdict(list)
+    for prompt in prompts:
+        by_task[prompt.task].append(prompt)
+    for own in by_task.values():
+        random.shuffle(own)
+    rounds = zip_longest(*by_task.values())
+    return [prompt for turn in rounds for prompt in turn if prompt is not None]

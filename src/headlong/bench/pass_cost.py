@@ -1,31 +1,79 @@
 """What one pass costs: the numbers that decide whether speculation can pay on this machine.
 
-In:  a backbone, perhaps its head, row counts and a context length.
-Out: `PassCost`: medians in milliseconds, memory bandwidth measured in the same run, and the share
-of it that a pass over one row reaches. All row counts are measured in turn, round after round, so
-that a busy moment of the machine hits them alike.
+In:  a backbone, perhaps its head, row counts and a context length. Out: `PassCost`: medians in
+milliseconds, memory bandwidth measured in the same run, and the share of it that a pass over one
+row reaches. A model without a head is measured with a random one of the right sizes.
 """
 
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from gguf import GGMLQuantizationType
+from gguf.quants import quantize
 
-from headlong.arrays import IntArray
-from headlong.bench.stand_in_head import make_stand_in_head
+from headlong.arrays import FloatArray, IntArray
 from headlong.cache.kv_cache import KVCache
 from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import DraftRequest, Settled
 from headlong.drafters.head_drafter import RecursiveDrafter
+from headlong.heads.eagle3 import Eagle3Head, build_eagle3, make_eagle3_config
 from headlong.heads.head import RecursiveHead
+from headlong.heads.head_weights import HeadWeights
 from headlong.models.hidden import HiddenRows
 from headlong.models.traffic import pass_bytes
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Ops
+from headlong.weights.tensors import StoredTensor
+
+DRAFT_VOCAB_SIZE = 16_384
+
+
+def make_stand_in_head(backbone: Backbone) -> Eagle3Head:
+    """Build a random EAGLE-3-format head of the backbone's sizes."""
+    config = backbone.config
+    hidden, inner = config.hidden_size, config.intermediate_size
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    num_drafted = min(DRAFT_VOCAB_SIZE, config.vocab_size)
+    matrices = {
+        "fc": (hidden, 3 * hidden),
+        "midlayer.self_attn.q_proj": (queries, 2 * hidden),
+        "midlayer.self_attn.k_proj": (keys, 2 * hidden),
+        "midlayer.self_attn.v_proj": (keys, 2 * hidden),
+        "midlayer.self_attn.o_proj": (hidden, queries),
+        "midlayer.mlp.gate_proj": (inner, hidden),
+        "midlayer.mlp.up_proj": (inner, hidden),
+        "midlayer.mlp.down_proj": (hidden, inner),
+        "lm_head": (num_drafted, hidden),
+    }
+    norms = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
+    rng = np.random.default_rng(0)
+    tensors = {}
+    for name, shape in matrices.items():
+        values = rng.standard_normal(shape, dtype=np.float32) * np.float32(shape[1] ** -0.5)
+        tensors[f"{name}.weight"] = _store(f"{name}.weight", values)
+    for name in ("norm", *(f"midlayer.{norm}" for norm in norms)):
+        ones: FloatArray = np.ones(hidden, dtype=np.float32)
+        data = ones.view(np.uint8).reshape(1, -1)
+        tensors[f"{name}.weight"] = StoredTensor(name, (hidden,), GGMLQuantizationType.F32, data)
+    vocabulary = np.linspace(0, config.vocab_size - 1, num_drafted).astype(np.int64)
+    head_config = make_eagle3_config(config, num_drafted)
+    weights = HeadWeights("eagle3", head_config, tensors, vocabulary, "The stand-in head")
+    return build_eagle3(weights, backbone)
+
+
+def _store(name: str, values: FloatArray) -> StoredTensor:
+    # Rows that are no whole groups of 32 cannot be 8-bit; tiny test models have such.
+    is_whole = values.shape[1] % 32 == 0
+    kind = GGMLQuantizationType.Q8_0 if is_whole else GGMLQuantizationType.F32
+    data = np.ascontiguousarray(quantize(values, kind)).view(np.uint8).reshape(len(values), -1)
+    return StoredTensor(name, values.shape, kind, data)
+
 
 DRAFT_LENGTH = 4
 
@@ -64,52 +112,58 @@ class PassCost:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers under the names of the JSON line."""
-        return {
-            "bandwidth_gb_s": self.bandwidth_gb_s,
-            "bytes_per_pass": self.bytes_per_pass,
-            "bandwidth_share": self.bandwidth_share,
-            "rows": {str(count): ms for count, ms in self.rows.items()},
-            "draft_step_ms": self.draft_step_ms,
-            "pick_ms": self.pick_ms,
-            "pick_greedy_ms": self.pick_greedy_ms,
-            "prefill_tokens_per_s": self.prefill_tokens_per_s,
-            "prefill_head_share": self.prefill_head_share,
-            "python_share": self.python_share,
-            "core_distance_ns": self.core_distance_ns,
-        }
+        rows = {str(count): ms for count, ms in self.rows.items()}
+        return asdict(self) | {"bandwidth_share": self.bandwidth_share, "rows": rows}
 
 
-class _Stage:
-    """A backbone with a filled cache, and a head that has seen the same rows."""
+class PassTimer:
+    """Times passes of a backbone whose cache holds a context."""
 
-    def __init__(self, backbone: Backbone, head: RecursiveHead, plan: PassPlan) -> None:
-        self.backbone, self.head, self.plan = backbone, head, plan
-        self.rng = np.random.default_rng(0)
+    def __init__(self, backbone: Backbone, tap_layers: tuple[int, ...], context: int) -> None:
+        self.backbone, self._tap_layers = backbone, tap_layers
+        self._rng = np.random.default_rng(0)
         self.cache = backbone.make_cache()
-        self.drafter = RecursiveDrafter(head)
-        self.memory = self.drafter.begin()
-        hidden = self.forward(plan.context, self.cache)
-        self.cache.commit(plan.context)
-        ids, next_ids = self.ids(plan.context), self.ids(plan.context)
-        self.drafter.observe([Settled(self.memory, ids, head.features(hidden), next_ids)])
+        self.context_rows = self.forward(context, self.cache)
+        self.cache.commit(context)
 
     def ids(self, count: int) -> IntArray:
         """Return random tokens; what they are does not change what they cost."""
-        return self.rng.integers(0, self.backbone.config.vocab_size, count)
+        return self._rng.integers(0, self.backbone.config.vocab_size, count)
 
     def forward(self, count: int, cache: KVCache) -> HiddenRows:
-        """Run a pass with everything the head wants to see of it."""
-        return self.backbone.forward([self.ids(count)], [cache], self.head.tap_layers)
+        """Run a pass with everything a head reads of it."""
+        return self.backbone.forward([self.ids(count)], [cache], self._tap_layers)
 
     def pass_s(self, count: int) -> float:
         """Time one pass over `count` rows, logits included."""
-        ids = [self.ids(count)]
         start = time.perf_counter()
-        hidden = self.backbone.forward(ids, [self.cache], self.head.tap_layers)
-        self.backbone.logits(hidden.normed)
+        self.backbone.logits(self.forward(count, self.cache).normed)
         elapsed = time.perf_counter() - start
         self.cache.commit(0)
         return elapsed
+
+    def time_in_turn(self, row_counts: Sequence[int], seconds: float) -> dict[int, list[float]]:
+        """Time passes over every number of rows, round after round, for so many seconds."""
+        times: dict[int, list[float]] = {count: [] for count in row_counts}
+        self.pass_s(max(row_counts))  # grows scratch memory, once
+        deadline = time.perf_counter() + seconds
+        while not times[row_counts[0]] or time.perf_counter() < deadline:
+            for count, seen in times.items():
+                seen.append(self.pass_s(count))
+        return times
+
+
+class _Stage(PassTimer):
+    """The same with a head that has seen the rows of the context."""
+
+    def __init__(self, backbone: Backbone, head: RecursiveHead, plan: PassPlan) -> None:
+        super().__init__(backbone, head.tap_layers, plan.context)
+        self.head, self.plan = head, plan
+        self.drafter = RecursiveDrafter(head)
+        self.memory = self.drafter.begin()
+        ids, next_ids = self.ids(plan.context), self.ids(plan.context)
+        features = head.features(self.context_rows)
+        self.drafter.observe([Settled(self.memory, ids, features, next_ids)])
 
     def draft_step_s(self) -> float:
         """Time a draft after a pass, as in a round; return the mean of its steps."""
@@ -137,19 +191,19 @@ class _Stage:
 def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan) -> PassCost:
     """Measure what passes cost; a model without a head is measured with a random one."""
     stage = _Stage(backbone, head or make_stand_in_head(backbone), plan)
-    bytes_per_pass = pass_bytes(backbone)
+    bytes_per_pass, engine = pass_bytes(backbone), native_engine(backbone.ops)
     passes: dict[int, list[float]] = {count: [] for count in plan.row_counts}
     bandwidths, python_shares, distances = [], [], []
     stage.pass_s(max(plan.row_counts))  # grows scratch memory, once
     for _ in range(plan.num_rounds):
         bandwidths.append(read_gb_per_s(backbone, bytes_per_pass))
-        distances.append(_core_distance_ns(backbone))
+        distances.append(float(getattr(engine, "core_distance_ns", 0.0)))
         stage.pass_s(1)  # what was just read pushed everything else out of the caches
         for count, times in passes.items():
-            kernels_before = _kernel_s(backbone)
+            kernels_before = getattr(engine, "kernel_s", 0.0)
             times.append(stage.pass_s(count))
             if count == min(plan.row_counts):
-                in_kernels = _kernel_s(backbone) - kernels_before
+                in_kernels = float(getattr(engine, "kernel_s", 0.0)) - kernels_before
                 python_shares.append(1 - in_kernels / times[-1])
     # In use one round follows another; what is left of a head in the caches is part of its price.
     drafts = [stage.draft_step_s() for _ in range(plan.num_rounds)]
@@ -173,7 +227,7 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
 def read_gb_per_s(backbone: Backbone, num_bytes: int) -> float:
     """Read so many bytes once, as the backend's threads would, and return the bandwidth."""
     num_bytes = max(num_bytes, 1 << 20)
-    engine = _engine(backbone)
+    engine = native_engine(backbone.ops)
     if engine is not None:
         return float(engine.read_gb_per_s(num_bytes))
     numbers = np.ones(num_bytes // 4, dtype=np.float32)
@@ -182,32 +236,18 @@ def read_gb_per_s(backbone: Backbone, num_bytes: int) -> float:
     return numbers.nbytes / (time.perf_counter() - start) / 1e9
 
 
-def _kernel_s(backbone: Backbone) -> float:
-    """Return the time spent in kernels so far; numpy is one big kernel that cannot be seen into."""
-    engine = _engine(backbone)
-    return 0.0 if engine is None else float(engine.kernel_s)
-
-
-def _core_distance_ns(backbone: Backbone) -> float:
-    """Return how far apart the backend last found its two members; 0 where it has not two."""
-    engine = _engine(backbone)
-    return 0.0 if engine is None else float(engine.core_distance_ns)
-
-
-def _engine(backbone: Backbone) -> Any:
+def native_engine(ops: Ops) -> Any:
     """Return the native backend's engine, None for another backend; it need not be built here."""
-    return getattr(backbone.ops, "engine", None)
+    return getattr(ops, "engine", None)
 
 
 def _pick_ms(stage: _Stage, params: SamplingParams) -> float:
     sampler = Sampler(params, [0], stage.backbone.config.vocab_size)
     logits = stage.backbone.logits(stage.forward(1, stage.cache).normed)[0]
     stage.cache.commit(0)
-    times: Sequence[float] = [_timed(sampler, logits) for _ in range(stage.plan.num_rounds)]
+    times = []
+    for _ in range(stage.plan.num_rounds):
+        start = time.perf_counter()
+        sampler.pick(logits)
+        times.append(time.perf_counter() - start)
     return statistics.median(times) * 1e3
-
-
-def _timed(sampler: Sampler, logits: Any) -> float:
-    start = time.perf_counter()
-    sampler.pick(logits)
-    return time.perf_counter() - start

@@ -45,7 +45,7 @@ class BenchPrompt:
     def hash(self) -> str:
         """What is asked, in 16 letters; two files asking the same have the same."""
         asked = json.dumps([self.messages, self.tools], sort_keys=True, default=dict)
-        return hashlib.sha256(asked.encode()).hexdigest()[:16]
+        return short_hash(asked.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,15 @@ class PromptSet:
         """All prompts in 16 letters, in whatever order they come."""
         return hash_all(prompt.hash for prompt in self.prompts)
 
+    def describe(self, num_asked: int, skipped: Sequence[str] = ()) -> dict[str, Any]:
+        """Return for JSON which prompts these are, and how many of them were asked."""
+        return {
+            "source": self.source,
+            "num": num_asked,
+            "hash": self.hash,
+            "skipped": list(skipped),
+        }
+
 
 @dataclass(slots=True)
 class _Found:
@@ -72,7 +81,12 @@ class _Found:
 
 def hash_all(hashes: Any) -> str:
     """Return one hash for many, in whatever order they come."""
-    return hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()[:16]
+    return short_hash("\n".join(sorted(hashes)).encode())
+
+
+def short_hash(data: bytes) -> str:
+    """Return 16 letters that tell whether two things are the same."""
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def read_prompt_set(

@@ -8,7 +8,7 @@ nothing of models, prompts or reports.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -52,12 +52,7 @@ class Speedup:
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Return the numbers for JSON."""
-        return {
-            "value": self.value,
-            "low": self.low,
-            "high": self.high,
-            "num_prompts": self.num_prompts,
-        }
+        return asdict(self)
 
 
 def paired_speedup(strata: Sequence[Sequence[Pair]], seed: int = 0) -> Speedup | None:

@@ -1,40 +1,40 @@
-"""The document of a measurement: everything there is to say about it, for JSON.
+"""One measurement from beginning to end, and its document; two measurements compared.
 
-In:  rows, sides, and what was asked where. Out: a plain dictionary, the only thing that tables,
-reports and later comparisons are made from, so that no number can differ between them.
+In:  sides, prompts, a plan, and what is known about the scene; or two documents. Out: a plain
+dictionary, the only thing that tables, reports and later comparisons are made from; with a folder
+also the files. Two measurements of different prompts or settings are refused; they were not
+interleaved, so whatever else changed between them is in the result, and is named.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
 
+from headlong.bench.conclusion import Conclusion, Wording, judge, read_gain
 from headlong.bench.figures import Group, describe_group, group_blocks, pair_rows
-from headlong.bench.rows import Row
+from headlong.bench.measure import FORMAT, Context, QuestionPlan, Run, Side, make_questions, run_ab
+from headlong.bench.prompt_sets import PromptSet
+from headlong.bench.report_folder import RESULTS, ReportFolder
+from headlong.bench.rows import Row, first_divergence, make_row, read_row, settle_tokens
 from headlong.bench.statistics import CONFIDENCE
-from headlong.bench.verdict import Verdict, Wording, judge, read_finding
+from headlong.errors import RequestError
+from headlong.provenance import read_provenance
 
 KIND = "headlong-bench"
-FORMAT = 1
-"""Raised when fields change their meaning."""
-
 _UNEVEN_CACHE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What was measured, besides the numbers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchContext(Context):
+    """What was compared, and how it ended."""
 
     wording: Wording
     sides: Mapping[str, str]
     """Name and label of every side; the first is the baseline."""
-    prompts: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    setup: Mapping[str, Any]
-    conditions: Mapping[str, Any]
     token_counter: str
-    num_planned: int
     stopped: str | None = None
-    notes: Sequence[str] = field(default=())
     divergence: Mapping[str, Any] | None = None
 
 
@@ -46,22 +46,13 @@ def group_name(group: Mapping[str, Any], *, with_temperature: bool) -> str:
     return f"{group['task']}{suffix}"
 
 
-def summarise(rows: Sequence[Row], context: Context) -> dict[str, Any]:
+def summarise(rows: Sequence[Row], context: BenchContext) -> dict[str, Any]:
     """Make the document; figures are missing where no question was answered by all sides."""
     names = list(context.sides)
     blocks = pair_rows(rows, names)
-    document: dict[str, Any] = {
-        "kind": KIND,
-        "format": FORMAT,
-        "measures": str(context.wording),
-        "verdict": "Nothing was measured.",
-        "recommended": None,
-        "speedup": None,
-        "speedup_interval": None,
-        "confidence": CONFIDENCE,
-        "p95": None,
-        "identical": None,
-    }
+    first: dict[str, Any] = dict.fromkeys(
+        ("recommended", "speedup", "speedup_interval", "p95", "identical")
+    )
     groups, overall = [], None
     if blocks:
         groups = [describe_group(group, names) for group in group_blocks(blocks)]
@@ -69,41 +60,41 @@ def summarise(rows: Sequence[Row], context: Context) -> dict[str, Any]:
         is_greedy = all(group["temperature"] == 0 for group in groups)
         for group in (*groups, overall):
             group["name"] = group_name(group, with_temperature=not is_greedy)
-        document |= _conclude(groups, overall, context)
+        first |= _conclude(groups, overall, context)
     failures = [row for row in rows if row.error is not None]
-    return document | {
-        "stopped": context.stopped,
-        "num_planned": context.num_planned,
-        "num_answered": len(blocks),
-        "failures": [{"side": r.side, "prompt": r.prompt, "error": r.error} for r in failures],
-        "notes": [*context.notes, *_cache_notes(overall)],
-        "sides": [{"name": name, "label": label} for name, label in context.sides.items()],
-        "overall": overall,
-        "tasks": groups,
-        "token_counter": context.token_counter,
-        "settings": dict(context.settings),
-        "prompts": dict(context.prompts),
-        "setup": dict(context.setup),
-        "conditions": dict(context.conditions),
-        "runs": [row.to_dict() for row in rows],
-    }
+    return context.frame(
+        KIND,
+        {
+            "measures": str(context.wording),
+            "verdict": "Nothing was measured.",
+            "confidence": CONFIDENCE,
+            **first,
+            "stopped": context.stopped,
+            "num_answered": len(blocks),
+            "failures": [{"side": r.side, "prompt": r.prompt, "error": r.error} for r in failures],
+            "notes": [*context.notes, *_cache_notes(overall)],
+            "sides": [{"name": name, "label": label} for name, label in context.sides.items()],
+            "overall": overall,
+            "tasks": groups,
+            "token_counter": context.token_counter,
+            "runs": [row.to_dict() for row in rows],
+        },
+    )
 
 
 def _conclude(
-    groups: Sequence[dict[str, Any]], overall: dict[str, Any], context: Context
+    groups: Sequence[dict[str, Any]], overall: dict[str, Any], context: BenchContext
 ) -> dict[str, Any]:
-    """Return the verdict and the few numbers everybody asks for first."""
+    """Return the verdict and the few numbers that matter first."""
     baseline, *candidates = context.sides
     p95 = {name: side["latency_p95_s"] for name, side in overall["sides"].items()}
     if not candidates:
         return {"verdict": _say_recorded(overall, baseline), "p95": p95}
-    findings = [read_finding(group, c, group["name"]) for group in groups for c in candidates]
-    judged = judge(
-        [read_finding(overall, c) for c in candidates], findings, baseline, context.wording
-    )
+    findings = [read_gain(group, c, group["name"]) for group in groups for c in candidates]
+    judged = judge([read_gain(overall, c) for c in candidates], findings, baseline, context.wording)
     for group in (*groups, overall):
         for name, speedup in group["speedups"].items():
-            speedup["outcome"] = str(read_finding(group, name).outcome)
+            speedup["outcome"] = str(read_gain(group, name).outcome)
     best = overall["speedups"][judged.candidate]
     identical = _describe_identity(overall, context)
     is_broken = context.wording == Wording.MTP and not identical["all"]
@@ -118,7 +109,7 @@ def _conclude(
     }
 
 
-def _recommend(judged: Verdict, wording: Wording) -> dict[str, Any]:
+def _recommend(judged: Conclusion, wording: Wording) -> dict[str, Any]:
     """Return the settings to use; None where it cannot be told."""
     key = "mtp" if wording == Wording.MTP else "side"
     by_task = [{"name": name, key: _typed(side)} for name, side in judged.by_group.items()]
@@ -129,7 +120,7 @@ def _typed(side: str | None) -> str | int | None:
     return int(side) if side is not None and side.isdecimal() else side
 
 
-def _describe_identity(overall: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def _describe_identity(overall: Mapping[str, Any], context: BenchContext) -> dict[str, Any]:
     compared = sum(one["num_compared"] for one in overall["speedups"].values())
     same = sum(one["num_identical"] for one in overall["speedups"].values())
     return {
@@ -140,7 +131,7 @@ def _describe_identity(overall: Mapping[str, Any], context: Context) -> dict[str
     }
 
 
-def _warn(judged: Verdict, identical: Mapping[str, Any]) -> str:
+def _warn(judged: Conclusion, identical: Mapping[str, Any]) -> str:
     different = identical["num_compared"] - identical["num_identical"]
     return (
         f"Do not enable it: {different} of {identical['num_compared']} texts differ from plain "
@@ -169,3 +160,183 @@ def _cache_notes(overall: Mapping[str, Any] | None) -> list[str]:
         f"Prompt tokens read from a cache: {listed}. Times to the first token do not compare: turn "
         "the cache off on both sides, or look at the speed-up of decoding alone."
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is measured where."""
+
+    wording: Wording
+    setup: Mapping[str, Any]
+    """Model, drafter, backend, or what is known of a server."""
+    prompt_set: PromptSet
+    notes: Sequence[str] = ()
+    """Whole sentences that the user should know before trusting a number."""
+    skipped: Sequence[str] = ()
+    """Prompts that are not asked, each with the reason."""
+    count: Callable[[str], int] | None = None
+    """Counts the tokens of a text, where servers' own counts are not to be used."""
+    folder: ReportFolder | None = None
+
+
+def measure(
+    sides: Sequence[Side], plan: QuestionPlan, scene: Scene, on_run: Callable[[Run], None]
+) -> dict[str, Any]:
+    """Put all questions to all sides; return the document, partial where it was stopped."""
+    conditions = read_provenance()
+    folder = scene.folder
+
+    def note(run: Run) -> None:
+        if folder is not None:
+            folder.add(make_row(run).to_cells())
+        on_run(run)
+
+    measured = run_ab(sides, plan, note)
+    runs, counter = settle_tokens(measured.runs, scene.count)
+    rows = [make_row(run) for run in runs]
+    divergence = first_divergence(runs, sides[0].name)
+    context = BenchContext(
+        wording=scene.wording,
+        sides={side.name: side.label for side in sides},
+        prompts=scene.prompt_set.describe(len(plan.prompts), scene.skipped),
+        settings=_describe_plan(plan),
+        setup=scene.setup,
+        conditions=conditions.to_dict(),
+        token_counter=counter,
+        num_planned=measured.num_planned,
+        stopped=measured.stopped,
+        notes=scene.notes,
+        divergence=None if divergence is None else asdict(divergence),
+    )
+    document = summarise(rows, context)
+    if folder is not None and rows:  # with nothing in it, the folder is free for another run
+        folder.finish(document, (row.to_cells() for row in rows))
+    return document
+
+
+def _describe_plan(plan: QuestionPlan) -> dict[str, Any]:
+    """Return what was asked how often; limits that prompts bring along are those in use."""
+    questions = make_questions(plan)
+    return {
+        "temperatures": sorted({question.temperature for question in questions}),
+        "max_tokens": sorted({question.max_tokens for question in questions}),
+        "num_runs": plan.num_runs,
+        "seed": plan.seed,
+        "time_budget_s": plan.time_budget_s,
+    }
+
+
+OLD, NEW = "old", "new"
+_NEEDED = (
+    ("format", int), ("sides", list), ("runs", list), ("prompts", dict), ("settings", dict),
+    ("setup", dict), ("conditions", dict), ("token_counter", str),
+)  # fmt: skip
+_TOLD = ("cpu", "num_cores", "platform", "python", "versions", "commit")
+
+
+def load_results(path: Path) -> dict[str, Any]:
+    """Read a results.json, or the one in a folder, or the line that --json wrote."""
+    path = path / RESULTS if path.is_dir() else path
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        problem = f"The results {path} cannot be read: {error}."
+        raise RequestError(problem, "Name a results.json of headlong bench.") from error
+    is_ours = isinstance(document, dict) and document.get("kind") == KIND
+    is_whole = is_ours and all(isinstance(document.get(name), kind) for name, kind in _NEEDED)
+    if not is_whole or document["format"] != FORMAT:
+        raise RequestError(
+            f"{path} holds no results of headlong bench in format {FORMAT}.",
+            "Name a results.json that this version wrote.",
+        )
+    return cast(dict[str, Any], document)
+
+
+def choose_side(document: Mapping[str, Any], name: str | None, where: str) -> str:
+    """Return which side of a measurement is meant: the one named, the only one, or the best."""
+    names = [str(side["name"]) for side in document["sides"]]
+    if name is None:
+        return names[0] if len(names) == 1 else str(document.get("candidate", names[-1]))
+    if name not in names:
+        raise RequestError(
+            f"{where} has no side {name!r}.", f"It has {', '.join(names)}: name one with --side."
+        )
+    return name
+
+
+def compare(
+    old: Mapping[str, Any], new: Mapping[str, Any], side: str | None = None
+) -> tuple[dict[str, Any], list[Row]]:
+    """Return the document of a comparison, and its rows."""
+    _refuse_different(old, new)
+    sides = {OLD: choose_side(old, side, OLD), NEW: choose_side(new, side, NEW)}
+    documents = {OLD: old, NEW: new}
+    taken = {name: _take(documents[name], sides[name], name) for name in sides}
+    rows = [row for own, _ in taken.values() for row in own]
+    keys = {name: {row.key for row in rows if row.side == name} for name in sides}
+    context = BenchContext(
+        wording=Wording.SIDES,
+        sides={name: label for name, (_, label) in taken.items()},
+        prompts={**new["prompts"], "skipped": []},
+        settings=new["settings"],
+        setup=new["setup"],
+        conditions=read_provenance().to_dict(),
+        token_counter=str(new["token_counter"]),
+        num_planned=len(keys[OLD] | keys[NEW]),
+        notes=_notes(old, new, keys),
+    )
+    return summarise(rows, context), rows
+
+
+def _take(document: Mapping[str, Any], side: str, name: str) -> tuple[list[Row], str]:
+    """Return the rows of one side under another name, and what it is called for people."""
+    rows = [read_row(record, name) for record in document["runs"]]
+    label = next(one["label"] for one in document["sides"] if one["name"] == side)
+    own = [replace(row, side=name) for row in rows if row.side == side]
+    return own, f"{label}, measured {document['conditions']['measured_at']}"
+
+
+def _refuse_different(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Refuse two measurements that did not ask the same."""
+    if old["prompts"]["hash"] != new["prompts"]["hash"]:
+        hashes = [{run["prompt_hash"] for run in document["runs"]} for document in (old, new)]
+        only_old, only_new = len(hashes[0] - hashes[1]), len(hashes[1] - hashes[0])
+        raise RequestError(
+            "The two measurements did not ask the same prompts: "
+            f"{only_old} were only asked in the old one, {only_new} only in the new one "
+            f"(prompt hashes {old['prompts']['hash']} and {new['prompts']['hash']}).",
+            f"Measure again with the old prompts: {old['prompts']['source']}.",
+        )
+    for name in ("max_tokens", "temperatures", "seed"):
+        if old["settings"].get(name) != new["settings"].get(name):
+            raise RequestError(
+                f"The two measurements differ in {name}: {old['settings'].get(name)} and "
+                f"{new['settings'].get(name)}.",
+                "Measure again with the old settings.",
+            )
+    if old["token_counter"] != new["token_counter"]:
+        raise RequestError(
+            f"Tokens were counted differently: by {old['token_counter']}, and by "
+            f"{new['token_counter']}.",
+            "Measure again, with the same --tokenizer for both.",
+        )
+
+
+def _notes(
+    old: Mapping[str, Any], new: Mapping[str, Any], keys: Mapping[str, set[Any]]
+) -> Sequence[str]:
+    """Say what else is different: it is part of the speed-up, and in no interval."""
+    notes = [
+        f"Measured at different times ({old['conditions']['measured_at']} and "
+        f"{new['conditions']['measured_at']}): a busier or warmer machine is in the ratio."
+    ]
+    if common := keys[OLD] & keys[NEW]:
+        missing = len(keys[OLD] | keys[NEW]) - len(common)
+        if missing:
+            notes.append(f"{missing} questions were only answered once and are left out.")
+    for part, names in (("conditions", _TOLD), ("setup", sorted({*old["setup"], *new["setup"]}))):
+        for name in names:
+            before, after = old[part].get(name), new[part].get(name)
+            if before != after:
+                notes.append(f"{name} was {before} and is {after}.")
+    return notes

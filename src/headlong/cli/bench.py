@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headlong.cli.bench_bar import BenchBar
+from headlong.cli.bars import BenchBar
 from headlong.cli.bench_view import print_results
 from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
 from headlong.cli.output import add_json_argument, make_console, read_stdin, write_json
@@ -22,10 +22,9 @@ from headlong.errors import RequestError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from headlong.bench.ab import Plan
-    from headlong.bench.measure import Side
+    from headlong.bench.measure import QuestionPlan, Side
     from headlong.bench.prompt_sets import PromptSet
-    from headlong.bench.session import Scene
+    from headlong.bench.summary import Scene
 
 SUB_VERBS = {
     "pass": "measure what passes cost on this machine",
@@ -64,82 +63,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.usage = "headlong bench [options] [PROMPTS ...]\n       headlong bench VERB --help"
     parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "prompts", nargs="*", metavar="PROMPTS", help="files or folders of prompts, - for stdin"
-    )
-    parser.add_argument(
-        "--mtp",
-        "-k",
-        type=parse_mtp,
-        action="append",
-        metavar="auto|K",
-        help="what is compared with plain decoding; may be given several times (default: auto)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        metavar="N",
-        help="tokens of each answer at most (default: as the prompt says, else 128)",
-    )
-    parser.add_argument(
-        "--temperature",
-        type=float,
-        action="append",
-        metavar="T",
-        help="may be given several times (default: as the prompt says, else 0)",
-    )
-    parser.add_argument(
-        "--runs", type=int, default=1, metavar="N", help="times every prompt is asked (default: 1)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of sampling and of the order (default: 0)"
-    )
-    parser.add_argument(
-        "--time-budget",
-        type=parse_duration,
-        metavar="TIME",
-        help="begin no new prompt after this long: 90, 90s, 5m, 1h",
-    )
+    # fmt: off
+    parser.add_argument("prompts", nargs="*", metavar="PROMPTS",
+                        help="files or folders of prompts, - for stdin")
+    parser.add_argument("--mtp", "-k", type=parse_mtp, action="append", metavar="auto|K",
+                        help="what is compared with plain decoding; may be given several times "
+                        "(default: auto)")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="tokens of each answer at most "
+                        "(default: as the prompt says, else 128)")
+    parser.add_argument("--temperature", type=float, action="append", metavar="T",
+                        help="may be given several times (default: as the prompt says, else 0)")
+    parser.add_argument("--runs", type=int, default=1, metavar="N",
+                        help="times every prompt is asked (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N",
+                        help="of sampling and of the order (default: 0)")
+    parser.add_argument("--time-budget", type=parse_duration, metavar="TIME",
+                        help="begin no new prompt after this long: 90, 90s, 5m, 1h")
     parser.add_argument("--raw", action="store_true", help="use no chat template")
+    # fmt: on
     add_outcome_arguments(parser, "write report.html, runs.csv, results.json there")
-    _add_server_arguments(parser)
+    _add_server_arguments(parser.add_argument_group("servers instead of a model in this process"))
     add_model_arguments(parser)
 
 
-def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("servers instead of a model in this process")
-    group.add_argument(
-        "--url",
-        action="append",
-        metavar="URL",
-        help="an OpenAI-compatible server; give two to compare A with B; --model names its model",
-    )
+def _add_server_arguments(group: argparse._ArgumentGroup) -> None:
+    # fmt: off
+    group.add_argument("--url", action="append", metavar="URL",
+                       help="an OpenAI-compatible server; give two to compare A with B; --model "
+                       "names its model")
     for side in ("a", "b"):
-        group.add_argument(
-            f"--body-{side}",
-            type=parse_body,
-            metavar="JSON",
-            help=f"more fields for the requests to {side.upper()}; null takes one out",
-        )
+        group.add_argument(f"--body-{side}", type=parse_body, metavar="JSON",
+                           help=f"more fields for the requests to {side.upper()}; null takes one "
+                           "out")
     group.add_argument("--api-key-env", metavar="NAME", help="variable that holds the API key")
-    group.add_argument(
-        "--timeout", type=parse_duration, default=300.0, metavar="TIME",
-        help="longest silence: 90, 90s, 5m (default: 300)",
-    )  # fmt: skip
-    group.add_argument(
-        "--tokenizer",
-        metavar="MODEL",
-        help="count tokens with this model's tokenizer, not by the servers' usage",
-    )
+    group.add_argument("--timeout", type=parse_duration, default=300.0, metavar="TIME",
+                       help="longest silence: 90, 90s, 5m (default: 300)")
+    group.add_argument("--tokenizer", metavar="MODEL",
+                       help="count tokens with this model's tokenizer, not by the servers' usage")
+    # fmt: on
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, then say what came out."""
     _check(args)
     # Imported now: they bring numpy, which --help can do without.
-    from headlong.bench.ab import make_questions
+    from headlong.bench.measure import make_questions
     from headlong.bench.prompt_sets import read_prompt_set
-    from headlong.bench.session import measure
+    from headlong.bench.summary import measure
 
     prompt_set = read_prompt_set(args.prompts, lambda: read_stdin(whole=True))
     console = make_console(stderr=args.json)
@@ -173,8 +143,8 @@ def conclude(
     args: argparse.Namespace, document: dict[str, Any], console: "Console", *, is_failed: bool
 ) -> int:
     """Say where the report is, write the JSON line, and return what a script should see."""
-    from headlong.bench.ab import STOPPED_BY_USER
-    from headlong.bench.report_files import REPORT
+    from headlong.bench.measure import STOPPED_BY_USER
+    from headlong.bench.report_folder import REPORT
 
     if args.out is not None and not args.quiet and (args.out / REPORT).exists():
         console.print(f"Report: {args.out / REPORT}", soft_wrap=True)
@@ -233,24 +203,25 @@ def _check(args: argparse.Namespace) -> None:
         raise RequestError("Options for servers were given without --url.", "Name a server.")
 
 
-def _make_plan(args: argparse.Namespace, prompts: Any) -> "Plan":
-    from headlong.bench.ab import Plan
+def _make_plan(args: argparse.Namespace, prompts: Any) -> "QuestionPlan":
+    from headlong.bench.measure import QuestionPlan
 
     temperatures = None if args.temperature is None else tuple(dict.fromkeys(args.temperature))
-    return Plan(prompts, temperatures, args.max_tokens, args.runs, args.seed, args.time_budget)
+    return QuestionPlan(
+        prompts, temperatures, args.max_tokens, args.runs, args.seed, args.time_budget
+    )
 
 
 def _prepare_local(
     args: argparse.Namespace, prompt_set: "PromptSet"
-) -> tuple[list["Side"], "Plan", "Scene"]:
+) -> tuple[list["Side"], "QuestionPlan", "Scene"]:
     """Load the model; its sides are plain decoding and every mode asked for."""
-    from headlong.bench.head_name import name_head
-    from headlong.bench.local_side import LocalSide, split_by_context
-    from headlong.bench.report_files import ResultFolder
-    from headlong.bench.session import Scene
-    from headlong.bench.verdict import Wording
+    from headlong.bench.conclusion import Wording
+    from headlong.bench.local_side import LocalSide, name_head, split_by_context
+    from headlong.bench.report_folder import ReportFolder
+    from headlong.bench.summary import Scene
 
-    folder = None if args.out is None else ResultFolder(args.out)
+    folder = None if args.out is None else ReportFolder(args.out)
     llm = load_llm(args)
     if llm.drafter is None:
         raise RequestError(
@@ -278,14 +249,14 @@ def _prepare_local(
 
 def _prepare_servers(
     args: argparse.Namespace, prompt_set: "PromptSet", closing: ExitStack
-) -> tuple[list["Side"], "Plan", "Scene"]:
+) -> tuple[list["Side"], "QuestionPlan", "Scene"]:
     """Find out about the servers; B is A with another body when there is one address only."""
+    from headlong.bench.conclusion import Wording
     from headlong.bench.http_side import READ_AHEAD, HttpSide, clean_url, find_model
-    from headlong.bench.report_files import ResultFolder
-    from headlong.bench.session import Scene
-    from headlong.bench.verdict import Wording
+    from headlong.bench.report_folder import ReportFolder
+    from headlong.bench.summary import Scene
 
-    folder = None if args.out is None else ResultFolder(args.out)
+    folder = None if args.out is None else ReportFolder(args.out)
     urls = [clean_url(url) for url in args.url]
     if len(urls) == 1 and args.body_b is not None:
         urls *= 2

@@ -37,12 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare and print."""
     # Imported now: they bring numpy, which --help can do without.
-    from headlong.bench.compare import compare, load_results
-    from headlong.bench.report_files import ResultFolder
+    from headlong.bench.report_folder import ReportFolder
+    from headlong.bench.summary import compare, load_results
 
     document, rows = compare(load_results(args.old), load_results(args.new), args.side)
     if args.out is not None:
-        ResultFolder(args.out).finish(document, rows)
+        ReportFolder(args.out).finish(document, (row.to_cells() for row in rows))
     console = make_console(stderr=args.json)
     print_results(document, console, is_quiet=args.quiet)
     return conclude(args, document, console, is_failed=document["overall"] is None)

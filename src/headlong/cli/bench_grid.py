@@ -8,29 +8,23 @@ Out: maps and the finding in words; with `--out` a folder that the same command 
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import headlong
+from headlong.cli.bars import BenchBar
 from headlong.cli.bench import add_outcome_arguments, conclude, parse_duration
-from headlong.cli.bench_bar import BenchBar
-from headlong.cli.bench_grid_view import print_grid
-from headlong.cli.model_arguments import add_backend_argument
+from headlong.cli.bench_view import print_grid
+from headlong.cli.model_arguments import add_model_arguments, load_llm
 from headlong.cli.output import make_console, read_stdin
-from headlong.cli.progress_bar import ProgressBar
 from headlong.cli.sampling_arguments import check_options, parse_mtp
 from headlong.config import QuantName
 from headlong.errors import RequestError
 
 if TYPE_CHECKING:
     from headlong.bench.grid_cells import Axes, Cell
-    from headlong.bench.grid_models import GridModels
-    from headlong.bench.grid_run import GridPlan, Record
-    from headlong.bench.grid_summary import GridContext
+    from headlong.bench.grid_run import GridModels, GridPlan, Record
+    from headlong.bench.measure import Context
     from headlong.bench.prompt_sets import BenchPrompt, PromptSet
     from headlong.llm import LLM
-
-_DRAFTERS = ("chain", "head", "ngram")
 
 _EXAMPLES = """\
 examples:
@@ -52,58 +46,39 @@ drafter.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "prompts", nargs="*", metavar="PROMPTS", help="files or folders of prompts, - for stdin"
-    )
+    # fmt: off
+    parser.add_argument("prompts", nargs="*", metavar="PROMPTS",
+                        help="files or folders of prompts, - for stdin")
     levels = parser.add_argument_group("levels, each may be given several times")
     levels.add_argument("--task", action="append", metavar="NAME", help="(default: all tasks)")
-    levels.add_argument(
-        "--temperature", type=float, action="append", metavar="T", help="(default: 0, 0.3, 0.7, 1)"
-    )
-    levels.add_argument(
-        "--quant", choices=get_args(QuantName), action="append", help="(default: q4, q8, f16)"
-    )
-    levels.add_argument(
-        "--head-quant", choices=get_args(QuantName), action="append", help="(default: q8, q4, f16)"
-    )
-    levels.add_argument(
-        "--mtp", "-k", type=parse_mtp, action="append", metavar="auto|off|K",
-        help="off is plain decoding against itself (default: auto, off, 1…6)",
-    )  # fmt: skip
-    levels.add_argument(
-        "--drafter", choices=_DRAFTERS, action="append", help="(default: chain, head, ngram)"
-    )
-    _add_size_arguments(parser)
-    group = parser.add_argument_group("model")
-    group.add_argument("--model", "-m", metavar="MODEL", help="which model (default: the default)")
-    group.add_argument("--head", type=Path, metavar="DIR", help="folder of a trained head")
-    add_backend_argument(group)
-
-
-def _add_size_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--time-budget", type=parse_duration, metavar="TIME",
-        help="begin no new cell after this long: 90, 90s, 20m, 1h",
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-cells", type=int, metavar="N", help="only the N most informative cells"
-    )
-    parser.add_argument(
-        "--prompts-per-task", type=int, default=3, metavar="N",
-        help="prompts every cell asks (default: 3)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-tokens", type=int, default=64, metavar="N", help="of each answer (default: 64)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of sampling and of the order (default: 0)"
-    )
+    levels.add_argument("--temperature", type=float, action="append", metavar="T",
+                        help="(default: 0, 0.3, 0.7, 1)")
+    levels.add_argument("--quant", choices=get_args(QuantName), action="append",
+                        help="(default: q4, q8, f16)")
+    levels.add_argument("--head-quant", choices=get_args(QuantName), action="append",
+                        help="(default: q8, q4, f16)")
+    levels.add_argument("--mtp", "-k", type=parse_mtp, action="append", metavar="auto|off|K",
+                        help="off is plain decoding against itself (default: auto, off, 1…6)")
+    levels.add_argument("--drafter", choices=("chain", "head", "ngram"), action="append",
+                        help="(default: chain, head, ngram)")
+    parser.add_argument("--time-budget", type=parse_duration, metavar="TIME",
+                        help="begin no new cell after this long: 90, 90s, 20m, 1h")
+    parser.add_argument("--max-cells", type=int, metavar="N",
+                        help="only the N most informative cells")
+    parser.add_argument("--prompts-per-task", type=int, default=3, metavar="N",
+                        help="prompts every cell asks (default: 3)")
+    parser.add_argument("--max-tokens", type=int, default=64, metavar="N",
+                        help="of each answer (default: 64)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N",
+                        help="of sampling and of the order (default: 0)")
     parser.add_argument("--raw", action="store_true", help="use no chat template")
+    # fmt: on
     add_outcome_arguments(
         parser,
         "keep every cell there, go on with those that are there already, and write report.html, "
         "grid.svg, cells.csv, results.json",
     )
+    add_model_arguments(parser, "model", "head", "backend")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -111,14 +86,14 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     # Imported now: they bring numpy, which --help can do without.
     from headlong.bench.grid_cells import order_cells
-    from headlong.bench.grid_files import GridFolder
     from headlong.bench.grid_run import run_grid
     from headlong.bench.grid_summary import summarise_grid
     from headlong.bench.prompt_sets import read_prompt_set
+    from headlong.bench.report_folder import GRID, ReportFolder
 
     prompt_set = read_prompt_set(args.prompts, lambda: read_stdin(whole=True))
     axes = _make_axes(args, prompt_set)
-    folder = None if args.out is None else GridFolder(args.out)
+    folder = None if args.out is None else ReportFolder(args.out, GRID)
     models = _make_models(args)
     drafted = models.model(axes.quants[0]).with_drafter(head=args.head)
     if drafted.head is None and args.drafter is None:
@@ -143,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
         measured = run_grid(models, plan, known, note_cell)
     document = summarise_grid(measured, context)
     if folder is not None:
-        folder.finish(document)
+        folder.finish(document, document["cells"])
     console = make_console(stderr=args.json)
     print_grid(document, console, is_quiet=args.quiet)
     is_failed = bool(document["failures"]) or not document["num_measured"]
@@ -194,21 +169,17 @@ def _unique(levels: Sequence[Any]) -> tuple[Any, ...]:
 
 def _make_models(args: argparse.Namespace) -> "GridModels":
     """Return what loads the model in each precision."""
-    from headlong.bench.grid_models import GridModels
-    from headlong.llm import LLM
+    from headlong.bench.grid_run import GridModels
 
-    def load(quant: QuantName) -> LLM:
-        with ProgressBar() as progress:
-            return headlong.LLM.load(
-                args.model, quant=quant, drafter="none", backend=args.backend, progress=progress
-            )
+    def load(quant: QuantName) -> "LLM":
+        return load_llm(args, quant=quant, drafter="none", head=None, head_quant="auto")
 
     return GridModels(load, args.head, args.raw)
 
 
 def _describe_setup(args: argparse.Namespace, llm: "LLM") -> dict[str, str]:
     """Return what answers in every cell."""
-    from headlong.bench.head_name import name_head
+    from headlong.bench.local_side import name_head
 
     return {
         "model": llm.model_path.name,
@@ -234,11 +205,10 @@ def _prepare(
     prompt_set: "PromptSet",
     models: "GridModels",
     setup: dict[str, str],
-) -> "tuple[GridPlan, GridContext]":
+) -> "tuple[GridPlan, Context]":
     """Return the plan of the run, and what its document says besides the numbers."""
     from headlong.bench.grid_run import GridPlan
-    from headlong.bench.grid_summary import GridContext
-    from headlong.bench.prompt_sets import hash_all
+    from headlong.bench.measure import Context
     from headlong.provenance import read_provenance
 
     prompts, skipped = _choose_prompts(args, axes, prompt_set, models)
@@ -249,7 +219,7 @@ def _prepare(
         cells, prompts, args.max_tokens, args.seed, args.time_budget, repr(place), conditions.commit
     )
     asked = [prompt for own in prompts.values() for prompt in own]
-    context = GridContext(
+    context = Context(
         setup=setup,
         settings={
             "temperatures": list(axes.temperatures),
@@ -258,12 +228,7 @@ def _prepare(
             "seed": args.seed,
             "time_budget_s": args.time_budget,
         },
-        prompts={
-            "source": prompt_set.source,
-            "num": len(asked),
-            "hash": hash_all(prompt.hash for prompt in asked),
-            "skipped": skipped,
-        },
+        prompts=replace(prompt_set, prompts=tuple(asked)).describe(len(asked), skipped),
         conditions=conditions.to_dict(),
         num_planned=len(cells),
         notes=prompt_set.notes,

@@ -9,9 +9,9 @@ import argparse
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from headlong.cli.bars import BenchBar
 from headlong.cli.bench import add_outcome_arguments, conclude, parse_duration, read_key
-from headlong.cli.bench_bar import BenchBar
-from headlong.cli.bench_load_view import print_load
+from headlong.cli.bench_view import print_load
 from headlong.cli.output import make_console, read_stdin
 from headlong.cli.sampling_arguments import parse_mtp
 from headlong.errors import RequestError
@@ -42,61 +42,48 @@ whether or not the earlier ones are answered. In every level requests with "mtp"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
+    # fmt: off
     parser.add_argument("url", metavar="URL", help="an OpenAI-compatible server")
-    parser.add_argument(
-        "prompts", nargs="*", metavar="PROMPTS",
-        help="files or folders of prompts, - for stdin; their tasks are the classes "
-        "(default: the built-in load)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--concurrency", type=parse_numbers, metavar="N,N,…",
-        help="requests open at a time, one level each (default: 1,2,4,8,16,32)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--rate", type=parse_numbers, metavar="R,R,…",
-        help="requests arriving per second, one level each, instead of --concurrency",
-    )  # fmt: skip
-    parser.add_argument(
-        "--duration", type=parse_duration, default=20.0, metavar="TIME",
-        help="of each level: 20, 20s, 2m (default: 20)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--mix", type=parse_mix, metavar="CLASS=W,…",
-        help="which classes, and how often each (default: all equally)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-tokens", type=int, metavar="N",
-        help="tokens of each answer at most (default: as the prompt says, else 128)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--mtp", "-k", type=parse_mtp, default="auto", metavar="auto|K",
-        help="what is compared with off (default: auto)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--plain", action="store_true", help="send no mtp field: one mode, no comparison"
-    )
+    parser.add_argument("prompts", nargs="*", metavar="PROMPTS",
+                        help="files or folders of prompts, - for stdin; their tasks are the "
+                        "classes (default: the built-in load)")
+    parser.add_argument("--concurrency", type=parse_numbers, metavar="N,N,…",
+                        help="requests open at a time, one level each (default: 1,2,4,8,16,32)")
+    parser.add_argument("--rate", type=parse_numbers, metavar="R,R,…",
+                        help="requests arriving per second, one level each, instead of "
+                        "--concurrency")
+    parser.add_argument("--duration", type=parse_duration, default=20.0, metavar="TIME",
+                        help="of each level: 20, 20s, 2m (default: 20)")
+    parser.add_argument("--mix", type=parse_mix, metavar="CLASS=W,…",
+                        help="which classes, and how often each (default: all equally)")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="tokens of each answer at most "
+                        "(default: as the prompt says, else 128)")
+    parser.add_argument("--mtp", "-k", type=parse_mtp, default="auto", metavar="auto|K",
+                        help="what is compared with off (default: auto)")
+    parser.add_argument("--plain", action="store_true",
+                        help="send no mtp field: one mode, no comparison")
     parser.add_argument("--model", "-m", metavar="NAME", help="the model's name (default: asked)")
     parser.add_argument("--api-key-env", metavar="NAME", help="variable that holds the API key")
-    parser.add_argument(
-        "--timeout", type=parse_duration, default=120.0, metavar="TIME",
-        help="longest silence: 90, 90s, 5m (default: 120)",
-    )  # fmt: skip
+    parser.add_argument("--timeout", type=parse_duration, default=120.0, metavar="TIME",
+                        help="longest silence: 90, 90s, 5m (default: 120)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="(default: 0)")
+    # fmt: on
     add_outcome_arguments(parser, "write report.html, requests.csv, results.json there")
 
 
 def run(args: argparse.Namespace) -> int:
     """Put the load on the server, then say what came out."""
     # Imported now: they bring numpy and httpx, which --help can do without.
-    from headlong.bench.load_files import LoadFolder
     from headlong.bench.load_run import LoadLog
-    from headlong.bench.load_summary import LoadContext, list_requests, summarise_load
+    from headlong.bench.load_summary import list_requests, summarise_load
+    from headlong.bench.measure import Context
     from headlong.bench.prompt_sets import LOAD_SET, read_prompt_set
+    from headlong.bench.report_folder import LOAD, ReportFolder
     from headlong.provenance import read_provenance
 
     prompt_set = read_prompt_set(args.prompts, lambda: read_stdin(whole=True), LOAD_SET)
     plan = _make_plan(args, prompt_set)
-    folder = None if args.out is None else LoadFolder(args.out)
+    folder = None if args.out is None else ReportFolder(args.out, LOAD)
     sides = _make_sides(args, plan)
     log = LoadLog()
     conditions = read_provenance()
@@ -105,14 +92,9 @@ def run(args: argparse.Namespace) -> int:
     ) as bar:
         _drive(sides, plan, log, bar, args.timeout)
     side = next(iter(sides.values()))
-    context = LoadContext(
+    context = Context(
         setup={"url": side.url, "model": side.model},
-        prompts={
-            "source": prompt_set.source,
-            "num": sum(map(len, plan.prompts.values())),
-            "hash": prompt_set.hash,
-            "skipped": [],
-        },
+        prompts=prompt_set.describe(sum(map(len, plan.prompts.values()))),
         conditions=conditions.to_dict(),
         notes=prompt_set.notes,
     )
@@ -128,16 +110,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _drive(
-    sides: "dict[str, HttpSide]",
-    plan: "LoadPlan",
-    log: "LoadLog",
-    bar: BenchBar,
-    timeout_s: float,
+    sides: "dict[str, HttpSide]", plan: "LoadPlan", log: "LoadLog", bar: BenchBar, timeout_s: float
 ) -> None:
-    """Run the load to its end, or until somebody stops it."""
-    from headlong.bench.ab import STOPPED_BY_USER
-    from headlong.bench.load_client import LoadClient
-    from headlong.bench.load_run import run_load
+    """Run the load to its end, or until the user stops it."""
+    from headlong.bench.load_run import LoadClient, run_load
+    from headlong.bench.measure import STOPPED_BY_USER
 
     async def drive() -> None:
         client = LoadClient(sides, timeout_s)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from headlong.cli.model_arguments import add_backend_argument
+from headlong.cli.bars import ProgressBar
+from headlong.cli.model_arguments import add_model_arguments
 from headlong.cli.output import add_json_argument, format_bytes, make_console, write_json
-from headlong.cli.progress_bar import ProgressBar
 from headlong.errors import RequestError
 from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:
-    from headlong.bench.footprint import Footprint
+    from headlong.bench.memory import Footprint
     from headlong.bench.pass_cost import PassCost
     from headlong.models.model_config import ModelConfig
 
@@ -34,36 +34,24 @@ random head of 16,384 tokens in 8 bits: its price does not depend on what it has
 memory is that of a process with model, tokenizer and this head after 2,048 positions.
 """
 
-_ROW_COUNTS = "1,2,3,4,5,6,8,12,16"
 _MAX_THREADS = 256
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("--model", "-m", metavar="MODEL", help="which model (default: the default)")
-    parser.add_argument(
-        "--rows",
-        default=_ROW_COUNTS,
-        metavar="N,N,…",
-        help="row counts to measure (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--context", type=int, default=256, metavar="N", help="positions before them (default: 256)"
-    )
-    parser.add_argument(
-        "--prefill", type=int, default=512, metavar="N", help="rows of the prefill (default: 512)"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=30, metavar="N", help="repetitions (default: 30)"
-    )
-    parser.add_argument(
-        "--threads",
-        type=int,
-        metavar="N",
-        help="threads of the native backend (default: all cores)",
-    )
-    add_backend_argument(parser)
+    add_model_arguments(parser, "model", "backend")
+    # fmt: off
+    parser.add_argument("--rows", default="1,2,3,4,5,6,8,12,16", metavar="N,N,…",
+                        help="row counts to measure (default: %(default)s)")
+    for name, default, text in (("--context", 256, "positions before them"),
+                                ("--prefill", 512, "rows of the prefill"),
+                                ("--rounds", 30, "repetitions")):
+        parser.add_argument(name, type=int, default=default, metavar="N",
+                            help=f"{text} (default: {default})")
+    parser.add_argument("--threads", type=int, metavar="N",
+                        help="threads of the native backend (default: all cores)")
+    # fmt: on
     add_json_argument(parser)
 
 
@@ -71,10 +59,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print."""
     counts = _read_counts(args)
     # Imported now: they bring numpy, which --help can do without.
-    from headlong.bench.footprint import measure_footprint
-    from headlong.bench.memory import resident_bytes
-    from headlong.bench.pass_cost import PassPlan, measure_pass
-    from headlong.bench.stand_in_head import make_stand_in_head
+    from headlong.bench.memory import measure_footprint, resident_bytes
+    from headlong.bench.pass_cost import PassPlan, make_stand_in_head, measure_pass
     from headlong.models.model_config import read_config
     from headlong.models.registry import load_backbone
     from headlong.ops.backends import make_ops
@@ -133,7 +119,7 @@ def _read_counts(args: argparse.Namespace) -> tuple[int, ...]:
 
 
 def _refuse_too_long(args: argparse.Namespace, most_rows: int, config: "ModelConfig") -> None:
-    """Refuse positions the model has never seen; what they cost is nobody's price."""
+    """Refuse positions beyond the model's context."""
     limit = config.context_length
     for option, num_positions in (
         (f"--context {args.context} with {most_rows} rows", args.context + most_rows),

@@ -27,6 +27,7 @@ from headlong.cli.answer_view import (
 from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
 from headlong.cli.output import add_json_argument, make_console, write_json
 from headlong.cli.sampling_arguments import check_options
+from headlong.decode.divergence import find_divergence
 from headlong.provenance import Provenance, read_provenance
 
 if TYPE_CHECKING:
@@ -282,8 +283,7 @@ def _print_alarm(comparisons: list[Comparison], console: Console) -> None:
     for one in comparisons:
         if one.is_same:
             continue
-        pairs = list(zip(one.plain.token_ids, one.drafted.token_ids, strict=False))
-        first = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
+        first = find_divergence(one.plain.token_ids, one.drafted.token_ids) or 0
         console.print(
             f"THE TEXTS OF {one.prompt.name.upper()} DIFFER from token {first + 1} on. MTP must "
             "never change a text: this is a bug. Please report it with the output of --json.",

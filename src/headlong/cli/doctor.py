@@ -10,20 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from headlong.cli.model_arguments import add_backend_argument
-from headlong.cli.output import (
-    add_json_argument,
-    format_path,
-    make_console,
-    printable,
-    write_json,
-)
-from headlong.cli.progress_bar import ProgressBar
-from headlong.config import HEAD_QUANTS
+from headlong.cli.bars import ProgressBar
+from headlong.cli.model_arguments import add_model_arguments
+from headlong.cli.output import add_json_argument, format_path, make_console, printable, write_json
 from headlong.errors import RequestError
 from headlong.provenance import read_provenance
 
@@ -59,31 +51,16 @@ _CHECK_WIDTH = 17
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "model", nargs="?", metavar="MODEL", help="which model (default: the default model)"
-    )
-    parser.add_argument(
-        "--head",
-        type=Path,
-        metavar="DIR",
-        help="folder of a head (default: the one inside the model, or one that comes with "
-        "Headlong for it)",
-    )
-    parser.add_argument("--draft-model", metavar="MODEL", help="a smaller model that drafts")
-    parser.add_argument(
-        "--head-quant",
-        choices=HEAD_QUANTS,
-        default="auto",
-        help="the format the head is packed in (default: %(default)s)",
-    )
+    # fmt: off
+    parser.add_argument("model", nargs="?", metavar="MODEL",
+                        help="which model (default: the default model)")
+    add_model_arguments(parser, "head", "head_quant", "draft_model", "backend")
     parser.add_argument("--quick", action="store_true", help="fewer prompts and tokens")
     parser.add_argument("--strict", action="store_true", help="exit with 1 on warnings too")
-    parser.add_argument(
-        "--record",
-        action="store_true",
-        help="keep the measured acceptance in the head's run.json, to compare with later",
-    )
-    add_backend_argument(parser)
+    parser.add_argument("--record", action="store_true",
+                        help="keep the measured acceptance in the head's run.json, to compare with "
+                        "later")
+    # fmt: on
     add_json_argument(parser)
 
 
@@ -96,9 +73,9 @@ def run(args: argparse.Namespace) -> int:
         )
     # Imported now: they bring numpy, which --help can do without.
     from headlong.doctor.examination import examine
-    from headlong.doctor.patient import Visit, admit
+    from headlong.doctor.subject import ExamOptions, load_subject
 
-    visit = Visit(
+    options = ExamOptions(
         model=args.model,
         head=args.head,
         draft_model=args.draft_model,
@@ -109,10 +86,10 @@ def run(args: argparse.Namespace) -> int:
     )
     console = make_console(stderr=args.json)
     with ProgressBar() as progress:
-        patient = admit(visit, progress)
+        subject = load_subject(options, progress)
     view = _View(console)
     with make_console(stderr=True).status("looking", spinner="dots") as status:
-        examination = examine(patient, view.show, lambda what: _say(status, what))
+        examination = examine(subject, view.show, lambda what: status.update(f"looking at {what}"))
     recorded = _record(examination) if args.record else None
     _print_end(examination, console, recorded)
     if args.json:
@@ -137,7 +114,7 @@ class _View:
         mark, style = _MARKS[level]
         seen = f"not checked: {finding.seen}" if level == "skipped" else finding.seen
         rows = [
-            (Text(mark, style), Text(finding.check), Text(seen, "" if level == "ok" else style)),
+            (Text(mark, style), Text(finding.check), Text(seen, "" if level == "ok" else style))
         ]
         if finding.remedy:
             rows.append((Text(), Text(), Text.assemble(("→ ", "bold green"), finding.remedy)))
@@ -145,7 +122,7 @@ class _View:
             self._print_row([_clean(part) for part in row])
 
     def _print_row(self, parts: list[Text]) -> None:
-        """Print mark, name and text as columns; where nobody looks, a line stays a line."""
+        """Print mark, name and text as columns; without a terminal, a line stays a line."""
         if not self._console.is_terminal:
             mark, name, text = parts
             self._console.print(
@@ -167,24 +144,20 @@ def _clean(text: Text) -> Text:
     return text
 
 
-def _say(status: Status, what: str) -> None:
-    status.update(f"looking at {what}")
-
-
 def _record(examination: "Examination") -> Path:
     """Keep the acceptance in the head's run.json."""
     from headlong.doctor.draft_checks import describe_probe
-    from headlong.doctor.records import write_probe
+    from headlong.doctor.head_record import write_probe
     from headlong.heads.shipped_heads import fingerprint
 
-    patient, judged = examination.patient, examination.judged
-    if judged is None or patient.head_folder is None or patient.backbone is None:
+    subject, judged = examination.subject, examination.judged
+    if judged is None or subject.head_folder is None or subject.backbone is None:
         raise RequestError(
             "There is no head folder whose acceptance could be recorded.",
             "Name one with --head DIR; heads inside a model have no place for it.",
         )
-    probe = describe_probe(judged, patient.ops.name)
-    return write_probe(patient.head_folder, fingerprint(patient.backbone), probe)
+    probe = describe_probe(judged, subject.ops.name)
+    return write_probe(subject.head_folder, fingerprint(subject.backbone), probe)
 
 
 def _print_end(examination: "Examination", console: Console, recorded: Path | None) -> None:

@@ -15,13 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import rich.progress
 from rich.table import Table
 
-import headlong
-from headlong.cli.model_arguments import add_backend_argument, describe_setup
+from headlong.cli.bars import BenchBar
+from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
 from headlong.cli.output import add_json_argument, make_console, write_json
-from headlong.cli.progress_bar import ProgressBar
 from headlong.cli.sampling_arguments import check_options
 from headlong.config import DEFAULT_HEAD_QUANT, MAX_DRAFT_TOKENS, QuantName
 from headlong.decode.stats import DecodeStats
@@ -57,49 +55,27 @@ class Setting:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("--model", "-m", metavar="MODEL", help="default: the default model")
-    parser.add_argument(
-        "--head", type=Path, metavar="DIR", help="default: the model's own or shipped head"
-    )
-    parser.add_argument(
-        "--prompts",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="what is asked: one JSON object a line, plain or gzip",
-    )
+    add_model_arguments(parser, "model", "head", "backend")
+    # fmt: off
+    parser.add_argument("--prompts", type=Path, required=True, metavar="FILE",
+                        help="what is asked: one JSON object a line, plain or gzip")
     parser.add_argument("-k", type=int, action="append", metavar="K", help="default: 1 to 8")
-    parser.add_argument(
-        "--temperature", type=float, action="append", metavar="T", help="default: 0 and 0.7"
-    )
-    parser.add_argument(
-        "--precision",
-        choices=get_args(QuantName),
-        action="append",
-        help=f"of the head (default: {DEFAULT_HEAD_QUANT})",
-    )
-    parser.add_argument(
-        "--per-task",
-        type=int,
-        default=4,
-        metavar="N",
-        help="ask the first N prompts of each task (default: 4)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        default=256,
-        metavar="N",
-        help="tokens of each answer at most (default: 256)",
-    )
+    parser.add_argument("--temperature", type=float, action="append", metavar="T",
+                        help="default: 0 and 0.7")
+    parser.add_argument("--precision", choices=get_args(QuantName), action="append",
+                        help=f"of the head (default: {DEFAULT_HEAD_QUANT})")
+    parser.add_argument("--per-task", type=int, default=4, metavar="N",
+                        help="ask the first N prompts of each task (default: 4)")
+    parser.add_argument("--max-tokens", type=int, default=256, metavar="N",
+                        help="tokens of each answer at most (default: 256)")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw acceptance over K")
-    add_backend_argument(parser)
+    # fmt: on
     add_json_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Decode every prompt in every setting and report what stood."""
-    from headlong.bench.head_name import name_head  # brings numpy, which --help can do without
+    from headlong.bench.local_side import name_head  # brings numpy, which --help can do without
 
     depths = args.k or list(range(1, 9))
     temperatures = args.temperature or [0.0, 0.7]
@@ -110,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     results: dict[Setting, dict[str, DecodeStats]] = {}
     console = make_console(stderr=args.json)
     for precision in args.precision or [DEFAULT_HEAD_QUANT]:
-        llm = _load(args, precision)
+        llm = load_llm(args, head_quant=precision, drafter="head")
         for temperature in temperatures:
             settings = [Setting(precision, temperature, k) for k in depths]
             results |= _decode_all(llm, prompts, settings, args.max_tokens)
@@ -133,18 +109,6 @@ def _check(args: argparse.Namespace, depths: list[int], temperatures: list[float
         check_options({"temperature": temperature, "max_tokens": args.max_tokens})
 
 
-def _load(args: argparse.Namespace, precision: QuantName) -> "LLM":
-    with ProgressBar() as progress:
-        return headlong.LLM.load(
-            args.model,
-            head=args.head,
-            head_quant=precision,
-            drafter="head",
-            backend=args.backend,
-            progress=progress,
-        )
-
-
 def _choose(file: Path, per_task: int) -> dict[str, list["Prompt"]]:
     """Read the prompts and take the first of every task."""
     from headlong.train.prompt_files import read_prompts  # brings tokenizers
@@ -165,28 +129,15 @@ def _decode_all(
     max_tokens: int,
 ) -> dict[Setting, dict[str, DecodeStats]]:
     """Decode in some settings, one after the other, and show how far each is."""
-    console = make_console(stderr=True)
-    bar = rich.progress.Progress(
-        rich.progress.TextColumn("{task.description}"),
-        rich.progress.BarColumn(),
-        rich.progress.TextColumn("{task.completed} of {task.total} prompts"),
-        rich.progress.TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
     total = sum(len(asked) for asked in prompts.values())
-    results = {}
-    with bar:
-        for setting in settings:
-            label = (
-                f"{setting.precision} head, temperature {setting.temperature:g}, "
-                f"K={setting.num_draft_tokens}"
-            )
-            task = bar.add_task(label, total=total)
-            results[setting] = _decode(
-                llm, prompts, setting, max_tokens, partial(bar.advance, task)
-            )
+    results: dict[Setting, dict[str, DecodeStats]] = {}
+    for setting in settings:
+        label = (
+            f"{setting.precision} head, temperature {setting.temperature:g}, "
+            f"K={setting.num_draft_tokens}"
+        )
+        with BenchBar(total, noun=f"prompts, {label}") as bar:
+            results[setting] = _decode(llm, prompts, setting, max_tokens, partial(bar.tick, label))
     return results
 
 
@@ -198,11 +149,9 @@ def _decode(
     on_answer: Callable[[], None],
 ) -> dict[str, DecodeStats]:
     """Answer all prompts, a few at a time, with drafts of the head alone."""
-    counted: dict[str, DecodeStats] = {}
+    counted = {task: DecodeStats() for task in prompts}
     for task, asked in prompts.items():
-        stats = counted.setdefault(task, DecodeStats())
         for first in range(0, len(asked), _AT_ONCE):
-            group = asked[first : first + _AT_ONCE]
             streams = [
                 llm.stream(
                     [{"role": "user", "content": prompt.turns[0]}],
@@ -211,23 +160,30 @@ def _decode(
                     max_tokens=max_tokens,
                     seed=number,
                 )
-                for number, prompt in enumerate(group, first)
+                for number, prompt in enumerate(asked[first : first + _AT_ONCE], first)
             ]
             for stream in streams:
-                stats.merge(stream.complete().stats)
+                counted[task].merge(stream.complete().stats)
                 on_answer()
     return counted
+
+
+def _by_depth(
+    results: Mapping[Setting, Mapping[str, DecodeStats]], precision: str, temperature: float
+) -> dict[int, Mapping[str, DecodeStats]]:
+    """Return the results of one precision and temperature by K."""
+    return {
+        setting.num_draft_tokens: by_task
+        for setting, by_task in results.items()
+        if (setting.precision, setting.temperature) == (precision, temperature)
+    }
 
 
 def _make_table(
     results: Mapping[Setting, Mapping[str, DecodeStats]], precision: str, temperature: float
 ) -> Table:
     """Lay out acceptance lengths by K, then the deepest K's acceptance at every depth."""
-    chosen = {
-        setting.num_draft_tokens: by_task
-        for setting, by_task in results.items()
-        if (setting.precision, setting.temperature) == (precision, temperature)
-    }
+    chosen = _by_depth(results, precision, temperature)
     deepest = max(chosen)
     table = Table(title=f"acceptance length, head at {precision}, temperature {temperature:g}")
     table.add_column("task")
@@ -285,11 +241,7 @@ def _prepare_plot(path: Path) -> Any:
 def _draw(plots: Any, results: Mapping[Setting, Mapping[str, DecodeStats]], path: Path) -> None:
     """Draw the first precision and temperature over K."""
     first = next(iter(results))
-    kept = {
-        s.num_draft_tokens: by_task
-        for s, by_task in results.items()
-        if (s.precision, s.temperature) == (first.precision, first.temperature)
-    }
+    kept = _by_depth(results, first.precision, first.temperature)
     tasks = next(iter(kept.values()))
     lengths = {task: [kept[k][task].acceptance_length for k in kept] for task in tasks}
     try:

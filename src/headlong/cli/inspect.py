@@ -14,7 +14,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from headlong.cli.model_arguments import add_backend_argument
+from headlong.cli.bars import ProgressBar
+from headlong.cli.model_arguments import add_model_arguments
 from headlong.cli.output import (
     add_json_argument,
     format_bytes,
@@ -23,7 +24,6 @@ from headlong.cli.output import (
     printable,
     write_json,
 )
-from headlong.cli.progress_bar import ProgressBar
 from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--head", type=Path, metavar="DIR", help="also hold the head in this folder against it"
     )
     parser.add_argument("--all", action="store_true", help="list tensors in full, however many")
-    add_backend_argument(parser)
+    add_model_arguments(parser, "backend")
     add_json_argument(parser)
 
 

@@ -9,20 +9,16 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import rich.progress
-
-import headlong
-from headlong.cli.model_arguments import add_backend_argument
+from headlong.cli.bars import BenchBar, ProgressBar
+from headlong.cli.model_arguments import add_model_arguments, load_llm
 from headlong.cli.output import add_json_argument, make_console, write_json
-from headlong.cli.progress_bar import ProgressBar
 from headlong.errors import RequestError
 from headlong.provenance import read_provenance
 from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:
+    from headlong.bench.capacity import CapacityPlan, SpeedPair
     from headlong.bench.memory import MemoryNeed, ModelSizes
-    from headlong.bench.plan import Capacity
-    from headlong.bench.plan_rates import SpeedPair
 
 _EXAMPLES = """\
 examples:
@@ -38,18 +34,20 @@ A worker answers one request after the other; what batching gains comes on top (
 load` measures it). docs/plan.md has every formula.
 """
 
-_MEGABYTE = 10**6
+
+_WORKLOAD = (
+    "tasks_per_hour", "steps", "prompt_tokens", "new_tokens", "tool_tokens", "reuse", "utilisation"
+)  # fmt: skip
+"""Fields of a `Workload` whose options have the same name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("--model", "-m", metavar="MODEL", help="which model (default: the default)")
-    parser.add_argument("--head", type=Path, metavar="DIR", help="folder of a head")
+    add_model_arguments(parser, "model", "head", "backend")
     _add_workload(parser.add_argument_group("workload"))
     _add_speed(parser.add_argument_group("one worker's speed (default: measured now)"))
     _add_resources(parser.add_argument_group("cost and memory"))
-    add_backend_argument(parser)
     add_json_argument(parser)
 
 
@@ -84,43 +82,29 @@ def _add_speed(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_resources(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--cost-per-hour", type=float, metavar="N", help="price of one worker")
-    group.add_argument("--worker-cores", type=int, metavar="N", help="cores of one worker")
-    group.add_argument(
-        "--context", type=int, metavar="N", help="longest context (default: that of the last step)"
-    )
-    group.add_argument(
-        "--concurrency",
-        type=int,
-        metavar="N",
-        help="contexts a worker holds at once (default: tasks under way, shared by the workers)",
-    )
-    group.add_argument(
-        "--prefix-cache",
-        type=float,
-        metavar="MB",
-        help="memory for prefixes that are kept between steps (default: the engine's own limit)",
-    )
+    # fmt: off
+    for name, kind, metavar, text in (
+        ("--cost-per-hour", float, "N", "price of one worker"),
+        ("--worker-cores", int, "N", "cores of one worker"),
+        ("--context", int, "N", "longest context (default: that of the last step)"),
+        ("--concurrency", int, "N",
+         "contexts a worker holds at once (default: tasks under way, shared by the workers)"),
+        ("--prefix-cache", float, "MB",
+         "memory for prefixes that are kept between steps (default: the engine's own limit)"),
+    ):
+        group.add_argument(name, type=kind, metavar=metavar, help=text)
+    # fmt: on
 
 
 def run(args: argparse.Namespace) -> int:
     """Plan and print."""
     _refuse_contradictions(args)
     # Imported now: they bring numpy, which --help can do without.
-    from headlong.bench.plan import Workload, plan_capacity
+    from headlong.bench.capacity import Workload, plan_capacity
     from headlong.cli.plan_view import PlanView
 
-    workload = Workload(
-        tasks_per_hour=args.tasks_per_hour,
-        steps=args.steps,
-        prompt_tokens=args.prompt_tokens,
-        new_tokens=args.new_tokens,
-        tool_tokens=args.tool_tokens,
-        tool_s=args.tool_seconds,
-        reuse=args.reuse,
-        utilisation=args.utilisation,
-        holds_worker=args.hold_worker,
-    )
+    named = {name: getattr(args, name) for name in _WORKLOAD}
+    workload = Workload(tool_s=args.tool_seconds, holds_worker=args.hold_worker, **named)
     context = args.context or workload.last_context
     sizes = _read_sizes(args)
     if sizes is not None:
@@ -165,29 +149,20 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
 
 def _find_speeds(args: argparse.Namespace) -> "SpeedPair":
     """Return one worker's rates: given, read, or measured now."""
-    from headlong.bench.plan_rates import give_rates, measure_rates, one_of_each_task, read_rates
+    from headlong.bench.capacity import give_rates, measure_rates, one_of_each_task, read_rates
     from headlong.doctor.machine import check_load, read_machine
 
     if args.tokens_per_second is not None:
         return give_rates(args.tokens_per_second, args.prefill_tokens_per_second, args.speedup)
     if args.results is not None:
         return read_rates(args.results)
-    llm = headlong.LLM.load(args.model, head=args.head, backend=args.backend)
-    console = make_console(stderr=True)
+    llm = load_llm(args)
     load = check_load(read_machine())
     if load.remedy:
-        console.print(f"note: {load.seen} {load.remedy}", style="yellow", soft_wrap=True)
-    bar = rich.progress.Progress(
-        rich.progress.TextColumn("measuring one worker"),
-        rich.progress.BarColumn(),
-        rich.progress.TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("measuring", total=2 * len(one_of_each_task()))
-        return measure_rates(llm, lambda run: bar.advance(task))
+        text = f"note: {load.seen} {load.remedy}"
+        make_console(stderr=True).print(text, style="yellow", soft_wrap=True)
+    with BenchBar(2 * len(one_of_each_task())) as bar:
+        return measure_rates(llm, bar.advance)
 
 
 def _read_sizes(args: argparse.Namespace) -> "ModelSizes | None":
@@ -226,11 +201,11 @@ def _plan_memory(
     from headlong.bench.memory import plan_memory
     from headlong.engine.limits import EngineLimits
 
-    megabytes = args.prefix_cache
-    kept = EngineLimits().prefix_bytes if megabytes is None else int(megabytes * _MEGABYTE)
+    given = args.prefix_cache
+    kept = EngineLimits().prefix_bytes if given is None else int(given * 10**6)
     return plan_memory(sizes, context, concurrency, kept)
 
 
-def _share(capacity: "Capacity") -> int:
+def _share(capacity: "CapacityPlan") -> int:
     """Return the tasks under way at one worker."""
-    return max(1, math.ceil(capacity.in_flight / capacity.workers))
+    return max(1, math.ceil(capacity.tasks_in_flight / capacity.workers))

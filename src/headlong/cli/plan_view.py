@@ -11,9 +11,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from headlong.bench.capacity import CapacityPlan, Rates, SpeedPair, Workload
 from headlong.bench.memory import MemoryNeed
-from headlong.bench.plan import Capacity, Rates, Workload
-from headlong.bench.plan_rates import SpeedPair
 from headlong.cli.output import format_bytes, printable
 
 
@@ -23,8 +22,8 @@ class PlanView:
 
     workload: Workload
     speeds: SpeedPair
-    plain: Capacity
-    mtp: Capacity | None
+    plain: CapacityPlan
+    mtp: CapacityPlan | None
     memory: MemoryNeed | None
     context: int
     concurrency: int
@@ -77,7 +76,7 @@ class PlanView:
             if hint := self._say_reuse(self.memory):
                 yield hint
 
-    def _say_gain(self, mtp: Capacity) -> str:
+    def _say_gain(self, mtp: CapacityPlan) -> str:
         plain, speedup = self.plain, self.speeds.speedup or 1.0
         if speedup < 1:
             return f"MTP writes slower here ({speedup:.2f} ×): leave it off."
@@ -105,7 +104,7 @@ class PlanView:
         )
 
     def _say_reuse(self, memory: MemoryNeed) -> str | None:
-        """Say when contexts are too large to be kept between steps, so that reuse is a wish."""
+        """Say when contexts are too large to be kept, so that the planned reuse is out of reach."""
         held = memory.kv_bytes + memory.head_kv_bytes
         if self.workload.steps == 1 or not self.workload.reuse or held <= memory.prefix_bytes:
             return None
@@ -147,7 +146,7 @@ class PlanView:
         return table
 
 
-def _rows(sides: list[tuple[Capacity, Rates]]) -> Iterator[tuple[str, list[str]]]:
+def _rows(sides: list[tuple[CapacityPlan, Rates]]) -> Iterator[tuple[str, list[str]]]:
     def cells(form: str, values: list[float]) -> list[str]:
         return [form.format(value) for value in values]
 
@@ -159,7 +158,7 @@ def _rows(sides: list[tuple[Capacity, Rates]]) -> Iterator[tuple[str, list[str]]
     yield "  reading prompts", cells("{:,.1f}", [one.read_s for one in plans])
     yield "  writing answers", cells("{:,.1f}", [one.write_s for one in plans])
     yield "  in tools", cells("{:,.1f}", [one.tool_s for one in plans])
-    yield "tasks under way", cells("{:,.1f}", [one.in_flight for one in plans])
+    yield "tasks under way", cells("{:,.1f}", [one.tasks_in_flight for one in plans])
     yield "workers", [str(one.workers) for one in plans]
     yield "  busy", cells("{:.0%}", [one.busy_share for one in plans])
     costs = [one.cost_per_hour for one in plans if one.cost_per_hour is not None]
@@ -169,7 +168,7 @@ def _rows(sides: list[tuple[Capacity, Rates]]) -> Iterator[tuple[str, list[str]]
         yield "cost a task", cells("{:.5f}", per_task)
 
 
-def _side(capacity: Capacity, rates: Rates, worker_cores: int | None) -> dict[str, Any]:
+def _side(capacity: CapacityPlan, rates: Rates, worker_cores: int | None) -> dict[str, Any]:
     return {
         **capacity.to_dict(),
         "tokens_per_second": rates.write_tokens_per_second,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from headlong.cli.bars import ProgressBar
 from headlong.cli.output import (
     add_json_argument,
     format_bytes,
@@ -16,7 +17,6 @@ from headlong.cli.output import (
     make_console,
     write_json,
 )
-from headlong.cli.progress_bar import ProgressBar
 from headlong.errors import SourceError
 from headlong.weights.catalog import DEFAULT_MODEL, THIRD_PARTY
 from headlong.weights.sources import PullResult, pull_model

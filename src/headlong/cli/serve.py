@@ -22,7 +22,7 @@ from headlong.cli.model_arguments import add_model_arguments, load_llm
 from headlong.cli.output import add_json_argument, make_console, write_json
 from headlong.cli.serve_banner import make_banner
 from headlong.errors import RequestError
-from headlong.server.settings import ServerSettings, declared_settings, kind_of
+from headlong.server.settings import declared_settings, kind_of
 from headlong.server.settings_sources import DEFAULT, EffectiveSettings, flag_name, read_settings
 
 _EXAMPLES = """\
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     groups = {name: parser.add_argument_group(name) for name in _GROUPS}
     for declared in declared_settings():
-        if declared.metadata["group"] in groups:
+        if "group" in declared.metadata:
             _add_setting(groups[declared.metadata["group"]], declared)
     access = groups["access"]
     access.add_argument(
@@ -114,7 +114,7 @@ def _serve(effective: EffectiveSettings, *, as_json: bool) -> int:
         console.print(f"note: {note}", style="yellow", soft_wrap=True)
     set_up_logs(settings)
     with bind(settings) as listener:
-        llm = load_llm(_model_options(settings), settings.engine_limits)
+        llm = load_llm(settings, limits=settings.engine_limits)
         banner = make_banner(llm, settings, url_of(listener))
 
         def say_ready() -> None:
@@ -153,11 +153,6 @@ def _read_flags(args: argparse.Namespace) -> dict[str, Any]:
     flags["model"] = args.named_model if args.model is None else args.model
     flags["head"] = None if args.head is None else str(args.head)
     return flags
-
-
-def _model_options(settings: ServerSettings) -> argparse.Namespace:
-    names = ("model", "head", "quant", "head_quant", "drafter", "draft_model", "backend")
-    return argparse.Namespace(**{name: getattr(settings, name) for name in names})
 
 
 def _print_settings(effective: EffectiveSettings, console: Console) -> None:

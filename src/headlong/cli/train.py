@@ -156,7 +156,7 @@ def _make_report(stream: TextIO) -> Any:
     """Return a moving bar where there is a terminal and rich, else plain lines."""
     if stream.isatty():
         try:
-            return importlib.import_module("headlong.cli.train_bar").TrainBar(
+            return importlib.import_module("headlong.cli.bars").TrainBar(
                 stderr=stream is sys.stderr
             )
         except ImportError:

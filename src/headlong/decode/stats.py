@@ -5,7 +5,7 @@ defined here and nowhere else, and plain dictionaries for JSON. Depths count fro
 from 0 in the lists. Knows nothing of models, text or requests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 
@@ -168,6 +168,19 @@ class Timings:
             "measured_speedup": self.measured_speedup,
         }
         return {**asdict(self), **speeds}
+
+
+def walk_rounds(standing: Sequence[int], num_draft_tokens: int) -> Iterator[tuple[int, int]]:
+    """Yield the rounds that decoding makes along a known answer: position, accepted tokens.
+
+    `standing` says for every position how many leading draft tokens would stand there. A round
+    emits its accepted tokens and one more; the next one begins behind them.
+    """
+    position = 0
+    while position < len(standing):
+        num_accepted = min(standing[position], num_draft_tokens)
+        yield position, num_accepted
+        position += num_accepted + 1
 
 
 def _share(part: int, whole: int) -> float:

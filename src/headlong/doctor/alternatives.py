@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from headlong.arrays import IntArray
-from headlong.doctor.probe import Heard
+from headlong.doctor.probe import ProbeRows
 from headlong.heads.eagle3 import LAYER, NUM_TAPS, Eagle3Head
 from headlong.heads.head import Head
 from headlong.heads.head_files import build_head
@@ -39,7 +39,7 @@ class Alternative:
     """What is read differently, to complete "it drafts better with …"."""
     remedy: str
     head: Head
-    hear: Callable[[Heard], Heard] = lambda heard: heard
+    read: Callable[[ProbeRows], ProbeRows] = lambda probed: probed
     """What the head listens to, where that is the difference."""
 
 
@@ -76,32 +76,25 @@ def taps_needed(head: Head, num_layers: int) -> tuple[int, ...]:
 
 def _of_nextn(head: NextnHead) -> Iterator[Alternative]:
     switches = head.switches
-    fix = "Set {} to {!r} in the head's config.json (nextn), or export it so."
     is_embedding_first = switches.concat == "embedding_first"
     concat: Concat = "hidden_first" if is_embedding_first else "embedding_first"
     trunk: Normed = "raw" if switches.trunk == "normed" else "normed"
     carried: Normed = "raw" if switches.carried == "normed" else "normed"
     norm = "plain" if switches.norm == "one_plus" else "one_plus"
-    yield Alternative(
-        f"the halves of fc's input in the other order ({concat})",
-        fix.format("concat", concat),
-        replace(head, switches=replace(switches, concat=concat)),
-    )
-    yield Alternative(
-        f"the hidden state {'before' if trunk == 'raw' else 'after'} the final norm ({trunk})",
-        fix.format("trunk", trunk),
-        replace(head, switches=replace(switches, trunk=trunk)),
-    )
-    yield Alternative(
-        f"the carried state {'before' if carried == 'raw' else 'after'} the head's norm",
-        fix.format("carried", carried),
-        replace(head, switches=replace(switches, carried=carried)),
-    )
-    yield Alternative(
-        f"norms that multiply by {'1 + w' if norm == 'one_plus' else 'w'} ({norm})",
-        fix.format("norm", norm),
-        _shift_norms(head, 1.0 if norm == "one_plus" else -1.0),
-    )
+    before = {"raw": "before", "normed": "after"}
+    factor = "1 + w" if norm == "one_plus" else "w"
+    for option, value, name, other in (
+        ("concat", concat, f"the halves of fc's input in the other order ({concat})",
+         replace(head, switches=replace(switches, concat=concat))),
+        ("trunk", trunk, f"the hidden state {before[trunk]} the final norm ({trunk})",
+         replace(head, switches=replace(switches, trunk=trunk))),
+        ("carried", carried, f"the carried state {before[carried]} the head's norm",
+         replace(head, switches=replace(switches, carried=carried))),
+        ("norm", norm, f"norms that multiply by {factor} ({norm})",
+         _shift_norms(head, 1.0 if norm == "one_plus" else -1.0)),
+    ):  # fmt: skip
+        remedy = f"Set {option} to {value!r} in the head's config.json (nextn), or export it so."
+        yield Alternative(name, remedy, other)
 
 
 def _of_eagle3(head: Eagle3Head, weights: HeadWeights, backbone: Backbone) -> Iterator[Alternative]:
@@ -162,9 +155,9 @@ def _can_tap(taps: Sequence[int], num_layers: int) -> bool:
     return all(0 <= tap < num_layers for tap in taps)
 
 
-def _exchange_norms(heard: Heard) -> Heard:
-    hidden = heard.hidden
-    return replace(heard, hidden=HiddenRows(hidden.normed, hidden.raw, hidden.taps))
+def _exchange_norms(probed: ProbeRows) -> ProbeRows:
+    hidden = probed.hidden
+    return replace(probed, hidden=HiddenRows(hidden.normed, hidden.raw, hidden.taps))
 
 
 def _shift_norms(head: NextnHead, offset: float) -> NextnHead:

@@ -14,10 +14,10 @@ import numpy as np
 
 from headlong.arrays import IntArray
 from headlong.doctor.alternatives import Alternative
-from headlong.doctor.finding import Finding, Level, fault, ok, skipped, warning
+from headlong.doctor.finding import Check, Finding, Level, skipped
 from headlong.doctor.head_checks import GO_WITHOUT
-from headlong.doctor.probe import PROMPTS_ID, Acceptance, Heard, measure_acceptance
-from headlong.doctor.records import HeadRecord, expected_length
+from headlong.doctor.head_record import HeadRecord, expected_length
+from headlong.doctor.probe import PROMPTS_ID, AcceptedCounts, ProbeRows, measure_acceptance
 from headlong.heads.head import Head
 
 PROBE_DEPTH = 4
@@ -48,14 +48,16 @@ class Judged:
     """A head and how its drafts fared on the probe."""
 
     head: Head
-    acceptance: Acceptance
-    heard: Sequence[Heard]
+    acceptance: AcceptedCounts
+    probed: Sequence[ProbeRows]
 
     def by_task(self, num_draft_tokens: int) -> dict[str, float]:
         """Return the acceptance length of every task."""
         return {
-            one.text.task: Acceptance((stood,), self.acceptance.max_depth).length(num_draft_tokens)
-            for one, stood in zip(self.heard, self.acceptance.stood, strict=True)
+            one.text.task: AcceptedCounts((stood,), self.acceptance.max_depth).length(
+                num_draft_tokens
+            )
+            for one, stood in zip(self.probed, self.acceptance.stood, strict=True)
             if len(stood)
         }
 
@@ -67,10 +69,10 @@ def describe_probe(judged: Judged, backend: str) -> dict[str, Any]:
         "num_draft_tokens": PROBE_DEPTH,
         "acceptance_length": round(judged.acceptance.length(PROBE_DEPTH), 4),
         "by_task": {task: round(x, 4) for task, x in judged.by_task(PROBE_DEPTH).items()},
-        # One digit per position, so that a shorter look can be held against the same positions.
+        # One digit per position, so that a shorter probe can be compared at the same positions.
         "stood": {
             one.text.task: "".join(map(str, stood.tolist()))
-            for one, stood in zip(judged.heard, judged.acceptance.stood, strict=True)
+            for one, stood in zip(judged.probed, judged.acceptance.stood, strict=True)
         },
         "backend": backend,
     }
@@ -81,11 +83,8 @@ def check_alive(judged: Judged) -> Finding:
     acceptance = judged.acceptance
     if not acceptance.num_positions:
         return skipped("drafts", "the model's answers were too short to judge by")
-    numbers = {
-        "num_positions": acceptance.num_positions,
-        "by_task": judged.by_task(PROBE_DEPTH),
-    }
-    return judge_lengths(acceptance.at_depth(PROBE_DEPTH), "head", numbers)
+    numbers = {"num_positions": acceptance.num_positions, "by_task": judged.by_task(PROBE_DEPTH)}
+    return judge_lengths(acceptance.stats(PROBE_DEPTH).acceptance_at_depth, "head", numbers)
 
 
 def judge_lengths(at_depth: Sequence[float], drafter: str, numbers: Mapping[str, Any]) -> Finding:
@@ -97,40 +96,37 @@ def judge_lengths(at_depth: Sequence[float], drafter: str, numbers: Mapping[str,
         "num_draft_tokens": depth,
         **numbers,
     }
+    check = Check("drafts", numbers)
     shares = ", ".join(f"{share:.0%}" for share in at_depth)
     seen = (
         f"{length:.2f} tokens a round with K={depth}, the next token included; depths 1 to {depth} "
         f"stand in {shares} of rounds"
     )
     if length < DEAD_LENGTH:
-        return fault(
-            "drafts",
+        return check.fault(
             f"The {drafter} is dead: {seen}.",
             "If a check above or below names the cause, mend that; else it is untrained or made "
             f"for another model. {GO_WITHOUT}",
-            numbers,
         )
     if length < WEAK_LENGTH:
-        return warning("drafts", f"The {drafter} is weak: {seen}.", f"{_TRAIN_ON}.", numbers)
-    return ok("drafts", seen, numbers)
+        return check.warning(f"The {drafter} is weak: {seen}.", f"{_TRAIN_ON}.")
+    return check.ok(seen)
 
 
 def check_coverage(judged: Judged) -> Finding:
     """Can the head say what the model says?"""
     vocabulary = judged.head.vocabulary
-    said = [token_id for one in judged.heard for token_id in one.text.answer_ids]
+    said = [token_id for one in judged.probed for token_id in one.text.answer_ids]
     if vocabulary is None or not said:
         return skipped("coverage", "the head drafts from the backbone's whole vocabulary")
     share = float(np.isin(said, vocabulary).mean())
-    numbers = {"coverage": share, "num_tokens": len(said)}
+    check = Check("coverage", {"coverage": share, "num_tokens": len(said)})
     if share < MIN_COVERAGE:
-        return warning(
-            "coverage",
+        return check.warning(
             f"Only {share:.1%} of the model's own words are in the draft vocabulary.",
             "Train the head with a larger vocabulary, or one counted on this model's answers.",
-            numbers,
         )
-    return ok("coverage", f"the draft vocabulary has {share:.1%} of the model's own words", numbers)
+    return check.ok(f"the draft vocabulary has {share:.1%} of the model's own words")
 
 
 def check_precision(judged: Judged, as_stored: Head, quant: str | None) -> Finding:
@@ -138,19 +134,20 @@ def check_precision(judged: Judged, as_stored: Head, quant: str | None) -> Findi
     if quant is None:
         return skipped("precision", "the head runs as it is stored")
     depth = judged.acceptance.max_depth
-    stored = measure_acceptance(as_stored, judged.heard, depth)
+    stored = measure_acceptance(as_stored, judged.probed, depth)
     packed_mean, stored_mean = judged.acceptance.mean, stored.mean
     numbers = {
         "quant": quant,
         "packed_length": judged.acceptance.length(PROBE_DEPTH),
         "stored_length": stored.length(PROBE_DEPTH),
     }
+    check = Check("precision", numbers)
     seen = (
         f"{numbers['packed_length']:.2f} tokens a round at {quant}, "
         f"{numbers['stored_length']:.2f} as stored"
     )
     if not _is_better(stored, judged.acceptance, at_least=0.1 * stored_mean):
-        return ok("precision", seen, numbers)
+        return check.ok(seen)
     level = Level.FAULT if packed_mean < 0.6 * stored_mean else Level.WARNING
     remedy = "Keep the head as it is stored: --head-quant stored (head_quant='stored' in Python)."
     return Finding("precision", level, f"Packing costs drafts: {seen}.", remedy, numbers)
@@ -163,43 +160,39 @@ def check_reading(
     if not alternatives:
         return skipped("reading", f"a {judged.head.kind} head can be read in one way only")
     depth = _READING_DEPTH
-    current = Acceptance(tuple(np.minimum(s, depth) for s in judged.acceptance.stood), depth)
+    current = AcceptedCounts(tuple(np.minimum(s, depth) for s in judged.acceptance.stood), depth)
     found = [
-        (measure_acceptance(other.head, [other.hear(one) for one in judged.heard], depth), other)
+        (measure_acceptance(other.head, [other.read(one) for one in judged.probed], depth), other)
         for other in alternatives
     ]
     # Shallower drafts need less truth ahead, so they can be asked at more positions.
-    found = [(_cut(acceptance, current), other) for acceptance, other in found]
+    found = [(acceptance.cut(map(len, current.stood)), other) for acceptance, other in found]
     best, other = max(found, key=lambda pair: pair[0].mean)
     as_is = current.length(depth)
-    numbers = {"as_is": as_is} | {o.name: acceptance.length(depth) for acceptance, o in found}
+    check = Check(
+        "reading", {"as_is": as_is} | {o.name: acceptance.length(depth) for acceptance, o in found}
+    )
     recorded = _recorded(judged, {} if record is None else record.probe)
     by_agreement = [(_agreement(acceptance, recorded), o) for acceptance, o in found]
     met, recognised = max(by_agreement, key=lambda pair: pair[0])
     # Some mistakes cost so few drafts that counting settles nothing, but they move which ones
     # stand: the reading that a head was recorded with is met again position by position.
     if met >= _RECOGNISED and met - _agreement(current, recorded) >= _CLEARLY:
-        return fault(
-            "reading",
+        return check.fault(
             f"With {recognised.name} its drafts stand where its record says they stood, at "
             f"{met:.0%} of positions; as it is, at {_agreement(current, recorded):.0%}.",
             recognised.remedy,
-            numbers,
         )
     if _is_better(best, current, at_least=max(MIN_GAIN, 0.3 * current.mean)):
-        return fault(
-            "reading",
+        return check.fault(
             f"It drafts better with {other.name}: {best.length(depth):.2f} tokens a round instead "
             f"of {as_is:.2f} (K={depth}).",
             other.remedy,
-            numbers,
         )
-    return ok(
-        "reading",
+    return check.ok(
         f"order and norms are right: none of {len(found)} other readings drafts clearly better "
         f"(as it is {as_is:.2f} tokens a round with K={depth}, the best other "
-        f"{best.length(depth):.2f})",
-        numbers,
+        f"{best.length(depth):.2f})"
     )
 
 
@@ -218,22 +211,21 @@ def check_record(judged: Judged, record: HeadRecord) -> Finding:
     return _against(judged.acceptance, expected, _OTHER_PROMPTS)
 
 
-def _same_positions(judged: Judged, probe: Mapping[str, Any]) -> tuple[Acceptance, Acceptance]:
-    """Return what stands now and what stood then, at the positions both have looked at."""
-    recorded = _recorded(judged, probe)
-    pairs = list(zip(judged.acceptance.stood, recorded, strict=True))
-    depth = judged.acceptance.max_depth
-    return (
-        Acceptance(tuple(now[: len(then)] for now, then in pairs), depth),
-        Acceptance(tuple(then[: len(now)] for now, then in pairs), depth),
-    )
+def _same_positions(
+    judged: Judged, probe: Mapping[str, Any]
+) -> tuple[AcceptedCounts, AcceptedCounts]:
+    """Return what stands now and what stood then, at the positions both have."""
+    now = judged.acceptance
+    then = AcceptedCounts(tuple(_recorded(judged, probe)), now.max_depth)
+    return now.cut(map(len, then.stood)), then.cut(map(len, now.stood))
 
 
 def _recorded(judged: Judged, probe: Mapping[str, Any]) -> list[IntArray]:
     """Return how many draft tokens stood at every position of each answer, where that is known."""
     found = probe.get("stood") if probe.get("prompts") == PROMPTS_ID else None
     digits = [
-        str(found.get(one.text.task, "")) if isinstance(found, dict) else "" for one in judged.heard
+        str(found.get(one.text.task, "")) if isinstance(found, dict) else ""
+        for one in judged.probed
     ]
     return [
         np.array([int(digit) for digit in own] if own.isdecimal() else [], dtype=np.int64)
@@ -241,7 +233,7 @@ def _recorded(judged: Judged, probe: Mapping[str, Any]) -> list[IntArray]:
     ]
 
 
-def _agreement(acceptance: Acceptance, recorded: Sequence[IntArray]) -> float:
+def _agreement(acceptance: AcceptedCounts, recorded: Sequence[IntArray]) -> float:
     """Return the share of positions at which as many draft tokens stand as are recorded."""
     pairs = list(zip(acceptance.stood, recorded, strict=True))
     now = np.concatenate([stood[: len(then)] for stood, then in pairs])
@@ -251,7 +243,7 @@ def _agreement(acceptance: Acceptance, recorded: Sequence[IntArray]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bars:
+class _Limits:
     """Shares of the record, in tokens beyond the next one, under which a head is ill or unwell."""
 
     fault: float
@@ -259,38 +251,32 @@ class _Bars:
     where: str
 
 
-_SAME_PROMPTS = _Bars(0.6, 0.85, "on these very prompts")
-_OTHER_PROMPTS = _Bars(0.4, 0.6, "on the prompts of its evaluation")
+_SAME_PROMPTS = _Limits(0.6, 0.85, "on these very prompts")
+_OTHER_PROMPTS = _Limits(0.4, 0.6, "on the prompts of its evaluation")
 
 
-def _against(acceptance: Acceptance, then: float, bars: _Bars) -> Finding:
+def _against(acceptance: AcceptedCounts, then: float, limits: _Limits) -> Finding:
     """Judge what stands beyond the next token, which every decoding yields."""
     now = acceptance.length(PROBE_DEPTH)
     gained = (now - 1) / max(then - 1, 1e-9)
     # A short probe must not cry wolf: what chance can do is granted.
     most = (now - 1 + 2 * _standard_error(acceptance)) / max(then - 1, 1e-9)
-    numbers = {"acceptance_length": now, "recorded": then, "share": gained}
-    seen = f"{now:.2f} tokens a round; {then:.2f} are recorded {bars.where}"
-    if most < bars.fault:
-        return fault("record", f"Far under its record: {seen}.", _RETRAIN, numbers)
-    if most < bars.warning:
-        return warning("record", f"Under its record: {seen}.", _RETRAIN, numbers)
-    return ok("record", seen, numbers)
+    check = Check("record", {"acceptance_length": now, "recorded": then, "share": gained})
+    seen = f"{now:.2f} tokens a round; {then:.2f} are recorded {limits.where}"
+    if most < limits.fault:
+        return check.fault(f"Far under its record: {seen}.", _RETRAIN)
+    if most < limits.warning:
+        return check.warning(f"Under its record: {seen}.", _RETRAIN)
+    return check.ok(seen)
 
 
-def _standard_error(acceptance: Acceptance) -> float:
+def _standard_error(acceptance: AcceptedCounts) -> float:
     """Return by how much the mean count of standing tokens may be off by chance."""
     counts = np.minimum(np.concatenate(acceptance.stood), PROBE_DEPTH)
     return float(counts.std()) / math.sqrt(max(1, len(counts)))
 
 
-def _cut(acceptance: Acceptance, like: Acceptance) -> Acceptance:
-    """Keep the positions that another measurement had."""
-    pairs = zip(acceptance.stood, like.stood, strict=True)
-    return Acceptance(tuple(ours[: len(theirs)] for ours, theirs in pairs), acceptance.max_depth)
-
-
-def _is_better(better: Acceptance, worse: Acceptance, at_least: float) -> bool:
+def _is_better(better: AcceptedCounts, worse: AcceptedCounts, at_least: float) -> bool:
     """Tell whether a difference is both large and beyond chance, position against position."""
     if not worse.num_positions:
         return False

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from headlong.config import MtpMode, SamplingParams, StopParams
+from headlong.decode.divergence import find_divergence
 from headlong.decode.request import Request
-from headlong.doctor.finding import Finding, fault, ok
+from headlong.doctor.finding import Check, Finding
 from headlong.doctor.probe import write_answer
 from headlong.drafters.drafter import Drafter
 from headlong.engine.client import TokenStream
@@ -32,7 +33,7 @@ _REPORT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Decoder:
     """What is held against the plain loop."""
 
     backbone: Backbone
@@ -52,7 +53,7 @@ class Decoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Divergence:
+class WrongToken:
     """Where a decoding left the plain loop's text for the first time."""
 
     label: str
@@ -64,31 +65,32 @@ class Divergence:
     """How far apart the backbone's two best logits are there."""
 
 
-def decode_modes(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Iterator[Decoded]:
+def decode_modes(decoder: Decoder, prompts: Sequence[tuple[int, ...]]) -> Iterator[Decoded]:
     """Decode every prompt in every mode at every temperature, alone and then in one batch."""
     for temperature in TEMPERATURES:
         sampling = SamplingParams(temperature=temperature, seed=SEED)
-        truths = [_plain(subject, ids, sampling) for ids in prompts]
+        rules = (decoder.eos_ids, decoder.max_tokens, sampling)
+        truths = [write_answer(decoder.backbone, ids, *rules) for ids in prompts]
         for mode in MODES:
             for ids, truth in zip(prompts, truths, strict=True):
                 label = f"mtp={mode}, temperature {temperature:g}"
-                (running,) = run_requests(subject, [(ids, mode)], sampling)
+                (running,) = run_requests(decoder, [(ids, mode)], sampling)
                 yield _decoded(label, running, truth)
         mixed = [(ids, mode) for mode in MODES for ids in prompts]
         label = f"batch of {len(mixed)}, temperature {temperature:g}"
-        batch = run_requests(subject, mixed, sampling)
+        batch = run_requests(decoder, mixed, sampling)
         for running, truth in zip(batch, truths * len(MODES), strict=True):
             yield _decoded(label, running, truth)
 
 
 def run_requests(
-    subject: Subject, asked: Sequence[tuple[tuple[int, ...], MtpMode]], sampling: SamplingParams
+    decoder: Decoder, asked: Sequence[tuple[tuple[int, ...], MtpMode]], sampling: SamplingParams
 ) -> list[TokenStream]:
     """Decode some requests together, to their ends."""
-    engine = Engine.for_model(subject.backbone, subject.drafter)
-    stopping = StopParams(max_tokens=subject.max_tokens)
+    engine = Engine.for_model(decoder.backbone, decoder.drafter)
+    stopping = StopParams(max_tokens=decoder.max_tokens)
     running: list[TokenStream] = [
-        engine.submit(Request(ids, sampling, stopping, mode, subject.eos_ids))
+        engine.submit(Request(ids, sampling, stopping, mode, decoder.eos_ids))
         for ids, mode in asked
     ]
     while any(one.finish_reason is None for one in running):
@@ -99,46 +101,46 @@ def run_requests(
     return running
 
 
-def find_divergence(subject: Subject, decoded: Decoded) -> Divergence | None:
-    """Return the first place where a decoding differs from its truth; None when there is none."""
+def find_wrong_token(decoder: Decoder, decoded: Decoded) -> WrongToken | None:
+    """Return the first token in which a decoding differs from its truth, if any does."""
     truth, got = decoded.truth, decoded.token_ids
-    if truth == got:
+    place = find_divergence(truth, got)
+    if place is None:
         return None
-    shared = min(len(truth), len(got))
-    place = next((i for i in range(shared) if truth[i] != got[i]), shared)
-    return Divergence(
+    return WrongToken(
         label=decoded.label,
         position=place,
         expected=truth[place] if place < len(truth) else None,
         got=got[place] if place < len(got) else None,
-        margin=_margin(subject.backbone, (*decoded.prompt_ids, *truth[:place])),
+        margin=_margin(decoder.backbone, (*decoded.prompt_ids, *truth[:place])),
     )
 
 
-def check_exactness(subject: Subject, runs: Sequence[Decoded]) -> Finding:
+def check_exactness(decoder: Decoder, runs: Sequence[Decoded]) -> Finding:
     """Hold all decodings against the plain loop."""
-    found = [find_divergence(subject, decoded) for decoded in runs]
+    found = [find_wrong_token(decoder, decoded) for decoded in runs]
     divergences = [divergence for divergence in found if divergence is not None]
     num_tokens = sum(len(decoded.token_ids) for decoded in runs)
-    numbers = {"num_runs": len(runs), "num_tokens": num_tokens, "num_diverged": len(divergences)}
+    check = Check(
+        "exactness",
+        {"num_runs": len(runs), "num_tokens": num_tokens, "num_diverged": len(divergences)},
+    )
     if not divergences:
         modes = "off, K=1, K=4, auto; temperature 0 and 0.7; alone and in a batch"
         seen = f"{num_tokens:,} tokens in {len(runs)} decodings equal the plain loop's ({modes})"
-        return ok("exactness", seen, numbers)
+        return check.ok(seen)
     first = min(divergences, key=lambda divergence: divergence.position)
     cause = (
         "so close a call that the arithmetic must depend on the rows of a pass"
         if first.margin < _TIGHT_MARGIN
         else "no close call, so the rows themselves were not the plain loop's"
     )
-    return fault(
-        "exactness",
+    return check.fault(
         f"{len(divergences)} of {len(runs)} decodings differ. First: {first.label}, answer token "
         f"{first.position} is {first.got} instead of {first.expected}; the backbone's two best "
         f"logits are {first.margin:.6f} apart there, {cause}.",
         f"{_REPORT}.",
-        numbers
-        | {
+        {
             "first": {
                 "run": first.label,
                 "position": first.position,
@@ -148,10 +150,6 @@ def check_exactness(subject: Subject, runs: Sequence[Decoded]) -> Finding:
             }
         },
     )
-
-
-def _plain(subject: Subject, ids: tuple[int, ...], sampling: SamplingParams) -> tuple[int, ...]:
-    return write_answer(subject.backbone, ids, subject.eos_ids, subject.max_tokens, sampling)
 
 
 def _decoded(label: str, running: TokenStream, truth: tuple[int, ...]) -> Decoded:

@@ -1,6 +1,6 @@
 """The examination: every check in order, each on what the ones before it could load.
 
-In:  a `Visit`. Out: an `Examination` with all findings, told one by one as they come.
+In:  a `ExamOptions`. Out: an `Examination` with all findings, told one by one as they come.
 A check that finds a part missing is skipped with the reason; a check that breaks is itself a
 finding. How much text is decoded follows from what one pass costs here, so that a slow model takes
 no longer than a fast one.
@@ -17,18 +17,18 @@ from headlong.config import SamplingParams
 from headlong.doctor import draft_checks, head_checks, machine, model_checks, speed
 from headlong.doctor.alternatives import list_alternatives, taps_needed
 from headlong.doctor.draft_checks import Judged
-from headlong.doctor.exactness import Subject, check_exactness, decode_modes
-from headlong.doctor.finding import Finding, Level, count, fault, refused, skipped
-from headlong.doctor.patient import Patient, Visit
+from headlong.doctor.exactness import Decoder, check_exactness, decode_modes
+from headlong.doctor.finding import Check, Finding, Level, count, refused, skipped
+from headlong.doctor.head_record import read_record
 from headlong.doctor.probe import (
     PROMPTS,
     ProbeText,
-    hear,
     measure_acceptance,
     prompt_ids,
+    read_rows,
     write_answer,
 )
-from headlong.doctor.records import read_record
+from headlong.doctor.subject import ExamOptions, Subject
 from headlong.errors import HeadlongError
 from headlong.models.transformer import Backbone
 
@@ -39,15 +39,15 @@ _BUDGET_S, _QUICK_BUDGET_S = 12.0, 4.0
 """Seconds that decoding may take; the other checks take about as long again."""
 
 _MIN_TOKENS, _MAX_TOKENS, _QUICK_MAX_TOKENS = 24, 64, 40
-_FIRST_LOOK_S = 0.3
+_FIRST_TIMING_S = 0.3
 _SPEED_REPEATS = 3
 
 
 @dataclass(slots=True)
 class Examination:
-    """All findings of one visit, in order."""
+    """All findings of one options, in order."""
 
-    patient: Patient
+    subject: Subject
     findings: list[tuple[str, Finding]] = field(default_factory=list)
     judged: Judged | None = None
     """How the head's drafts fared, where that could be measured."""
@@ -72,14 +72,14 @@ class Examination:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON."""
-        patient = self.patient
+        subject = self.subject
         return {
             "healthy": self.num_faults == 0,
             "num_faults": self.num_faults,
             "num_warnings": self.num_warnings,
-            "model": None if patient.path is None else patient.path.name,
-            "head": patient.origin,
-            "backend": patient.ops.name,
+            "model": None if subject.path is None else subject.path.name,
+            "head": subject.origin,
+            "backend": subject.ops.name,
             "acceptance_length": self.number("drafts", "acceptance_length"),
             "best_k": self.number("best K", "best_k"),
             "expected_speedup": self.number("best K", "speedup"),
@@ -99,11 +99,11 @@ class Effort:
 
 
 def examine(
-    patient: Patient, tell: Tell, looking_at: Callable[[str], None] = lambda what: None
+    subject: Subject, tell: Tell, looking_at: Callable[[str], None] = lambda what: None
 ) -> Examination:
-    """Run all checks, telling each finding as it comes and, before, what is looked at."""
+    """Run all checks, telling each finding as it comes, and before it what is checked."""
     started = time.perf_counter()
-    examination = Examination(patient)
+    examination = Examination(subject)
 
     def run(title: str, what: str, check: Callable[[], Finding | Iterable[Finding]]) -> None:
         looking_at(what)
@@ -111,24 +111,24 @@ def examine(
             examination.findings.append((title, finding))
             tell(title, finding)
 
-    for what, machine_check in _machine_checks(patient):
+    for what, machine_check in _machine_checks(subject):
         run("machine", what, machine_check)
-    run("model", "model", partial(model_checks.check_model, patient))
-    run("model", "tokenizer", partial(model_checks.check_tokenizer, patient))
+    run("model", "model", partial(model_checks.check_model, subject))
+    run("model", "tokenizer", partial(model_checks.check_tokenizer, subject))
     for what, head_check in (
         ("head", head_checks.check_presence),
         ("head weights", head_checks.check_numbers),
         ("draft vocabulary", head_checks.check_vocabulary),
         ("trained for", head_checks.check_stale),
     ):
-        run("head", what, partial(head_check, patient))
-    if "draft model" in patient.refusals:
-        error = patient.refusals["draft model"]
+        run("head", what, partial(head_check, subject))
+    if "draft model" in subject.refusals:
+        error = subject.refusals["draft model"]
         run("head", "draft model", lambda: refused("draft model", error))
-    if patient.backbone is None:
+    if subject.backbone is None:
         run("drafts", "drafts", lambda: skipped("drafts", "the model could not be loaded"))
     else:
-        _examine_running(examination, patient.backbone, run)
+        _examine_running(examination, subject.backbone, run)
     examination.seconds = time.perf_counter() - started
     return examination
 
@@ -139,17 +139,17 @@ def _examine_running(
     run: Callable[[str, str, Callable[[], Finding | Iterable[Finding]]], None],
 ) -> None:
     """Run the checks that need the model to speak."""
-    patient = examination.patient
+    subject = examination.subject
     texts: list[ProbeText] = []
     efforts: list[Effort] = []
 
     def listen() -> Iterator[Finding]:
-        efforts.append(_plan_effort(backbone, patient.visit))
-        texts.extend(_write_texts(patient, backbone, efforts[0]))
-        if patient.head is not None:
-            examination.judged = _judge(patient, backbone, texts)
-            yield from _draft_findings(patient, backbone, examination.judged)
-        elif patient.second is None:
+        efforts.append(_plan_effort(backbone, subject.options))
+        texts.extend(_write_texts(subject, backbone, efforts[0]))
+        if subject.head is not None:
+            examination.judged = _judge(subject, backbone, texts)
+            yield from _draft_findings(subject, backbone, examination.judged)
+        elif subject.second is None:
             yield skipped("drafts", "there is no head to ask")
 
     run("drafts", "what the model says, and what the head foresees", listen)
@@ -157,16 +157,16 @@ def _examine_running(
         return  # said above: the model cannot speak
     effort = efforts[0]
     prompts = [text.prompt_ids for text in texts[: effort.num_exact_prompts]]
-    subject = Subject(backbone, patient.make_drafter("auto"), _eos_ids(patient), effort.max_tokens)
+    decoder = Decoder(backbone, subject.make_drafter("auto"), _eos_ids(subject), effort.max_tokens)
     run(
         "exactness",
         "whether the text is the same with MTP on and off",
-        lambda: check_exactness(subject, list(decode_modes(subject, prompts))),
+        lambda: check_exactness(decoder, list(decode_modes(decoder, prompts))),
     )
     run(
         "speed",
         "what passes and drafts cost",
-        lambda: _speed_findings(examination, subject, prompts[0], effort),
+        lambda: _speed_findings(examination, decoder, prompts[0], effort),
     )
 
 
@@ -179,35 +179,37 @@ def _guarded(what: str, check: Callable[[], Finding | Iterable[Finding]]) -> Ite
         yield refused(what, error)
     except Exception as error:
         problem = f"This check itself broke: {type(error).__name__}: {error}"
-        yield fault(what, problem, "It is a bug in headlong; please report it with this line.")
+        yield Check(what).fault(
+            problem, "It is a bug in headlong; please report it with this line."
+        )
 
 
-def _machine_checks(patient: Patient) -> list[tuple[str, Callable[[], Finding]]]:
-    readings, ops = machine.read_machine(), patient.ops
+def _machine_checks(subject: Subject) -> list[tuple[str, Callable[[], Finding]]]:
+    readings, ops = machine.read_machine(), subject.ops
     checks: list[tuple[str, Callable[[], Finding]]] = [
-        ("backend", lambda: machine.check_backend(ops, patient.visit.backend)),
+        ("backend", lambda: machine.check_backend(ops, subject.options.backend)),
         ("instruction set", lambda: machine.check_instruction_set(ops)),
         ("threads", lambda: machine.check_threads(ops, readings)),
         ("load", lambda: machine.check_load(readings)),
         ("huge pages", lambda: machine.check_huge_pages(ops, readings)),
     ]
-    backbone = patient.backbone
+    backbone = subject.backbone
     if backbone is not None:
         context = backbone.config.context_length
         caches = [backbone.make_cache()]
-        caches += [] if patient.head is None else [patient.head.make_cache()]
+        caches += [] if subject.head is None else [subject.head.make_cache()]
         needed = sum(cache.bytes_for(context) for cache in caches)
         checks.append(("memory", lambda: machine.check_memory(readings, needed, context)))
     return checks
 
 
-def _plan_effort(backbone: Backbone, visit: Visit) -> Effort:
+def _plan_effort(backbone: Backbone, options: ExamOptions) -> Effort:
     """Choose how much is decoded so that it takes about as long on every machine."""
     # The mean, neighbours and all: that is how long it will take.
-    one_pass_s = statistics.fmean(speed.time_passes(backbone, (), _FIRST_LOOK_S)[1])
-    if not visit.is_quick:
+    one_pass_s = statistics.fmean(speed.time_passes(backbone, (), _FIRST_TIMING_S)[1])
+    if not options.is_quick:
         thorough = _afford(one_pass_s, len(PROMPTS), 2, _BUDGET_S, _MAX_TOKENS)
-        if visit.is_thorough:
+        if options.is_thorough:
             return replace(thorough, max_tokens=_MAX_TOKENS)
         if thorough.max_tokens >= _MIN_TOKENS:
             return thorough
@@ -225,48 +227,48 @@ def _afford(
     return Effort(num_prompts, num_exact, min(affordable, most), budget_s / 6)
 
 
-def _write_texts(patient: Patient, backbone: Backbone, effort: Effort) -> Iterator[ProbeText]:
+def _write_texts(subject: Subject, backbone: Backbone, effort: Effort) -> Iterator[ProbeText]:
     """Let the backbone answer the built-in prompts."""
     for task, prompt in list(PROMPTS.items())[: effort.num_prompts]:
-        ids = prompt_ids(patient.tokenizer, prompt, backbone)
-        answer = write_answer(backbone, ids, _eos_ids(patient), effort.max_tokens, SamplingParams())
+        ids = prompt_ids(subject.tokenizer, prompt, backbone)
+        answer = write_answer(backbone, ids, _eos_ids(subject), effort.max_tokens, SamplingParams())
         yield ProbeText(task, ids, answer)
 
 
-def _judge(patient: Patient, backbone: Backbone, texts: Sequence[ProbeText]) -> Judged:
-    assert patient.head is not None
-    taps = taps_needed(patient.head, backbone.config.num_layers)
-    heard = [hear(backbone, text, taps) for text in texts]
+def _judge(subject: Subject, backbone: Backbone, texts: Sequence[ProbeText]) -> Judged:
+    assert subject.head is not None
+    taps = taps_needed(subject.head, backbone.config.num_layers)
+    probed = [read_rows(backbone, text, taps) for text in texts]
     shortest = min(len(text.answer_ids) for text in texts)
     depth = speed.MAX_K if shortest >= 4 * speed.MAX_K else draft_checks.PROBE_DEPTH
-    return Judged(patient.head, measure_acceptance(patient.head, heard, depth), heard)
+    return Judged(subject.head, measure_acceptance(subject.head, probed, depth), probed)
 
 
-def _draft_findings(patient: Patient, backbone: Backbone, judged: Judged) -> Iterator[Finding]:
+def _draft_findings(subject: Subject, backbone: Backbone, judged: Judged) -> Iterator[Finding]:
     yield draft_checks.check_alive(judged)
     yield draft_checks.check_coverage(judged)
     quant = judged.head.report.quant
-    as_stored = judged.head if quant is None else patient.build_head("stored")
+    as_stored = judged.head if quant is None else subject.build_head("stored")
     yield draft_checks.check_precision(judged, as_stored, quant)
-    weights = None if patient.weights is None else replace(patient.weights, quant=quant)
+    weights = None if subject.weights is None else replace(subject.weights, quant=quant)
     others = list(list_alternatives(judged.head, weights, backbone))
-    record = None if patient.head_folder is None else read_record(patient.head_folder)
+    record = None if subject.head_folder is None else read_record(subject.head_folder)
     yield draft_checks.check_reading(judged, others, record)
     if record is not None:
         yield draft_checks.check_record(judged, record)
 
 
 def _speed_findings(
-    examination: Examination, subject: Subject, ids: tuple[int, ...], effort: Effort
+    examination: Examination, decoder: Decoder, ids: tuple[int, ...], effort: Effort
 ) -> Iterator[Finding]:
-    patient, judged = examination.patient, examination.judged
-    taps = () if patient.head is None else patient.head.tap_layers
-    curve = speed.undisturbed(speed.time_passes(subject.backbone, taps, effort.timing_s))
+    subject, judged = examination.subject, examination.judged
+    taps = () if subject.head is None else subject.head.tap_layers
+    curve = speed.undisturbed(speed.time_passes(decoder.backbone, taps, effort.timing_s))
     yield speed.check_pass_cost(curve)
-    if patient.head is None and patient.second is None:
+    if subject.head is None and subject.second is None:
         yield skipped("best K", "n-grams alone draft; what they gain depends on the text")
         return
-    alone = replace(subject, drafter=patient.make_drafter("head"))
+    alone = replace(decoder, drafter=subject.make_drafter("head"))
     cost, stats = speed.measure_drafts(alone, ids, _SPEED_REPEATS)
     length = speed.length_by_stats(stats)
     if judged is not None:
@@ -276,5 +278,5 @@ def _speed_findings(
     yield speed.check_gain(curve, cost, length)
 
 
-def _eos_ids(patient: Patient) -> frozenset[int]:
-    return frozenset() if patient.tokenizer is None else patient.tokenizer.eos_ids
+def _eos_ids(subject: Subject) -> frozenset[int]:
+    return frozenset() if subject.tokenizer is None else subject.tokenizer.eos_ids

@@ -21,7 +21,7 @@ class Level(StrEnum):
     FAULT = "fault"
     """Something is broken."""
     SKIPPED = "skipped"
-    """Not looked at; `seen` says why."""
+    """Not checked; `seen` says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Finding:
     """The outcome of one check."""
 
     check: str
-    """What was looked at, in a word or two."""
+    """What was checked, in a word or two."""
     level: Level
     seen: str
     """What was seen, with numbers, in whole sentences or a short phrase."""
@@ -49,26 +49,29 @@ class Finding:
         }
 
 
-def ok(check: str, seen: str, numbers: Mapping[str, Any] | None = None) -> Finding:
-    """Return a finding that all is well."""
-    return Finding(check, Level.OK, seen, numbers=numbers or {})
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: its name and its numbers, from which it makes its finding."""
 
+    name: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
 
-def warning(
-    check: str, seen: str, remedy: str, numbers: Mapping[str, Any] | None = None
-) -> Finding:
-    """Return a finding that something could be better."""
-    return Finding(check, Level.WARNING, seen, remedy, numbers or {})
+    def ok(self, seen: str, more: Mapping[str, Any] | None = None) -> Finding:
+        """Return a finding that all is well."""
+        return Finding(self.name, Level.OK, seen, "", {**self.numbers, **(more or {})})
 
+    def warning(self, seen: str, remedy: str, more: Mapping[str, Any] | None = None) -> Finding:
+        """Return a finding that something could be better."""
+        return Finding(self.name, Level.WARNING, seen, remedy, {**self.numbers, **(more or {})})
 
-def fault(check: str, seen: str, remedy: str, numbers: Mapping[str, Any] | None = None) -> Finding:
-    """Return a finding that something is broken."""
-    return Finding(check, Level.FAULT, seen, remedy, numbers or {})
+    def fault(self, seen: str, remedy: str, more: Mapping[str, Any] | None = None) -> Finding:
+        """Return a finding that something is broken."""
+        return Finding(self.name, Level.FAULT, seen, remedy, {**self.numbers, **(more or {})})
 
 
 def refused(check: str, error: HeadlongError) -> Finding:
     """Return a refusal by another room as a fault, in its own words."""
-    return fault(check, error.problem, error.remedy)
+    return Check(check).fault(error.problem, error.remedy)
 
 
 def skipped(check: str, reason: str) -> Finding:

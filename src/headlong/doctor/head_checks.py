@@ -1,6 +1,6 @@
 """Is the head there, whole and sound, as far as its files tell?
 
-In:  a patient. Out: findings about a head that is missing, stripped, mis-shaped, broken in its
+In:  a subject. Out: findings about a head that is missing, stripped, mis-shaped, broken in its
 numbers, made for other tokens or for other weights. Whether its drafts stand is for `draft_checks`.
 """
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from headlong.doctor.finding import Finding, fault, ok, refused, skipped, warning
-from headlong.doctor.patient import Patient
-from headlong.doctor.records import read_record
+from headlong.doctor.finding import Check, Finding, refused, skipped
+from headlong.doctor.head_record import read_record
+from headlong.doctor.subject import Subject
 from headlong.heads.head_files import CONFIG_FILE
 from headlong.heads.head_weights import HeadWeights, list_names
 from headlong.heads.shipped_heads import FOLDER, fingerprint
@@ -32,61 +32,58 @@ _ANNOUNCED = (
 """How GGUF metadata and config.json say that a model comes with MTP layers."""
 
 
-def check_presence(patient: Patient) -> Finding:
+def check_presence(subject: Subject) -> Finding:
     """Is there a head, and is it the whole of it?"""
-    if patient.visit.draft_model is not None and patient.origin is None:
+    if subject.options.draft_model is not None and subject.origin is None:
         return skipped("head", "a draft model drafts instead")
-    if "head files" in patient.refusals:
-        return refused("head", patient.refusals["head files"])
-    if patient.origin is None:
-        return _check_missing(patient)
-    if "head" in patient.refusals:
-        return refused("head", patient.refusals["head"])
-    if patient.head is None:
+    if "head files" in subject.refusals:
+        return refused("head", subject.refusals["head files"])
+    if subject.origin is None:
+        return _check_missing(subject)
+    if "head" in subject.refusals:
+        return refused("head", subject.refusals["head"])
+    if subject.head is None:
         return skipped("head", "whether it fits is unknown, since the model cannot be put together")
-    head, where = patient.head, patient.origin
+    head, where = subject.head, subject.origin
     num_drafted = None if head.vocabulary is None else len(head.vocabulary)
-    numbers = {"kind": head.kind, "origin": where, "num_bytes": head.num_bytes}
+    check = Check("head", {"kind": head.kind, "origin": where, "num_bytes": head.num_bytes})
     drafts = "all tokens" if num_drafted is None else f"{num_drafted:,} tokens"
     seen = f"{head.kind}, {where}, fits; drafts from {drafts}"
     unused = head.report.unused_tensors
     if unused:
-        return warning(
-            "head",
+        return check.warning(
             f"{seen}; nothing reads {list_names(list(unused))}.",
             "If they belong to the head's maths, it is of another dialect: see whether its drafts "
             "stand, below.",
-            numbers | {"unused_tensors": list(unused)},
+            {"unused_tensors": list(unused)},
         )
-    return ok("head", seen, numbers)
+    return check.ok(seen)
 
 
-def _check_missing(patient: Patient) -> Finding:
+def _check_missing(subject: Subject) -> Finding:
     """Tell a model that never had a head from one that lost it."""
-    checkpoint = patient.checkpoint
-    if checkpoint is None or patient.backbone is None:
+    check = Check("head")
+    checkpoint = subject.checkpoint
+    if checkpoint is None or subject.backbone is None:
         return skipped("head", "the model could not be read")
     announced = announced_layers(checkpoint.metadata, checkpoint.architecture)
     if announced:
-        return fault(
-            "head",
+        return check.fault(
             f"The model says it comes with {announced} MTP layer{'s' if announced > 1 else ''}, "
             "but their tensors are not in the file: it was stripped.",
             "Get a file that kept them (many converters drop `mtp` or `nextn` tensors), or train "
             f"a head with `headlong train`. {GO_WITHOUT}",
             {"announced_layers": announced},
         )
-    relative = _shipped_for_relative(patient)
+    relative = _shipped_for_relative(subject)
     if relative is not None:
-        return warning(
-            "head",
+        return check.warning(
             f"There is none. One ships for a model of the same sizes ({relative}), but these "
             "weights are others: fine-tuned, or another model.",
             f"Go on from it: `headlong train --from-head {FOLDER / relative} …`, or try it "
             f"with --head. {GO_WITHOUT}",
         )
-    return warning(
-        "head",
+    return check.warning(
         "There is none: no MTP layers in the file, and none is shipped for this model. N-grams "
         "draft alone.",
         TRAIN_ONE,
@@ -102,10 +99,10 @@ def announced_layers(metadata: Mapping[str, Any], architecture: str) -> int:
     return max((v for v in values if isinstance(v, int) and not isinstance(v, bool)), default=0)
 
 
-def _shipped_for_relative(patient: Patient) -> str | None:
+def _shipped_for_relative(subject: Subject) -> str | None:
     """Return the name of a shipped head whose sizes are this model's."""
-    assert patient.backbone is not None
-    config = patient.backbone.config
+    assert subject.backbone is not None
+    config = subject.backbone.config
     ours = (config.hidden_size, config.vocab_size, config.num_heads)
     for file in sorted(FOLDER.glob(f"*/{CONFIG_FILE}")):
         theirs = json.loads(file.read_text())
@@ -114,34 +111,31 @@ def _shipped_for_relative(patient: Patient) -> str | None:
     return None
 
 
-def check_numbers(patient: Patient) -> Finding:
+def check_numbers(subject: Subject) -> Finding:
     """Are all weights finite, and is none of them just zeros?"""
-    if patient.weights is None:
+    if subject.weights is None:
         return skipped("head weights", "there is no head to look into")
     broken: list[str] = []
     zero: list[str] = []
-    for name, tensor in patient.weights.tensors.items():
+    for name, tensor in subject.weights.tensors.items():
         num_broken, is_zero = _look_through(tensor)
         if num_broken:
             broken.append(f"{name} ({num_broken:,} values)")
         elif is_zero and name.endswith("weight"):
             zero.append(name)
-    numbers = {"broken": broken, "zero": zero, "num_tensors": len(patient.weights.tensors)}
+    numbers = {"broken": broken, "zero": zero, "num_tensors": len(subject.weights.tensors)}
+    check = Check("head weights", numbers)
     if broken:
-        return fault(
-            "head weights",
+        return check.fault(
             f"NaN or infinite numbers in {list_names(broken)}.",
             f"Its training diverged, or the file is damaged. {EXPORT_AGAIN}",
-            numbers,
         )
     if zero:
-        return fault(
-            "head weights",
+        return check.fault(
             f"Nothing but zeros in {list_names(zero)}.",
             f"The export left them unfilled. {EXPORT_AGAIN}",
-            numbers,
         )
-    return ok("head weights", f"{numbers['num_tensors']} tensors, all finite, none empty", numbers)
+    return check.ok(f"{numbers['num_tensors']} tensors, all finite, none empty")
 
 
 def _look_through(tensor: StoredTensor) -> tuple[int, bool]:
@@ -154,75 +148,70 @@ def _look_through(tensor: StoredTensor) -> tuple[int, bool]:
     return num_broken, is_zero
 
 
-def check_vocabulary(patient: Patient) -> Finding:
+def check_vocabulary(subject: Subject) -> Finding:
     """Does every draft token exist, once, in the backbone and in the tokenizer?"""
-    weights, backbone = patient.weights, patient.backbone
+    check = Check("draft vocabulary")
+    weights, backbone = subject.weights, subject.backbone
     if weights is None or backbone is None:
         return skipped("draft vocabulary", "there is no head to look into")
     vocabulary = weights.vocabulary
     if vocabulary is None:
-        return ok("draft vocabulary", "the backbone's own")
-    return next(_vocabulary_faults(weights, patient), None) or ok(
-        "draft vocabulary",
+        return check.ok("the backbone's own")
+    return next(_vocabulary_faults(weights, subject), None) or check.ok(
         f"{len(vocabulary):,} tokens, all of them the backbone's",
         {"draft_vocab_size": len(vocabulary)},
     )
 
 
-def _vocabulary_faults(weights: HeadWeights, patient: Patient) -> Iterator[Finding]:
+def _vocabulary_faults(weights: HeadWeights, subject: Subject) -> Iterator[Finding]:
     assert weights.vocabulary is not None
-    assert patient.backbone is not None
-    vocabulary, rows = weights.vocabulary, patient.backbone.config.vocab_size
-    numbers = {"draft_vocab_size": len(vocabulary), "vocab_size": rows}
+    assert subject.backbone is not None
+    vocabulary, rows = weights.vocabulary, subject.backbone.config.vocab_size
+    check = Check("draft vocabulary", {"draft_vocab_size": len(vocabulary), "vocab_size": rows})
     beyond = int(((vocabulary < 0) | (vocabulary >= rows)).sum())
     if beyond:
-        yield fault(
-            "draft vocabulary",
+        yield check.fault(
             f"{beyond:,} of {len(vocabulary):,} draft tokens map to ids outside 0…{rows - 1} (up "
             f"to {int(vocabulary.max())}).",
             f"The head was made for another tokenizer, or d2t is damaged. {EXPORT_AGAIN}",
-            numbers | {"beyond": beyond},
+            {"beyond": beyond},
         )
     num_twice = len(vocabulary) - len(np.unique(vocabulary))
     if num_twice:
-        yield fault(
-            "draft vocabulary",
+        yield check.fault(
             f"{num_twice:,} draft tokens map to an id that another one has already.",
             f"Its d2t or token_map is damaged. {EXPORT_AGAIN}",
-            numbers | {"twice": num_twice},
+            {"twice": num_twice},
         )
-    size = rows if patient.tokenizer is None else patient.tokenizer.vocab_size
+    size = rows if subject.tokenizer is None else subject.tokenizer.vocab_size
     unspoken = int((vocabulary >= size).sum())
     if unspoken:
-        yield warning(
-            "draft vocabulary",
+        yield check.warning(
             f"{unspoken:,} draft tokens are padding: the tokenizer has only {size:,}.",
             "Harmless but useless; train the head with a vocabulary from real answers.",
-            numbers | {"unspoken": unspoken},
+            {"unspoken": unspoken},
         )
 
 
-def check_stale(patient: Patient) -> Finding:
+def check_stale(subject: Subject) -> Finding:
     """Was the head trained for these very weights?"""
-    if patient.head_folder is None:
-        reason = "there is no head" if patient.origin is None else "it came with the weights"
+    if subject.head_folder is None:
+        reason = "there is no head" if subject.origin is None else "it came with the weights"
         return skipped("trained for", reason)
-    if patient.backbone is None:
+    if subject.backbone is None:
         return skipped("trained for", "the model could not be read")
-    record = read_record(patient.head_folder)
+    record = read_record(subject.head_folder)
     if record.problem:
-        return warning("trained for", record.problem, "Restore run.json from where it came.")
+        return Check("trained for").warning(record.problem, "Restore run.json from where it came.")
     if record.fingerprint is None:
         return skipped("trained for", "the head has no run.json that names its backbone")
-    own = fingerprint(patient.backbone)
-    numbers = {"backbone": own, "trained_for": record.fingerprint}
+    own = fingerprint(subject.backbone)
+    check = Check("trained for", {"backbone": own, "trained_for": record.fingerprint})
     if own != record.fingerprint:
-        return warning(
-            "trained for",
+        return check.warning(
             f"Other weights than these: its backbone was {record.fingerprint[:10]}…, this one is "
             f"{own[:10]}…. After fine-tuning a head goes stale.",
-            f"Go on training it on this model: `headlong train --from-head {patient.head_folder} "
+            f"Go on training it on this model: `headlong train --from-head {subject.head_folder} "
             "…`; whether it still drafts well is said below.",
-            numbers,
         )
-    return ok("trained for", f"this very backbone ({own[:10]}…)", numbers)
+    return check.ok(f"this very backbone ({own[:10]}…)")

@@ -8,9 +8,9 @@ not tell is None, and its check says so instead of guessing.
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from headlong.doctor.finding import Finding, ok, skipped, warning
+from headlong.bench.pass_cost import native_engine
+from headlong.doctor.finding import Check, Finding, skipped
 from headlong.ops.backends import MODULES, backend_problem
 from headlong.ops.op_set import Ops
 
@@ -26,7 +26,7 @@ _NO_LIMIT = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class MachineReadings:
-    """One look at the machine."""
+    """What the system tells of the machine."""
 
     num_cores: int
     """Cores this process may use."""
@@ -41,7 +41,7 @@ class MachineReadings:
 
 
 def read_machine(root: Path = Path("/")) -> MachineReadings:
-    """Look at the machine; `root` stands for the file system's."""
+    """Read the machine; `root` stands for the file system's."""
     has_affinity = hasattr(os, "sched_getaffinity")
     return MachineReadings(
         num_cores=len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1,
@@ -55,81 +55,68 @@ def read_machine(root: Path = Path("/")) -> MachineReadings:
 def check_backend(ops: Ops, asked: str) -> Finding:
     """Is the fast backend at work?"""
     if ops.name == "native":
-        return ok("backend", f"compiled kernels: {ops.note}", {"backend": ops.name})
-    numbers = {"backend": ops.name, "note": ops.note}
+        return Check("backend", {"backend": ops.name}).ok(f"compiled kernels: {ops.note}")
+    check = Check("backend", {"backend": ops.name, "note": ops.note})
     if asked != "auto":
-        return ok("backend", f"{ops.name}, as asked for; it is the slow, readable one", numbers)
-    return warning(
-        "backend",
+        return check.ok(f"{ops.name}, as asked for; it is the slow, readable one")
+    return check.warning(
         f"The slow numpy backend computes. {backend_problem('native')}",
         MODULES["native"].remedy,
-        numbers,
     )
 
 
 def check_instruction_set(ops: Ops) -> Finding:
     """Are these the best kernels this processor has?"""
-    engine = _engine(ops)
+    engine = native_engine(ops)
     if engine is None:
         return skipped("instruction set", "only the compiled kernels have several")
     used, best = engine.instruction_set, type(engine)("auto", 1).instruction_set
-    numbers = {"instruction_set": used, "best": best}
+    check = Check("instruction set", {"instruction_set": used, "best": best})
     if used == best:
-        return ok("instruction set", f"{used}, the best this processor has", numbers)
-    return warning(
-        "instruction set",
+        return check.ok(f"{used}, the best this processor has")
+    return check.warning(
         f"HEADLONG_ISA holds the kernels at {used}; this processor has {best}.",
         "Unset HEADLONG_ISA, unless you compare instruction sets.",
-        numbers,
     )
 
 
 def check_threads(ops: Ops, machine: MachineReadings) -> Finding:
     """Are there as many threads as cores, and are those cores really ours?"""
-    engine = _engine(ops)
+    engine = native_engine(ops)
     if engine is None:
         return skipped("threads", "only the compiled kernels use several")
     threads, cores = engine.num_threads, machine.num_cores
-    numbers = {"threads": threads, "cores": cores, "cpu_quota": machine.cpu_quota}
+    check = Check("threads", {"threads": threads, "cores": cores, "cpu_quota": machine.cpu_quota})
     if threads > cores:
-        return warning(
-            "threads",
+        return check.warning(
             f"{threads} threads share {cores} cores; they will wait for each other.",
             "Unset HEADLONG_THREADS, or set it to the number of cores.",
-            numbers,
         )
     if machine.cpu_quota is not None and threads > machine.cpu_quota:
-        return warning(
-            "threads",
+        return check.warning(
             f"{threads} threads run where the container is given {machine.cpu_quota:g} cores' worth"
             " of time; they are stopped whenever it is used up.",
             "Set HEADLONG_THREADS to the container's cores, rounded down, or raise its limit.",
-            numbers,
         )
     if threads < min(cores, MAX_USEFUL_THREADS):
-        return warning(
-            "threads",
+        return check.warning(
             f"{threads} threads on {cores} cores leave memory bandwidth unused.",
             "Unset HEADLONG_THREADS.",
-            numbers,
         )
-    return ok("threads", f"{threads} on {cores} cores", numbers)
+    return check.ok(f"{threads} on {cores} cores")
 
 
 def check_load(machine: MachineReadings) -> Finding:
-    """Is anybody else at work here?"""
+    """Do other processes use the cores?"""
     if machine.load is None:
         return skipped("load", "this system does not tell")
-    numbers = {"load": machine.load}
+    check = Check("load", {"load": machine.load})
     seen = f"{machine.load:.1f} processes want the {machine.num_cores} cores"
     if machine.load > BUSY_SHARE * machine.num_cores:
-        return warning(
-            "load",
-            f"{seen}; the timings below are partly theirs.",
-            "Ask again when the machine is quiet.",
-            numbers,
+        return check.warning(
+            f"{seen}; the timings below are partly theirs.", "Ask again when the machine is quiet."
         )
-    return ok("load", seen, numbers)
+    return check.ok(seen)
 
 
 def check_huge_pages(ops: Ops, machine: MachineReadings) -> Finding:
@@ -138,39 +125,32 @@ def check_huge_pages(ops: Ops, machine: MachineReadings) -> Finding:
         return skipped("huge pages", "this system does not tell")
     if ops.name != "native":
         return skipped("huge pages", "only the compiled kernels ask for them")
-    numbers = {"setting": machine.huge_pages}
+    check = Check("huge pages", {"setting": machine.huge_pages})
     if machine.huge_pages == "never":
-        return warning(
-            "huge pages",
+        return check.warning(
             "Transparent huge pages are switched off; weights are read from 4 KiB pages.",
             f"echo madvise | sudo tee /{_HUGE_PAGES}",
-            numbers,
         )
-    return ok("huge pages", f"granted ({machine.huge_pages})", numbers)
+    return check.ok(f"granted ({machine.huge_pages})")
 
 
 def check_memory(machine: MachineReadings, needed_bytes: int, context_length: int) -> Finding:
     """Is there room for one sequence over the model's whole context?"""
     if machine.available_bytes is None:
         return skipped("memory", "this system does not tell")
-    numbers = {"available_bytes": machine.available_bytes, "needed_bytes": needed_bytes}
+    check = Check(
+        "memory", {"available_bytes": machine.available_bytes, "needed_bytes": needed_bytes}
+    )
     seen = (
         f"{machine.available_bytes / 1e9:.1f} GB are free; keys and values of one full context "
         f"({context_length:,} tokens) take {needed_bytes / 1e9:.2f} GB"
     )
     if machine.available_bytes < needed_bytes:
-        return warning(
-            "memory",
+        return check.warning(
             f"{seen}.",
             "Keep prompts and answers shorter, or free memory; `headlong plan` computes the need.",
-            numbers,
         )
-    return ok("memory", seen, numbers)
-
-
-def _engine(ops: Ops) -> Any:
-    """Return the native backend's engine, None for another backend."""
-    return getattr(ops, "engine", None)
+    return check.ok(seen)
 
 
 def _read(path: Path) -> str | None:

@@ -1,14 +1,14 @@
-"""The probe: what the backbone says to a few built-in prompts, and how much of it a head foresees.
+"""The probe: what the backbone says to a few built-in prompts, and how much of it a head drafts.
 
-In:  a backbone, prompts, a head. Out: `Heard`, the backbone's greedy answers with the hidden rows
-of one pass over them, and `Acceptance`: how many draft tokens stand at every position of them.
+In:  a backbone, prompts, a head. Out: `ProbeRows`, the backbone's greedy answers with the hidden
+rows of one pass over them, and `AcceptedCounts`: how many draft tokens stand at every position.
 No decoding is needed for that: answers are known, so a head is run along them and asked at each
 position. Walking the positions as rounds would gives exactly the acceptance of real decoding.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -17,6 +17,7 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.config import SamplingParams
 from headlong.decode.autoregressive import generate_plain
 from headlong.decode.sampling import Sampler
+from headlong.decode.stats import DecodeStats, walk_rounds
 from headlong.heads.head import Head, ParallelHeads, RecursiveHead
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
@@ -49,7 +50,7 @@ class ProbeText:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ProbeRows:
     """An answer with the hidden rows of one pass over prompt and answer."""
 
     text: ProbeText
@@ -73,7 +74,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
+class AcceptedCounts:
     """How many leading draft tokens stand at each position of some answers."""
 
     stood: tuple[IntArray, ...]
@@ -88,21 +89,25 @@ class Acceptance:
 
     @property
     def num_positions(self) -> int:
-        """Positions looked at."""
+        """Positions that were probed."""
         return sum(len(counts) for counts in self.stood)
+
+    def cut(self, lengths: Iterable[int]) -> "AcceptedCounts":
+        """Keep the first positions of each answer."""
+        pairs = zip(self.stood, lengths, strict=True)
+        return replace(self, stood=tuple(counts[:length] for counts, length in pairs))
 
     def length(self, num_draft_tokens: int) -> float:
         """Return the acceptance length of decoding with this many draft tokens a round."""
-        at_depth = self.at_depth(num_draft_tokens)
-        return 1.0 + sum(at_depth)
+        return self.stats(num_draft_tokens).acceptance_length
 
-    def at_depth(self, num_draft_tokens: int) -> list[float]:
-        """Return the share of rounds in which each depth stands, when decoding so."""
-        rounds = [count for counts in self.stood for count in _walk(counts, num_draft_tokens)]
-        if not rounds:
-            return [0.0] * num_draft_tokens
-        depths = range(1, num_draft_tokens + 1)
-        return [sum(count >= depth for count in rounds) / len(rounds) for depth in depths]
+    def stats(self, num_draft_tokens: int) -> DecodeStats:
+        """Count the rounds that decoding with this many draft tokens a round would make."""
+        stats = DecodeStats()
+        for counts in self.stood:
+            for _, num_accepted in walk_rounds(counts.tolist(), num_draft_tokens):
+                stats.observe_round(("head",) * num_draft_tokens, num_accepted)
+        return stats
 
 
 def prompt_ids(tokenizer: Tokenizer | None, prompt: str, backbone: Backbone) -> tuple[int, ...]:
@@ -138,28 +143,28 @@ def write_answer(
     return tuple(answer)
 
 
-def hear(backbone: Backbone, text: ProbeText, tap_layers: tuple[int, ...]) -> Heard:
+def read_rows(backbone: Backbone, text: ProbeText, tap_layers: tuple[int, ...]) -> ProbeRows:
     """Run one pass over prompt and answer and keep what heads read of it."""
     ids = np.array([*text.prompt_ids, *text.answer_ids])
     cache = backbone.make_cache()
-    return Heard(text, backbone.forward([ids], [cache], tap_layers), tap_layers)
+    return ProbeRows(text, backbone.forward([ids], [cache], tap_layers), tap_layers)
 
 
-def measure_acceptance(head: Head, heard: Sequence[Heard], max_depth: int) -> Acceptance:
+def measure_acceptance(head: Head, probed: Sequence[ProbeRows], max_depth: int) -> AcceptedCounts:
     """Ask a head at every position of the answers; count the leading tokens that stand."""
     if isinstance(head, ParallelHeads):
         depth = min(max_depth, head.num_depths)
-        return Acceptance(tuple(_ask_parallel(head, one, depth) for one in heard), max_depth)
-    return Acceptance(tuple(_ask_recursive(head, one, max_depth) for one in heard), max_depth)
+        return AcceptedCounts(tuple(_ask_parallel(head, one, depth) for one in probed), max_depth)
+    return AcceptedCounts(tuple(_ask_recursive(head, one, max_depth) for one in probed), max_depth)
 
 
-def _ask_recursive(head: RecursiveHead, heard: Heard, max_depth: int) -> IntArray:
-    ids = heard.token_ids
-    hidden = heard.with_taps(head.tap_layers).rows(0, len(ids) - 1)
+def _ask_recursive(head: RecursiveHead, probed: ProbeRows, max_depth: int) -> IntArray:
+    ids = probed.token_ids
+    hidden = probed.with_taps(head.tap_layers).rows(0, len(ids) - 1)
     cache = head.make_cache()
     carried = head.step(head.enter(head.features(hidden)), [ids[1:]], [cache])
     cache.commit(len(ids) - 1)
-    first, stop = _span(heard, max_depth)
+    first, stop = _span(probed, max_depth)
     stood: IntArray = np.zeros(max(0, stop - first), dtype=np.int64)
     if not len(stood):
         return stood
@@ -181,12 +186,12 @@ def _ask_recursive(head: RecursiveHead, heard: Heard, max_depth: int) -> IntArra
     return stood
 
 
-def _ask_parallel(heads: ParallelHeads, heard: Heard, max_depth: int) -> IntArray:
-    ids = heard.token_ids
-    hidden = heard.with_taps(heads.tap_layers)
+def _ask_parallel(heads: ParallelHeads, probed: ProbeRows, max_depth: int) -> IntArray:
+    ids = probed.token_ids
+    hidden = probed.with_taps(heads.tap_layers)
     cache = heads.make_cache()
     states = heads.states(heads.features(hidden), [cache], [len(ids)])  # (depths, N, H)
-    first, stop = _span(heard, max_depth)
+    first, stop = _span(probed, max_depth)
     stood: IntArray = np.zeros(max(0, stop - first), dtype=np.int64)
     still = np.ones(len(stood), dtype=np.bool_)
     for depth in range(1, max_depth + 1 if len(stood) else 1):
@@ -196,22 +201,12 @@ def _ask_parallel(heads: ParallelHeads, heard: Heard, max_depth: int) -> IntArra
     return stood
 
 
-def _span(heard: Heard, max_depth: int) -> tuple[int, int]:
+def _span(probed: ProbeRows, max_depth: int) -> tuple[int, int]:
     """Return the rows a round can begin at: from the prompt's last, while truth lies ahead."""
-    num_prompt, num_tokens = len(heard.text.prompt_ids), len(heard.token_ids)
+    num_prompt, num_tokens = len(probed.text.prompt_ids), len(probed.token_ids)
     return num_prompt - 1, num_tokens - 1 - max_depth
 
 
 def _guess(logits: FloatArray, vocabulary: IntArray | None) -> IntArray:
     columns: IntArray = logits.argmax(axis=-1)
     return columns if vocabulary is None else vocabulary[columns]
-
-
-def _walk(stood: IntArray, num_draft_tokens: int) -> list[int]:
-    """Return the accepted counts of the rounds that decoding would make."""
-    counts: list[int] = []
-    position = 0
-    while position < len(stood):
-        counts.append(min(int(stood[position]), num_draft_tokens))
-        position += counts[-1] + 1
-    return counts

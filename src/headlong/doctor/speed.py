@@ -6,17 +6,16 @@ round after round, and the best time counts: a busy neighbour only ever adds to 
 """
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from headlong.cache.kv_cache import KVCache
+from headlong.bench.pass_cost import PassTimer
 from headlong.config import SamplingParams
 from headlong.decode.stats import DecodeStats
-from headlong.doctor.exactness import Subject, run_requests
-from headlong.doctor.finding import Finding, ok, skipped, warning
+from headlong.doctor.exactness import Decoder, run_requests
+from headlong.doctor.finding import Check, Finding, skipped
 from headlong.models.transformer import Backbone
 
 MAX_K = 8
@@ -44,19 +43,8 @@ def time_passes(
     backbone: Backbone, tap_layers: tuple[int, ...], seconds: float
 ) -> dict[int, list[float]]:
     """Time passes over every number of rows in turn, logits included, for so many seconds."""
-    vocab_size = backbone.config.vocab_size
-    rng = np.random.default_rng(0)
     context = min(_CONTEXT, backbone.config.context_length // 2)
-    cache = backbone.make_cache()
-    backbone.forward([rng.integers(0, vocab_size, context)], [cache], tap_layers)
-    cache.commit(context)
-    times: dict[int, list[float]] = {count: [] for count in _ROW_COUNTS}
-    _time_pass(backbone, cache, max(_ROW_COUNTS), tap_layers)  # grows scratch memory, once
-    deadline = time.perf_counter() + seconds
-    while not times[1] or time.perf_counter() < deadline:
-        for count, seen in times.items():
-            seen.append(_time_pass(backbone, cache, count, tap_layers))
-    return times
+    return PassTimer(backbone, tap_layers, context).time_in_turn(_ROW_COUNTS, seconds)
 
 
 def undisturbed(times: Mapping[int, Sequence[float]]) -> dict[int, float]:
@@ -76,14 +64,14 @@ def pass_s(curve: dict[int, float], num_rows: int) -> float:
 
 
 def measure_drafts(
-    subject: Subject, ids: tuple[int, ...], num_repeats: int
+    decoder: Decoder, ids: tuple[int, ...], num_repeats: int
 ) -> tuple[DraftCost | None, DecodeStats]:
     """Decode with short and long drafts in turn; return what drafting costs, and how it fared."""
     counted = DecodeStats()
     seen: dict[int, list[tuple[float, float]]] = {k: [] for k in _DRAFT_LENGTHS}
     for _ in range(num_repeats):
         for k, samples in seen.items():
-            (running,) = run_requests(subject, [(ids, k)], SamplingParams())
+            (running,) = run_requests(decoder, [(ids, k)], SamplingParams())
             report = running.report()
             stats, timings = report.stats, report.timings
             if stats.num_drafted:
@@ -123,8 +111,7 @@ def check_pass_cost(curve: dict[int, float]) -> Finding:
     base = curve[1]
     relative = {count: seconds / base for count, seconds in curve.items()}
     shown = ", ".join(f"{count}: {relative[count]:.2f}" for count in (2, 3, 5, 7, 9))
-    return ok(
-        "pass cost",
+    return Check("pass cost").ok(
         f"{base * 1e3:.2f} ms for one row; more rows cost, relative to it, {shown} – the tokens a "
         "round must yield to break even",
         {
@@ -143,31 +130,30 @@ def check_gain(
     gains = expected_gains(curve, draft, length)
     best = max(gains, key=lambda k: gains[k])
     pays = gains[best] > 1
-    numbers = {
-        "best_k": best if pays else 0,
-        "speedup": gains[best] if pays else 1.0,
-        "gains": {str(k): gain for k, gain in gains.items()},
-        "draft_token_ms": draft.per_token_s * 1e3,
-        "draft_round_ms": draft.per_round_s * 1e3,
-    }
+    check = Check(
+        "best K",
+        {
+            "best_k": best if pays else 0,
+            "speedup": gains[best] if pays else 1.0,
+            "gains": {str(k): gain for k, gain in gains.items()},
+            "draft_token_ms": draft.per_token_s * 1e3,
+            "draft_round_ms": draft.per_round_s * 1e3,
+        },
+    )
     shown = ", ".join(f"{k}: {gain:.2f}" for k, gain in gains.items() if k in (1, 2, 3, 4, 6, 8))
     costs = (
         f"a draft costs {draft.per_round_s * 1e3:.2f} ms and {draft.per_token_s * 1e3:.2f} ms a "
         "token"
     )
     if gains[best] < WORTH_IT:
-        return warning(
-            "best K",
+        return check.warning(
             f"Drafting hardly pays here: at best {gains[best]:.2f} × with K={best} ({shown}); "
             f"{costs}.",
             "Leave `mtp` at auto, which switches drafts off where they lose; a better head or "
             "faster kernels would change it.",
-            numbers,
         )
-    return ok(
-        "best K",
-        f"K={best}, {gains[best]:.2f} × expected at temperature 0 (K: gain – {shown}); {costs}",
-        numbers,
+    return check.ok(
+        f"K={best}, {gains[best]:.2f} × expected at temperature 0 (K: gain – {shown}); {costs}"
     )
 
 
@@ -183,14 +169,3 @@ def length_by_stats(stats: DecodeStats) -> Callable[[int], float]:
         return 1.0 + float(np.cumprod(padded).sum())
 
     return length
-
-
-def _time_pass(
-    backbone: Backbone, cache: KVCache, num_rows: int, tap_layers: tuple[int, ...]
-) -> float:
-    ids = np.arange(num_rows) % backbone.config.vocab_size
-    start = time.perf_counter()
-    backbone.logits(backbone.forward([ids], [cache], tap_layers).normed)
-    elapsed = time.perf_counter() - start
-    cache.commit(0)
-    return elapsed

@@ -8,9 +8,9 @@ Knows nothing of files, flags or HTTP.
 
 import ipaddress
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, get_args
+from typing import Any
 
-from headlong.config import HEAD_QUANTS, DrafterName, MtpMode, QuantName
+from headlong.config import ModelOptions, MtpMode
 from headlong.engine.limits import EngineLimits
 from headlong.errors import RequestError
 from headlong.server import setting_kinds as kinds
@@ -51,31 +51,13 @@ def _whole(default: int | None, about: str, low: int = 1, high: int | None = Non
     return _setting(default, kinds.optional(kind) if default is None else kind, about, "limits")
 
 
-def _model(default: str | None, kind: Kind, about: str) -> Any:
-    return _setting(default, kind, about, "model")
-
-
-_PATH = kinds.optional(kinds.text("a path or a name"))
 _ORIGIN = r"\*|https?://[^\s/]+"
 
 
 @dataclass(frozen=True, slots=True)
-class ServerSettings:
-    """How one server runs."""
+class ServerSettings(ModelOptions):
+    """How one server runs, and which model."""
 
-    model: str | None = _model(None, _PATH, "which model; the small default model when not said")
-    head: str | None = _model(None, _PATH, "folder of a trained head")
-    quant: str | None = _model(
-        None, kinds.optional(kinds.word(*get_args(QuantName))), "pack the model's weights anew"
-    )
-    head_quant: str = _model(
-        "auto",
-        kinds.word(*HEAD_QUANTS),
-        "pack the head's weights in this format; auto takes the one it was made for",
-    )
-    drafter: str = _model("auto", kinds.word(*get_args(DrafterName)), "who drafts")
-    draft_model: str | None = _model(None, _PATH, "a smaller model, for drafter draft-model")
-    backend: str = _model("auto", kinds.text("a backend's name"), "what computes")
     model_name: str | None = _setting(
         None,
         kinds.optional(kinds.text("a name without spaces", r"\S{1,200}")),
@@ -211,13 +193,17 @@ class ServerSettings:
 
 
 def declared_settings() -> tuple[Field[Any], ...]:
-    """Return the fields that have a kind: all but the API keys, which have a table of their own."""
-    return tuple(one for one in fields(ServerSettings) if "kind" in one.metadata)
+    """Return all fields but the API keys, which have a table of their own."""
+    return tuple(one for one in fields(ServerSettings) if "about" in one.metadata)
 
 
 def kind_of(declared: Field[Any]) -> Kind:
     """Return what a setting may be."""
-    kind: Kind = declared.metadata["kind"]
+    kind: Kind | None = declared.metadata.get("kind")
+    if kind is None:  # an option of the model
+        choices = declared.metadata["choices"]
+        kind = kinds.word(*choices) if choices else kinds.text("a path or a name")
+        kind = kinds.optional(kind) if declared.default is None else kind
     return kind
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headlong.arrays import IntArray
-from headlong.decode.stats import DecodeStats
+from headlong.decode.stats import DecodeStats, walk_rounds
 from headlong.train.batches import LENGTH_STEP, Batch, make_batch
 from headlong.train.draft_vocabulary import DraftVocabulary
 from headlong.train.pointwise import noise
@@ -61,7 +61,7 @@ class Simulator:
             batch = make_batch([s.ids for s in chunk], prompt_lengths, temperatures, length)
             stands = self._find_standing(batch, chunk, deepest)
             for line in range(len(chunk)):
-                _walk(stands[:, batch.sequences == line], counted)
+                _count(stands[:, batch.sequences == line], counted)
         return counted
 
     def _find_standing(
@@ -105,15 +105,12 @@ def table(results: Mapping[str, Mapping[int, DecodeStats]]) -> str:
     return "\n".join(lines)
 
 
-def _walk(stands: NDArray[np.bool_], counted: Mapping[int, DecodeStats]) -> None:
-    """Go along one answer round by round, for every K: (depths, rows of the answer)."""
-    num_rows = stands.shape[1]
+def _count(stands: NDArray[np.bool_], counted: Mapping[int, DecodeStats]) -> None:
+    """Count the rounds along one answer for every K: (depths, rows of the answer)."""
+    num_depths, num_rows = stands.shape
+    left = num_rows - np.arange(num_rows)
+    standing = np.where(stands.all(axis=0), num_depths, stands.argmin(axis=0))
+    counts = np.minimum(standing, left).tolist()
     for k, stats in counted.items():
-        row = 0
-        while row < num_rows:
-            num_drafted = min(k, num_rows - row)
-            num_accepted = 0
-            while num_accepted < num_drafted and stands[num_accepted, row]:
-                num_accepted += 1
-            stats.observe_round(("head",) * num_drafted, num_accepted)
-            row += num_accepted + 1
+        for row, num_accepted in walk_rounds(counts, k):
+            stats.observe_round(("head",) * min(k, num_rows - row), num_accepted)

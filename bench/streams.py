@@ -69,7 +69,7 @@ class Side:
     @property
     def num_drafted(self) -> int:
         """Draft tokens of all answers."""
-        return sum(one.sequence.stats.num_drafted for one in self.ended)
+        return sum(one.stats.num_drafted for one in self.ended)
 
 
 def main() -> int:

@@ -20,8 +20,8 @@ template <class V>
 constexpr int kPairLines = 2 * V::W * 4 / 64;
 
 // Scores of N queries with the `block` (2 vectors of) positions of one key block, the first of which is
-// `position`. Meanwhile the next keys and the values of these positions are fetched: nothing else hides the way
-// to memory.
+// `position`. Meanwhile it prefetches the next keys and the values of these positions: nothing else hides
+// the latency of memory.
 template <class V, int N>
 HEADLONG_INLINE inline void score_block(const AttendTask& task, int position, int query, float* scores) {
     typename V::I low[N], high[N];
@@ -87,12 +87,12 @@ float soften(const float* scores, const float* value_scales, Sight sight, int16_
     unroll<kVectors>([&](auto v) HEADLONG_INLINE {
         V::store_i16(weights + v * V::W, V::to_int(V::mul(part[v], V::set1(factor))));
     });
-    if (total != total) return total;  // whoever reads it must notice
+    if (total != total) return total;  // keep the NaN, so that it is noticed
     return factor > 0.0f ? 1.0f / factor : 0.0f;
 }
 
 // Sum weight × value over the positions `seen`, two at a time, for N queries and 2 vectors of dimensions. Meanwhile
-// keys of the next chunk are fetched, or memory would rest for half of the time.
+// it prefetches keys of the next chunk, or memory would be idle half of the time.
 template <class V, int N>
 void add_values(
     const AttendTask& task, const int16_t* weights, const float* scales, int query, Sight seen, int dim) {

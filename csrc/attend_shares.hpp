@@ -1,9 +1,9 @@
-// Who attends to what: the attention of a pass as items, and their chunks shared out among members.
+// How the attention of a pass is shared out among workers.
 //
-// An item is a few rows of a span with one kv head, over all chunks that they see. Items stand in one order, and each
-// member takes an equal part of what they cost, cut between chunks: sequences of any lengths are shared evenly. Most
-// items are then one member's alone, which finishes them by itself; its results over single chunks need never leave
-// the first cache. Items that lie across a border are merged once all members are done.
+// An item is a few rows of a span with one kv head, over all chunks that they see. Items have one order, and each
+// worker takes an equal part of their total cost, cut between chunks. So sequences of any lengths are shared evenly.
+// Most items then belong to one worker, which finishes them alone; its results over single chunks stay in the first
+// cache. Items that lie across a border are merged once all workers are done.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,6 @@
 #include "pool.hpp"
 
 namespace headlong {
-
-// Up to so many rows, memory and other cores are waited for more than products.
-constexpr int64_t kFewRows = 16;
 
 struct AttendItem {
     size_t span;
@@ -33,13 +30,13 @@ struct AttendItem {
 class AttendShares {
 public:
     // Rows of one item. Few rows stay together, so that keys and values are read once; of many, an item takes as many
-    // as leave room for them in the first cache.
+    // as fit into the first cache.
     static int64_t rows_each(const Span& span, int64_t heads_per_row) {
         return span.num_rows <= kFewRows ? span.num_rows : std::max<int64_t>(1, kMaxQueries / heads_per_row);
     }
 
-    // Kv heads stand outermost: members have projected heads in that order, so most attend to what they just wrote.
-    void share_out(const std::vector<Span>& spans, const Attention& block, int num_members) {
+    // Kv heads are outermost. Workers project heads in that order, so most attend to what they just wrote.
+    void share_out(const std::vector<Span>& spans, const Attention& block, int num_workers) {
         const int64_t heads_per_row = block.heads_per_kv();
         int64_t total = 0;
         items_.clear();
@@ -56,18 +53,18 @@ public:
                 }
             }
         }
-        borders_.resize(num_members + 1);
-        for (int member = 0; member <= num_members; ++member) borders_[member] = total * member / num_members;
+        borders_.resize(num_workers + 1);
+        for (int worker = 0; worker <= num_workers; ++worker) borders_[worker] = total * worker / num_workers;
     }
 
     const std::vector<AttendItem>& items() const { return items_; }
 
-    // Chunks of an item that a member takes: those that begin in its share.
-    Member::Range chunks_of(const AttendItem& item, int member) const {
-        return {chunks_before(item, borders_[member]), chunks_before(item, borders_[member + 1])};
+    // Chunks of an item that a worker takes: those that begin in its share.
+    Range chunks_of(const AttendItem& item, int worker) const {
+        return {chunks_before(item, borders_[worker]), chunks_before(item, borders_[worker + 1])};
     }
 
-    // Whether several members have chunks of an item.
+    // Whether several workers have chunks of an item.
     bool is_cut(const AttendItem& item) const {
         return std::any_of(borders_.begin(), borders_.end(), [&](int64_t border) {
             const int64_t num_before = chunks_before(item, border);
@@ -87,7 +84,7 @@ private:
     }
 
     std::vector<AttendItem> items_;
-    std::vector<int64_t> borders_;  // where the share of each member begins, and where the last one ends
+    std::vector<int64_t> borders_;  // where the share of each worker begins, and where the last one ends
 };
 
 }  // namespace headlong

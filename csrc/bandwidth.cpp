@@ -16,8 +16,8 @@ void bind_bandwidth(nb::class_<Engine>& engine) {
         std::memset(buffer.bytes(), 1, num_bytes);
         const auto* numbers = reinterpret_cast<const float*>(buffer.bytes());
         std::atomic<float> sink{0.0f};
-        const auto read = [&](Member& me) {
-            const Member::Range own = me.share(num_bytes / 128);
+        const auto read = [&](Worker& worker) {
+            const Range own = worker.share(num_bytes / 128);
             sink = self.kernels.read(numbers + own.first * 32, (own.stop - own.first) * 32);
         };
         self.pool.run(read);  // once to wake the team

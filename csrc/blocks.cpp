@@ -4,6 +4,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "delta_net.hpp"
+#include "kv_layer.hpp"
+
 namespace headlong {
 
 namespace {
@@ -48,7 +51,8 @@ void Attention::check() const {
     require(num_heads > 0 && num_kv_heads > 0 && num_heads % num_kv_heads == 0,
             "query heads must share key/value heads evenly");
     require(head_dim >= 2 && head_dim % 2 == 0 && head_dim <= kMostHeadDim, "the head size must be even, at most 4096");
-    require(rope != nullptr && rope->half() == head_dim / 2, "rotary frequencies do not fit the head size");
+    require(rope != nullptr && rope->half() >= 1 && rope->half() <= head_dim / 2,
+            "rotary frequencies do not fit the head size");
     require(window >= 0, "the window must be 0 (all) or a number of positions");
     require(output.weight != nullptr, "a projection has no weights");
     const int64_t hidden = hidden_size(), inputs = beside_norm ? 2 * hidden : hidden;
@@ -57,10 +61,48 @@ void Attention::check() const {
     check_linear(key, key_size(), inputs, "the key projection");
     check_linear(value, key_size(), inputs, "the value projection");
     check_linear(output, hidden, query_size(), "the output projection");
+    if (gate) {
+        check_linear(*gate, query_size(), inputs, "the gate projection");
+        require(gate->weight->is_quantised() == query.weight->is_quantised(), "query and gate differ in their format");
+    }
     if (query_norm) check_norm(*query_norm, head_dim);
     if (key_norm) check_norm(*key_norm, head_dim);
     if (beside_norm) check_norm(*beside_norm, hidden);
     if (output_norm) check_norm(*output_norm, hidden);
+}
+
+void Attention::check_state(const MixerState& state, const Span& span) const {
+    const auto* cache = dynamic_cast<const KVLayer*>(&state);
+    require(cache != nullptr && cache->num_kv_heads == num_kv_heads && cache->head_dim == head_dim,
+            "a cache layer has other heads than its block");
+    require(cache->capacity() >= span.first_position + span.num_rows, "a cache layer has no room for these positions");
+}
+
+void GatedDeltaNet::check() const {
+    require(shape.num_key_heads > 0 && shape.num_value_heads > 0 && shape.num_value_heads % shape.num_key_heads == 0,
+            "value heads must share key heads evenly");
+    require(shape.key_dim >= 1 && shape.key_dim <= kMostHeadDim && shape.value_dim >= 1 &&
+                shape.value_dim <= kMostHeadDim && shape.conv_width >= 2 && shape.conv_width <= kMostConvWidth,
+            "heads must be of size 1 to 4096, and a convolution over 2 to 16 rows");
+    require(output.weight != nullptr, "a projection has no weights");
+    const int64_t hidden = hidden_size(), num_heads = shape.num_value_heads;
+    check_norm(norm, hidden);
+    check_norm(head_norm, shape.value_dim);
+    check_linear(mixed, shape.num_channels(), hidden, "the projection of queries, keys and values");
+    check_linear(gate, value_size(), hidden, "the gate projection");
+    check_linear(update, num_heads, hidden, "the update projection");
+    check_linear(decay, num_heads, hidden, "the decay projection");
+    check_linear(output, hidden, value_size(), "the output projection");
+    require(static_cast<int64_t>(convolution.size()) == shape.conv_width * shape.num_channels() &&
+                static_cast<int64_t>(decay_rate.size()) == num_heads &&
+                static_cast<int64_t>(decay_bias.size()) == num_heads,
+            "the convolution or the decay does not fit the heads");
+}
+
+void GatedDeltaNet::check_state(const MixerState& state, const Span& span) const {
+    const auto* held = dynamic_cast<const DeltaState*>(&state);
+    require(held != nullptr && held->shape == shape, "a recurrent state has another shape than its block");
+    require(held->num_expected() == span.num_rows, "a recurrent state was not told of these rows");
 }
 
 void GatedMlp::check() const {

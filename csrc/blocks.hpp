@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats.hpp"
+#include "mixer.hpp"
 
 namespace headlong {
 
@@ -41,22 +42,32 @@ private:
 
 constexpr int kMostHeadDim = 4096;
 
-struct Attention {
+struct Attention final : Mixer {
     Norm norm;
     Linear query, key, value, output;
     int num_heads = 0;
     int num_kv_heads = 0;
     int head_dim = 0;
     float scale = 0.0f;
-    int64_t window = 0;  // 0 looks at all
+    int64_t window = 0;  // 0 sees all
     std::shared_ptr<Rope> rope;
     std::optional<Norm> query_norm, key_norm, beside_norm, output_norm;
+    std::optional<Linear> gate;  // sigmoid of it multiplies what was attended to
 
     int64_t query_size() const { return int64_t{num_heads} * head_dim; }
     int64_t key_size() const { return int64_t{num_kv_heads} * head_dim; }
     int heads_per_kv() const { return num_heads / num_kv_heads; }
-    int64_t hidden_size() const { return output.outputs(); }
-    void check() const;  // throws std::invalid_argument when sizes do not fit together
+
+    int64_t hidden_size() const override { return output.outputs(); }
+    bool reads_beside() const override { return beside_norm.has_value(); }
+    void check() const override;
+    void check_state(const MixerState& state, const Span& span) const override;
+    ScratchNeeds needs(const std::vector<Span>& spans, const Kernels& kernels) const override;
+    void prepare(int64_t num_positions) const override { rope->reach(num_positions); }
+    void run(Pass& pass, Worker& worker, const MixerStates& states) const override;
+    // Write the keys and values that `run` would write, and nothing else.
+    ScratchNeeds needs_of_keys() const;
+    void write_keys(Pass& pass, Worker& worker, const MixerStates& states) const;
 };
 
 struct GatedMlp {
@@ -66,20 +77,28 @@ struct GatedMlp {
     std::optional<Norm> output_norm;
 
     int64_t hidden_size() const { return down.outputs(); }
-    void check() const;
+    void check() const;  // throws std::invalid_argument when sizes do not fit together
+    ScratchNeeds needs() const;
+    // x += mlp(norm(x)) for all rows. Every worker calls it.
+    void run(Pass& pass, Worker& worker) const;
 };
 
-// At least one of the two blocks is there.
+// At least one of the two parts is there.
 struct Layer {
-    std::shared_ptr<Attention> attention;
-    std::shared_ptr<GatedMlp> mlp;
+    std::shared_ptr<Mixer> mixer;
+    std::shared_ptr<GatedMlp> channel;
 
-    int64_t hidden_size() const { return attention != nullptr ? attention->hidden_size() : mlp->hidden_size(); }
-};
-
-// Consecutive rows of a pass that belong to one sequence.
-struct Span {
-    int64_t first_row, num_rows, first_position;
+    int64_t hidden_size() const { return mixer != nullptr ? mixer->hidden_size() : channel->hidden_size(); }
+    ScratchNeeds needs(const std::vector<Span>& spans, const Kernels& kernels) const {
+        ScratchNeeds needs;
+        if (mixer != nullptr) needs.include(mixer->needs(spans, kernels));
+        if (channel != nullptr) needs.include(channel->needs());
+        return needs;
+    }
+    void run(Pass& pass, Worker& worker, const MixerStates& states) const {
+        if (mixer != nullptr) mixer->run(pass, worker, states);
+        if (channel != nullptr) channel->run(pass, worker);
+    }
 };
 
 }  // namespace headlong

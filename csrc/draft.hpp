@@ -1,7 +1,7 @@
 // A whole draft in one run of the team: score, pick, embed, layer, and again for every depth.
 //
-// What it yields is what the head's steps yield one by one with the picking of decode/sampling.py; the
-// team just does not go home in between. Sequences drop out as they have what they asked for.
+// The result is that of the head's steps one by one with the picking of decode/sampling.py, without
+// starting the team for each. A sequence leaves when its draft is long enough or too uncertain.
 #pragma once
 
 #include <memory>
@@ -36,23 +36,23 @@ struct DraftHead {
     void check() const;  // throws std::invalid_argument when sizes do not fit together
 };
 
-// What probabilities are worth: a chance for every range of them.
-struct Worth {
-    std::vector<double> edges;    // ascending; what lies on one belongs to the range above it
+// Maps the probability of a drafted token to its chance of being accepted, by ranges.
+struct Calibration {
+    std::vector<double> edges;    // ascending; an edge belongs to the range above it
     std::vector<double> chances;  // one more than edges
 
     double operator()(double prob) const;
 };
 
-// What one sequence wants.
-struct DraftWish {
-    KVLayer* cache;
-    int64_t first_position;  // in the head's cache, of the row its first guess makes
+// The draft of one sequence.
+struct DraftRequest {
+    MixerState* cache;
+    int64_t first_position;  // in the head's cache, of the row that its first token makes
     int64_t num_tokens;      // at most; at least 1
-    double go_on;            // the product of chances below which it ends
-    const Worth* worth;      // null where probabilities are the chances
+    double threshold;        // the product of chances below which it ends
+    const Calibration* calibration;  // null where probabilities are the chances
     PickRule rule;
-    int64_t token_position;  // of the first guess, in the sequence
+    int64_t token_position;  // of the first token, in the sequence
 };
 
 struct Drafted {
@@ -61,8 +61,8 @@ struct Drafted {
     bool is_broken = false;  // logits without a finite maximum: nothing can be picked
 };
 
-// Draft for all wishes; `states` is (wishes, hidden) and is used as scratch.
+// Draft for all requests; `states` is (requests, hidden) and is used as scratch.
 std::vector<Drafted> run_draft(
-    Engine& engine, const DraftHead& head, std::vector<DraftWish> wishes, float* states);
+    Engine& engine, const DraftHead& head, std::vector<DraftRequest> requests, float* states);
 
 }  // namespace headlong

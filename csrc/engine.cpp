@@ -23,36 +23,40 @@ void Workspace::begin(int64_t num_rows) {
 
 void Engine::run_layers(
     const PassInput& input, const std::vector<Layer>& layers,
-    const std::vector<std::vector<KVLayer*>>& caches, const std::vector<float*>& taps,
+    const std::vector<MixerStates>& states, const std::vector<float*>& taps,
     int64_t tap_stride) {
     int64_t num_positions = 0;
     for (const Span& span : input.spans) {
         num_positions = std::max(num_positions, span.first_position + span.num_rows);
     }
+    ScratchNeeds needs;
     for (const Layer& layer : layers) {
-        if (layer.attention != nullptr) layer.attention->rope->reach(num_positions);
+        if (layer.mixer != nullptr) layer.mixer->prepare(num_positions);
+        needs.include(layer.needs(input.spans, kernels));
     }
-    Pass pass(*this, input, layers, {}, Sharing::copies_when_far);
-    pool.run([&](Member& me) {
-        pass.begin(me);
+    workspace.begin(input.num_rows);
+    const TeamScratch team(pool, input.num_rows, needs.hidden);
+    Pass pass(*this, input, team, needs);
+    pool.run([&](Worker& worker) {
+        pass.begin(worker);
         for (size_t i = 0; i < layers.size(); ++i) {
             if (taps[i] != nullptr) {
                 const int64_t size = layers[i].hidden_size();
-                const Member::Range own = me.share(input.num_rows);
+                const Range own = worker.share(input.num_rows);
                 for (int64_t row = own.first; row < own.stop; ++row) {
-                    std::memcpy(taps[i] + row * tap_stride, pass.x(me) + row * size, size * sizeof(float));
+                    std::memcpy(taps[i] + row * tap_stride, pass.x(worker) + row * size, size * sizeof(float));
                 }
             }
-            if (layers[i].attention != nullptr) pass.attention(me, *layers[i].attention, caches[i]);
-            if (layers[i].mlp != nullptr) pass.gated_mlp(me, *layers[i].mlp);
+            layers[i].run(pass, worker, states[i]);
         }
-        pass.end(me);
+        pass.end(worker);
     });
 }
 
 void Engine::run_last(
-    const PassInput& input, const Layer& layer, const std::vector<KVLayer*>& caches, float* y) {
-    const int64_t size = layer.attention->hidden_size();
+    const PassInput& input, const Layer& layer, const MixerStates& caches, float* y) {
+    const auto& attention = static_cast<const Attention&>(*layer.mixer);
+    const int64_t size = layer.hidden_size();
     const auto num_spans = static_cast<int64_t>(input.spans.size());
     PassInput last{y, num_spans, {}, nullptr};
     std::vector<float> beside(input.beside != nullptr ? num_spans * size : 0);
@@ -67,9 +71,10 @@ void Engine::run_last(
     }
     if (!beside.empty()) last.beside = beside.data();
     if (num_spans < input.num_rows) {
-        layer.attention->rope->reach(num_positions);
-        Pass pass(*this, input, *layer.attention);
-        pool.run([&](Member& me) { pass.remember(me, *layer.attention, caches); });
+        attention.prepare(num_positions);
+        workspace.begin(input.num_rows);
+        Pass pass(*this, input, TeamScratch(pool), attention.needs_of_keys());
+        pool.run([&](Worker& worker) { attention.write_keys(pass, worker, caches); });
     }
     run_layers(last, {layer}, {caches}, {nullptr}, 0);  // writes the keys and values of last rows as they were
 }
@@ -77,8 +82,11 @@ void Engine::run_last(
 void Engine::project(
     const float* x, int64_t num_rows, const Norm* norm, const Linear& linear, float* y) {
     const PassInput input{nullptr, num_rows, {}};
-    Pass pass(*this, input, linear);
-    pool.run([&](Member& me) { pass.project(me, x, norm, linear, y); });
+    workspace.begin(num_rows);
+    Pass pass(*this, input, TeamScratch(pool), {.inputs = linear.inputs()});
+    pool.run([&](Worker& worker) {
+        pass.project_tiles(worker, x, norm, linear, worker.share(linear.weight->num_tiles), y);
+    });
 }
 
 void Engine::normalise(const float* x, int64_t num_rows, const Norm& norm, float* y) {

@@ -2,8 +2,8 @@
 //
 // A core that only streams through weights is served best by its own prefetchers. With more rows, products delay
 // them, and asking ahead pays: lines come from far ahead into the second cache, and from near by into the first,
-// which takes no time worth mentioning. Not from far ahead into the first: it can wait for some twenty lines at a
-// time, and while these were out the core stood still, products and all.
+// which takes almost no time. Not from far ahead into the first: it can wait for some twenty lines at a
+// time, and while these were outstanding the core stalled, products included.
 #pragma once
 
 #include <cstdint>

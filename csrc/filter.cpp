@@ -15,7 +15,7 @@ constexpr int64_t kFewToSort = 64;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr double kReaches[] = {2.0, 4.0, 8.0, 16.0, kInfinity};  // how far down top-p looks, in temperatures
 
-// A row of logits, or what is left of one, that can be asked for its large ones without a full look.
+// A row of logits, or what is left of one, that can be asked for its large ones without reading all of it.
 class Ranking {
 public:
     Ranking(const float* logits, int64_t count, const Kernels& kernels)
@@ -39,7 +39,7 @@ public:
             const int64_t first = block * kMaxBlock, stop = std::min<int64_t>(first + kMaxBlock, count_);
             size_t num_found = columns.size();
             columns.resize(num_found + kMaxBlock);
-            // Every column is written, and stays if it belongs there: nobody can foretell a branch here.
+            // Every column is written, and stays if it belongs there: a branch could not be predicted here.
             for (int64_t i = first; i < stop; ++i) {
                 columns[num_found] = i;
                 num_found += (logits_[i] >= bar) & (logits_[i] < ceiling);

@@ -1,7 +1,8 @@
 // How weights and activations lie in memory: the one thing packers and kernels must agree on.
 //
-// A packed matrix is cut into tiles of `width` outputs (one or two vector registers). Inside a tile, quantised weights are ordered group (32 inputs) → quad (4 inputs) → output → byte, so that
-// one broadcast of four activation bytes meets the same four inputs of all outputs of the tile.
+// A packed matrix is cut into tiles of `width` outputs (one or two vector registers). Inside a tile, quantised weights
+// are ordered group (32 inputs) → quad (4 inputs) → output → byte, so that one broadcast of four activation bytes
+// meets the same four inputs of all outputs of the tile.
 // Groups come in pairs, [scales of both][weights of both]: one linear stream for the prefetchers,
 // and whole cache lines. (Scales at the start of the tile cost half the bandwidth.)
 #pragma once
@@ -19,8 +20,8 @@ constexpr int kGroup = 32;  // inputs that share a scale, in weights and in acti
 
 enum class Format { q4, q8, f16, bf16, f32 };
 
-// One group of a row of activations, quantised on its own so that rows stay independent. A line, so that members on
-// different dies can send it whole.
+// One group of a row of activations, quantised on its own so that rows stay independent. It fills a cache
+// line, so that one worker can publish it to another.
 struct alignas(64) ActGroup {
     int8_t q[kGroup];
     float scale;          // value = q * scale
@@ -44,7 +45,7 @@ struct Matrix {
     const uint8_t* tile(int64_t index) const { return data.bytes + index * tile_bytes; }
 };
 
-// Rows of activations as a matrix product reads them; a form nobody needs is absent.
+// Rows of activations as a matrix product reads them; a form that is not needed is absent.
 struct Activations {
     const ActGroup* groups = nullptr;
     size_t groups_per_row = 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "attend.hpp"
+#include "delta_steps.hpp"
 #include "kernels.hpp"
 #include "matmul.hpp"
 #include "pick_steps.hpp"
@@ -36,6 +37,9 @@ constexpr Kernels make_kernels(const char* name) {
         .attend = attend<V>,
         .merge = merge<V>,
         .finish = finish<V>,
+        .convolve = convolve<V>,
+        .multiply_gate = multiply_gate<V>,
+        .delta_rows = delta_rows<V>,
         .read = read_all<V>,
     };
 }

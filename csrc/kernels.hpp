@@ -13,7 +13,7 @@ namespace headlong {
 constexpr float kShort = 32767.0f;
 constexpr float kMostWeight = 65000.0f;
 
-constexpr int kMaxBlock = 64;  // numbers whose largest tells whether any of them is worth a look
+constexpr int kMaxBlock = 64;  // numbers that are skipped together when their largest is too small
 
 // Noise that tokens need to win a race: those with a logit of at least `near`, and all others.
 struct Needed {
@@ -58,7 +58,7 @@ struct AttendTask {
     int head_dim;
     int padded_dim;
     int64_t first_position;  // of the first row, relative to the chunk's start
-    int64_t window;          // 0 looks at all
+    int64_t window;          // 0 sees all
     int chunk;               // positions of a chunk
     uint8_t* partials;       // one per query
     size_t partial_bytes;
@@ -75,6 +75,24 @@ struct AttendTask {
         const int64_t stop = own + 1 < chunk ? own + 1 : chunk;
         return {static_cast<int>(start < chunk ? start : chunk), static_cast<int>(stop > 0 ? stop : 0)};
     }
+};
+
+// Rows of a gated delta net that update, and may read, one block of columns of a value head's matrix.
+struct DeltaTask {
+    float* memory;         // (key_dim, width of a vector)
+    int64_t key_dim;
+    int64_t num_rows;
+    const float* keys;
+    int64_t key_stride;    // from row to row
+    const float* queries;  // null where nothing is read
+    int64_t query_stride;
+    const float* values;   // of these columns
+    int64_t value_stride;
+    const float* decays;
+    const float* betas;
+    int64_t factor_stride;
+    float* read;           // of these columns
+    int64_t read_stride;
 };
 
 struct Kernels {
@@ -100,6 +118,9 @@ struct Kernels {
     void (*attend)(const AttendTask& task);
     void (*merge)(const Partial& part, int size, Partial& running);
     void (*finish)(const Partial& running, int size, float* out);
+    void (*convolve)(const float* const* inputs, const float* const* factors, int width, int64_t size, float* out);
+    void (*multiply_gate)(float* x, const float* gate, int64_t size);
+    void (*delta_rows)(const DeltaTask& task);
     float (*read)(const float* first, int64_t count);  // touches every number, for bandwidth
 };
 

@@ -3,7 +3,7 @@
 // Integers because two products of them cost what one of floats does, and because their sums are exact in any
 // order; they are as precise as 16-bit floats. Keys of a head lie in blocks of `block` positions, two dimensions
 // at a time, so that one broadcast of two query numbers meets many positions. Values lie two positions at a time,
-// dimension by dimension, padded to vectors. Room that nothing was written to holds anything: what a row does not
+// dimension by dimension, padded to vectors. Memory that was not written yet holds anything: what a row does not
 // see weighs 0.
 #pragma once
 
@@ -14,16 +14,17 @@
 #include <vector>
 
 #include "memory.hpp"
+#include "mixer.hpp"
 
 namespace headlong {
 
 constexpr int kChunk = 64;  // positions that attention reduces at once; aligned to position 0
 
-class KVLayer {
+class KVLayer final : public MixerState {
 public:
-    KVLayer(int num_kv_heads, int head_dim, int width, std::shared_ptr<Recycler> rooms)
+    KVLayer(int num_kv_heads, int head_dim, int width, std::shared_ptr<Recycler> buffers)
         : num_kv_heads(num_kv_heads), head_dim(head_dim), block(2 * width),
-          padded_dim(padded(head_dim, width)), rooms_(std::move(rooms)) {}
+          padded_dim(padded(head_dim, width)), buffers_(std::move(buffers)) {}
 
     static int padded(int head_dim, int width) { return (head_dim + 2 * width - 1) / (2 * width) * (2 * width); }
 
@@ -41,22 +42,22 @@ public:
     void reserve(int64_t capacity) { reserve_all({this}, capacity); }
 
     // Make room for `capacity` positions in all of these layers, keeping what is there. Layers of a short sequence
-    // fill huge pages only together: in small ones, page walks cost a pass 2 to 6 %. Bunch by bunch, so that there
-    // is never much room twice.
+    // fill huge pages only together: in small ones, page walks cost a pass 2 to 6 %. Batch by batch, so that
+    // little memory is ever held twice.
     static void reserve_all(const std::vector<KVLayer*>& layers, int64_t capacity) {
         const int64_t rounded = (capacity + kChunk - 1) / kChunk * kChunk;
-        std::vector<KVLayer*> bunch;
+        std::vector<KVLayer*> batch;
         size_t num_bytes = 0;
         for (KVLayer* layer : layers) {
             if (layer->capacity_ < rounded) {
-                bunch.push_back(layer);
+                batch.push_back(layer);
                 num_bytes += rounded * layer->bytes_per_position();
             }
-            if (bunch.empty() || (num_bytes < kBunch && layer != layers.back())) continue;
-            Piece room{bunch.front()->rooms_->lend(num_bytes)};
-            room.bytes = room.slab->bytes();
-            for (KVLayer* member : bunch) room.bytes = member->move_to(room, rounded);
-            bunch.clear();
+            if (batch.empty() || (num_bytes < kBatchBytes && layer != layers.back())) continue;
+            Piece memory{batch.front()->buffers_->lend(num_bytes)};
+            memory.bytes = memory.slab->bytes();
+            for (KVLayer* layer : batch) memory.bytes = layer->move_to(memory, rounded);
+            batch.clear();
             num_bytes = 0;
         }
     }
@@ -92,22 +93,22 @@ public:
         *key_scales(head, position) = scale;
     }
     void write_value(int head, int64_t position, const int16_t* value, float scale) {
-        // Number by number: the other position of the pair may be another member's to write.
+        // Number by number: the other position of the pair may be written by another worker.
         int16_t* to = value_pairs(head, position / 2 * 2) + position % 2;
         for (int d = 0; d < head_dim; ++d) to[2 * d] = value[d];
         *value_scales(head, position) = scale;
     }
 
 private:
-    static constexpr size_t kBunch = size_t{8} << 20;
+    static constexpr size_t kBatchBytes = size_t{8} << 20;
 
-    int16_t* keys() const { return reinterpret_cast<int16_t*>(room_.bytes); }
+    int16_t* keys() const { return reinterpret_cast<int16_t*>(memory_.bytes); }
     int16_t* values() const { return keys() + num_kv_heads * capacity_ * head_dim; }
     float* scales() const { return reinterpret_cast<float*>(values() + num_kv_heads * capacity_ * padded_dim); }
 
-    // Take the room from here on; return where it ends. Heads lie one after the other, so each is moved to its place.
-    uint8_t* move_to(const Piece& room, int64_t capacity) {
-        uint8_t* place = room.bytes;
+    // Move to this memory, and return where it ends. Heads lie one after the other, so each is moved to its place.
+    uint8_t* move_to(const Piece& memory, int64_t capacity) {
+        uint8_t* place = memory.bytes;
         const auto move = [&](const void* old, int num_heads, size_t row_bytes) {
             const size_t held = size_t(capacity_) * row_bytes;
             for (int head = 0; head < num_heads; ++head, place += size_t(capacity) * row_bytes) {
@@ -117,14 +118,14 @@ private:
         move(keys(), num_kv_heads, head_dim * sizeof(int16_t));
         move(values(), num_kv_heads, padded_dim * sizeof(int16_t));
         move(scales(), 2 * num_kv_heads, sizeof(float));
-        room_ = room;
+        memory_ = memory;
         capacity_ = capacity;
         return place;
     }
 
-    std::shared_ptr<Recycler> rooms_;
+    std::shared_ptr<Recycler> buffers_;
     int64_t capacity_ = 0;
-    Piece room_;  // keys, values, scales of keys, scales of values
+    Piece memory_;  // keys, values, scales of keys, scales of values
 };
 
 }  // namespace headlong

@@ -22,7 +22,7 @@ size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * 
 
 HugeBuffer::HugeBuffer(size_t num_bytes) : size_(num_bytes) {
     if (num_bytes == 0) return;
-    // Scratch of a few rows is not worth a huge page of its own.
+    // Scratch of a few rows does not need a huge page of its own.
     is_mapped_ = num_bytes >= kHugePage / 2;
     if (!is_mapped_) {
         bytes_ = static_cast<uint8_t*>(std::aligned_alloc(kCacheLine, round_up(size_, kCacheLine)));
@@ -83,7 +83,7 @@ std::shared_ptr<HugeBuffer> Recycler::lend(size_t num_bytes) {
 HugeBuffer Recycler::take(size_t num_bytes) {
     {
         const std::lock_guard lock(mutex_);
-        auto best = free_.end();  // the tightest, as a larger one is what somebody else will ask for
+        auto best = free_.end();  // the tightest, so that larger ones are left for larger requests
         for (auto place = free_.begin(); place != free_.end(); ++place) {
             const bool fits = place->size() >= num_bytes && double(place->size()) <= most_spare_ * double(num_bytes);
             if (fits && (best == free_.end() || place->size() < best->size())) best = place;

@@ -62,7 +62,7 @@ public:
     // Keeps so many bytes at most, and lends no buffer that is more than `most_spare` times as large as asked.
     Recycler(size_t most_bytes, double most_spare) : most_bytes_(most_bytes), most_spare_(most_spare) {}
 
-    // Comes back by itself once nobody holds it. Contents are whatever was left there.
+    // It comes back by itself when its last owner drops it. Its contents are undefined.
     std::shared_ptr<HugeBuffer> lend(size_t num_bytes);
 
 private:
@@ -72,7 +72,7 @@ private:
     const size_t most_bytes_;
     const double most_spare_;
     std::mutex mutex_;
-    std::vector<HugeBuffer> free_;  // the one that nobody wanted longest first
+    std::vector<HugeBuffer> free_;  // the least recently used first
     size_t num_bytes_ = 0;
 };
 
@@ -80,7 +80,7 @@ private:
 class Scratch {
 public:
     template <class T>
-    T* room(size_t count) {
+    T* reserve(size_t count) {
         if (count * sizeof(T) > buffer_.size()) {
             buffer_ = {};  // first, so that there are never two
             buffer_ = HugeBuffer(count * sizeof(T) * 5 / 4);

@@ -1,9 +1,9 @@
-// The order in which results over chunks are merged into one: the same whoever made them.
+// The order in which results over chunks are merged into one, whichever workers made them.
 //
-// Sums in floating point depend on their order, and a row must not feel how chunks were shared out. So chunks are
+// Sums in floating point depend on their order, and a row must not depend on how chunks were shared out. So chunks are
 // merged pairwise, [0] with [1], [2] with [3], then [0, 1] with [2, 3] and so on, and what has no partner at the
 // right end from right to left. Empty results change nothing, so rows that see fewer chunks get theirs all the same.
-// A member can merge what it made itself before others look at it: results that travel between cores grow with the
+// A worker can merge its own results before others read them: what moves between cores then grows with the
 // logarithm of the chunks, not with their number.
 #pragma once
 

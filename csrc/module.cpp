@@ -43,7 +43,8 @@ void bind_records(nb::module_& module) {
         .def_prop_ro("shape", [](const Matrix& m) { return std::make_tuple(m.outputs, m.inputs); })
         .def_prop_ro("format", &format_name)
         .def_prop_ro("num_bytes", [](const Matrix& m) { return m.num_tiles * m.tile_bytes; });
-    nb::class_<KVLayer>(module, "KVLayer")
+    nb::class_<MixerState>(module, "MixerState");
+    nb::class_<KVLayer, MixerState>(module, "KVLayer")
         .def("reserve", [](KVLayer& layer, int64_t capacity, const std::vector<KVLayer*>& others) {
             require(capacity >= 0 && capacity <= kMaxPositions, "a cache holds from 0 to 2**24 positions");
             std::vector<KVLayer*> layers{&layer};
@@ -77,7 +78,8 @@ void bind_records(nb::module_& module) {
     nb::class_<Rope>(module, "Rope")
         .def("__init__", [](Rope* rope, Vector frequencies) { new (rope) Rope(to_vector(frequencies)); },
              nb::arg("frequencies"));
-    nb::class_<Attention>(module, "Attention")
+    nb::class_<Mixer>(module, "Mixer").def("check", &Mixer::check);
+    nb::class_<Attention, Mixer>(module, "Attention")
         .def(nb::init<>())
         .def_rw("norm", &Attention::norm).def_rw("query", &Attention::query)
         .def_rw("key", &Attention::key).def_rw("value", &Attention::value)
@@ -86,8 +88,7 @@ void bind_records(nb::module_& module) {
         .def_rw("scale", &Attention::scale).def_rw("window", &Attention::window)
         .def_rw("rope", &Attention::rope).def_rw("query_norm", &Attention::query_norm)
         .def_rw("key_norm", &Attention::key_norm).def_rw("beside_norm", &Attention::beside_norm)
-        .def_rw("output_norm", &Attention::output_norm)
-        .def("check", &Attention::check);
+        .def_rw("output_norm", &Attention::output_norm).def_rw("gate", &Attention::gate);
     nb::class_<GatedMlp>(module, "GatedMlp")
         .def(nb::init<>())
         .def_rw("norm", &GatedMlp::norm).def_rw("gate", &GatedMlp::gate).def_rw("up", &GatedMlp::up)
@@ -114,7 +115,8 @@ void bind_weights(nb::class_<Engine>& engine) {
         trim_heap();
     });
     engine.def("embed", [](Engine& self, const Matrix& m, Ids ids, Rows out) {
-        require(out.shape(0) == ids.shape(0) && int64_t(out.shape(1)) == m.inputs, "the room for embeddings has another shape");
+        require(out.shape(0) == ids.shape(0) && int64_t(out.shape(1)) == m.inputs,
+                "the buffer for embeddings has another shape");
         for (size_t i = 0; i < ids.shape(0); ++i) {
             require(ids.data()[i] >= 0 && ids.data()[i] < m.outputs, "a token id is outside the embedding table");
         }
@@ -126,7 +128,7 @@ void bind_weights(nb::class_<Engine>& engine) {
     engine.def("make_kv_layer", [](Engine& self, int num_kv_heads, int head_dim) {
         require(num_kv_heads >= 1 && num_kv_heads <= 4096 && head_dim >= 2 && head_dim <= kMostHeadDim,
                 "a cache layer needs from 1 to 4096 heads of size 2 to 4096");
-        return new KVLayer(num_kv_heads, head_dim, self.kernels.width, self.cache_rooms);
+        return new KVLayer(num_kv_heads, head_dim, self.kernels.width, self.cache_buffers);
     }, nb::arg("num_kv_heads"), nb::arg("head_dim"), nb::rv_policy::take_ownership);
 }
 
@@ -153,7 +155,7 @@ void bind_rows(nb::class_<Engine>& engine) {
     engine.def("make_rows", [](Engine& self, size_t num_rows, size_t num_columns) {
         require(num_columns == 0 || num_rows <= (size_t{1} << 40) / num_columns, "too many rows");
         using Held = std::shared_ptr<HugeBuffer>;
-        auto* held = new Held(self.row_rooms->lend(num_rows * num_columns * sizeof(float)));
+        auto* held = new Held(self.row_buffers->lend(num_rows * num_columns * sizeof(float)));
         nb::capsule owner(held, [](void* p) noexcept { delete static_cast<Held*>(p); });
         auto* numbers = reinterpret_cast<float*>((*held)->bytes());
         return nb::ndarray<nb::numpy, float, nb::ndim<2>>(numbers, {num_rows, num_columns}, owner);
@@ -175,7 +177,7 @@ NB_MODULE(_native, module) {
     engine.def_prop_ro("kernel_s", [](const Engine& self) { return self.kernel_s; });
     engine.def_prop_ro("num_threads", [](const Engine& self) { return self.pool.num_threads(); });
     engine.def_prop_ro("core_distance_ns", [](const Engine& self) { return self.pool.distance_ns(); });
-    engine.def("say_far_apart", [](Engine& self, bool is_far) { self.pool.say_far_apart(is_far); }, nb::arg("is_far"));
+    engine.def("set_far_apart", [](Engine& self, bool is_far) { self.pool.set_far_apart(is_far); }, nb::arg("is_far"));
     bind_weights(engine);
     bind_rows(engine);
     bind_pass(module, engine);
@@ -184,6 +186,7 @@ NB_MODULE(_native, module) {
     bind_index(module);
     bind_packed_rows(module);
     bind_draft(module, engine);
+    bind_delta(module, engine);
 }
 
 }  // namespace headlong

@@ -11,7 +11,7 @@ namespace headlong {
 namespace {
 
 using SpanTuple = std::tuple<int64_t, int64_t, int64_t>;
-using Caches = std::vector<std::vector<KVLayer*>>;
+using States = std::vector<MixerStates>;
 
 // A stack of layers, checked when it is made.
 struct Stack {
@@ -20,21 +20,20 @@ struct Stack {
     bool has_beside = false;
 };
 
-Stack make_stack(std::vector<std::pair<std::shared_ptr<Attention>, std::shared_ptr<GatedMlp>>> blocks) {
+Stack make_stack(std::vector<Layer> layers) {
     Stack stack;
-    require(!blocks.empty(), "a stack needs at least one layer");
-    for (auto& [attention, mlp] : blocks) {
-        require(attention != nullptr || mlp != nullptr, "a layer needs at least one block");
-        if (attention != nullptr) attention->check();
-        if (mlp != nullptr) mlp->check();
-        const Layer layer{attention, mlp};
+    require(!layers.empty(), "a stack needs at least one layer");
+    for (const Layer& layer : layers) {
+        require(layer.mixer != nullptr || layer.channel != nullptr, "a layer needs at least one block");
+        if (layer.mixer != nullptr) layer.mixer->check();
+        if (layer.channel != nullptr) layer.channel->check();
         const int64_t size = layer.hidden_size();
-        require(mlp == nullptr || mlp->hidden_size() == size, "blocks of a layer differ in size");
+        require(layer.channel == nullptr || layer.channel->hidden_size() == size, "blocks of a layer differ in size");
         require(stack.hidden_size == 0 || stack.hidden_size == size, "layers differ in size");
         stack.hidden_size = size;
-        stack.has_beside |= attention != nullptr && attention->beside_norm.has_value();
-        stack.layers.push_back(layer);
+        stack.has_beside |= layer.mixer != nullptr && layer.mixer->reads_beside();
     }
+    stack.layers = std::move(layers);
     return stack;
 }
 
@@ -52,21 +51,18 @@ std::vector<Span> read_spans(const std::vector<SpanTuple>& tuples, int64_t num_r
     return spans;
 }
 
-// caches[s] holds all layers of span s; the engine wants them layer by layer.
-Caches by_layer(const Stack& stack, const Caches& caches, const std::vector<Span>& spans) {
+// caches[s] holds the states of all layers of span s; the engine wants them layer by layer.
+States by_layer(const Stack& stack, const States& caches, const std::vector<Span>& spans) {
     const size_t num_layers = stack.layers.size();
-    Caches turned(num_layers);
+    States turned(num_layers);
     require(caches.size() == spans.size(), "there must be one cache per span");
     for (size_t s = 0; s < spans.size(); ++s) {
         require(caches[s].size() == num_layers, "a cache has another number of layers");
         for (size_t l = 0; l < num_layers; ++l) {
-            const Attention* block = stack.layers[l].attention.get();
-            KVLayer* cache = caches[s][l];
-            require(block == nullptr || (cache != nullptr && cache->num_kv_heads == block->num_kv_heads &&
-                                         cache->head_dim == block->head_dim),
-                    "a cache layer has other heads than its block");
-            require(block == nullptr || cache->capacity() >= spans[s].first_position + spans[s].num_rows,
-                    "a cache layer has no room for these positions");
+            const Mixer* mixer = stack.layers[l].mixer.get();
+            MixerState* cache = caches[s][l];
+            require(mixer == nullptr || cache != nullptr, "a cache layer is missing");
+            if (mixer != nullptr) mixer->check_state(*cache, spans[s]);
             for (size_t other = 0; other < s; ++other) {
                 require(caches[other][l] != cache, "two spans write to the same cache");
             }
@@ -80,31 +76,33 @@ PassInput read_input(
     const Stack& stack, const Rows& x, const std::vector<SpanTuple>& tuples, const std::optional<Input>& beside) {
     const auto num_rows = static_cast<int64_t>(x.shape(0)), size = stack.hidden_size;
     require(num_rows >= 1 && int64_t(x.shape(1)) == size, "rows do not fit the layers");
-    require(stack.has_beside == beside.has_value(), "rows to put beside x are missing, or nobody reads them");
+    require(stack.has_beside == beside.has_value(), "rows to put beside x are missing, or not read by any layer");
     require(!beside || (int64_t(beside->shape(0)) == num_rows && int64_t(beside->shape(1)) == size),
             "rows beside x have another shape");
     return {x.data(), num_rows, read_spans(tuples, num_rows), beside ? beside->data() : nullptr};
 }
 
-void run_last(Engine& self, const Stack& stack, Rows x, const std::vector<SpanTuple>& tuples, const Caches& caches,
+void run_last(Engine& self, const Stack& stack, Rows x, const std::vector<SpanTuple>& tuples, const States& caches,
               std::optional<Input> beside, Rows y) {
     const PassInput input = read_input(stack, x, tuples, beside);
-    require(stack.layers.size() == 1 && stack.layers[0].attention != nullptr, "one layer with attention is run at a time");
+    require(stack.layers.size() == 1 && dynamic_cast<const Attention*>(stack.layers[0].mixer.get()) != nullptr,
+            "one layer with attention is run at a time");
     require(y.shape(0) == input.spans.size() && int64_t(y.shape(1)) == stack.hidden_size,
-            "the room for last rows has another shape");
-    const Caches turned = by_layer(stack, caches, input.spans);
+            "the buffer for last rows has another shape");
+    const States turned = by_layer(stack, caches, input.spans);
     const Turn turn(self);
     self.run_last(input, stack.layers[0], turned[0], y.data());
 }
 
-void run(Engine& self, const Stack& stack, Rows x, const std::vector<SpanTuple>& tuples, const Caches& caches,
+void run(Engine& self, const Stack& stack, Rows x, const std::vector<SpanTuple>& tuples, const States& caches,
          const std::vector<int64_t>& tap_layers, std::optional<Rows> taps, std::optional<Input> beside) {
     const PassInput input = read_input(stack, x, tuples, beside);
     const int64_t num_rows = input.num_rows, size = stack.hidden_size;
-    const Caches turned = by_layer(stack, caches, input.spans);
+    const States turned = by_layer(stack, caches, input.spans);
     const auto num_taps = static_cast<int64_t>(tap_layers.size());
-    require(num_taps == 0 || (taps && int64_t(taps->shape(0)) == num_rows && int64_t(taps->shape(1)) == num_taps * size),
-            "the room for taps has another shape");
+    require(num_taps == 0 || (taps && int64_t(taps->shape(0)) == num_rows &&
+                              int64_t(taps->shape(1)) == num_taps * size),
+            "the buffer for taps has another shape");
     std::vector<float*> places(stack.layers.size(), nullptr);
     for (int64_t t = 0; t < num_taps; ++t) {
         require(tap_layers[t] >= 0 && tap_layers[t] < int64_t(places.size()), "a tapped layer does not exist");
@@ -120,13 +118,13 @@ void run(Engine& self, const Stack& stack, Rows x, const std::vector<SpanTuple>&
 void bind_pass(nb::module_& module, nb::class_<Engine>& engine) {
     nb::class_<Stack>(module, "Stack")
         .def("__init__", [](Stack* stack, nb::list blocks) {
-            std::vector<std::pair<std::shared_ptr<Attention>, std::shared_ptr<GatedMlp>>> pairs;
+            std::vector<Layer> layers;
             for (nb::handle item : blocks) {
                 const auto pair = nb::cast<nb::tuple>(item);
-                pairs.emplace_back(nb::cast<std::shared_ptr<Attention>>(pair[0]),
-                                   nb::cast<std::shared_ptr<GatedMlp>>(pair[1]));
+                layers.push_back({nb::cast<std::shared_ptr<Mixer>>(pair[0]),
+                                  nb::cast<std::shared_ptr<GatedMlp>>(pair[1])});
             }
-            new (stack) Stack(make_stack(std::move(pairs)));
+            new (stack) Stack(make_stack(std::move(layers)));
         }, nb::arg("blocks"));
     engine.def("run", &run, nb::arg("stack"), nb::arg("x").noconvert(), nb::arg("spans"), nb::arg("caches"),
                nb::arg("tap_layers"), nb::arg("taps").noconvert().none(), nb::arg("beside").none());

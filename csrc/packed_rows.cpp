@@ -7,7 +7,7 @@ namespace headlong {
 
 void PackedRows::append(const float* numbers, int64_t num_rows, int64_t num_columns, const Kernels& kernels) {
     num_columns_ = num_columns;
-    make_room(num_rows_ + num_rows);
+    reserve(num_rows_ + num_rows);
     for (int64_t i = 0; i < num_rows; ++i, numbers += num_columns) write(num_rows_++, numbers, kernels);
 }
 
@@ -19,7 +19,7 @@ void PackedRows::truncate(int64_t num_rows) {
 PackedRows PackedRows::first_rows(int64_t num_rows) const {
     PackedRows found;
     found.num_columns_ = num_columns_;
-    found.make_room(num_rows);
+    found.reserve(num_rows);
     found.num_rows_ = num_rows;
     for (int64_t row = 0; row < num_rows; row += kBlockRows) {
         std::copy_n(at(row), std::min(kBlockRows, num_rows - row) * groups_per_row(), found.at(row));
@@ -35,7 +35,7 @@ void PackedRows::read(int64_t row, float* numbers) const {
     }
 }
 
-void PackedRows::make_room(int64_t num_rows) {
+void PackedRows::reserve(int64_t num_rows) {
     while (int64_t(blocks_.size()) < num_blocks(num_rows)) {
         blocks_.push_back(std::make_unique_for_overwrite<Group[]>(groups_per_block()));
     }

@@ -37,7 +37,7 @@ private:
     int64_t groups_per_row() const { return ceil_div(num_columns_, kGroup); }
     int64_t groups_per_block() const { return kBlockRows * groups_per_row(); }
     Group* at(int64_t row) const { return blocks_[row / kBlockRows].get() + row % kBlockRows * groups_per_row(); }
-    void make_room(int64_t num_rows);
+    void reserve(int64_t num_rows);
     void write(int64_t row, const float* numbers, const Kernels& kernels);
 
     int64_t num_rows_ = 0;

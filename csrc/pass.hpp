@@ -1,143 +1,92 @@
-// One pass through blocks, as every member of the team walks it; private to the engine.
+// The steps that blocks of a pass are made of, as every worker of the team takes them; private to the engine.
 #pragma once
 
 #include <initializer_list>
 
-#include "attend_shares.hpp"
+#include "blocks.hpp"
 #include "engine.hpp"
-#include "rooms.hpp"
+#include "team_scratch.hpp"
 
 namespace headlong {
 
-struct Fusion;
+// What a projection reads: norm(x), or norm(beside) and norm(x) side by side.
+struct ProjectionInput {
+    const float* x;
+    const Norm* norm = nullptr;        // null takes x as it is
+    const float* beside = nullptr;     // goes in front of x
+    const Norm* beside_norm = nullptr;
+};
 
-// Whether members share what all read, or have copies of it while they are far apart.
-enum class Sharing { always, copies_when_far };
+// The scratch of a pass.
+struct PassBuffers {
+    PassBuffers(Workspace& workspace, const TeamScratch& team, const PassInput& input, const ScratchNeeds& needs,
+                const Kernels& kernels);
+
+    SharedBuffer<float> x;                // (rows, hidden)
+    SharedBuffer<ActGroup> inner_groups;  // what a block's last projection reads
+    float* inner_values;                  // (rows, inner), the same where its weights are not quantised
+    float* gates;                         // (rows, what multiplies a mixer's result)
+    SharedBuffer<uint8_t> queries;        // (kv heads, rows, heads of each), rotated and rounded
+    SharedBuffer<uint8_t> partials;       // of every worker: its parts of two items that it shares with others
+    int64_t bytes_per_cut;                // of one such part
+    WorkerBuffers<ActGroup> groups;       // (rows, inputs / 32)
+    WorkerBuffers<float> values;          // (rows, inputs)
+    WorkerBuffers<float> projected;       // (rows, outputs of a mixer's first projections)
+    WorkerBuffers<float> results;         // (rows, hidden) as a whole, or a worker's columns of them
+    WorkerBuffers<float> units;           // a few outputs for all rows
+};
 
 class Pass {
 public:
-    // Makes room for everything these blocks and projections need, before the team starts. `input` is
-    // looked at anew by every block, and may have fewer rows by then.
-    Pass(Engine& engine, const PassInput& input, const std::vector<Layer>& layers,
-         const std::vector<const Linear*>& others = {}, Sharing sharing = Sharing::always);
-    // The same for a single projection, and for the keys and values of a block alone.
-    Pass(Engine& engine, const PassInput& input, const Linear& linear);
-    Pass(Engine& engine, const PassInput& input, const Attention& block);
+    // Reserves scratch before the team starts. Every step reads `input` again. It may have fewer rows by then, but
+    // `input.x` must be the same.
+    Pass(Engine& engine, const PassInput& input, const TeamScratch& team, const ScratchNeeds& needs)
+        : input(input), kernels(engine.kernels), buffers(engine.workspace, team, input, needs, engine.kernels),
+          team_(team), hidden_size_(needs.hidden) {}
 
-    // The first and the last thing that members do in a pass that may have copies: take the rows, and put them back.
-    void begin(Member& me) const;
-    void end(Member& me) const;
-    // The rows as this member sees them.
-    float* x(const Member& me) const { return has_copies_ ? x_.of(me) : input_.x; }
+    const PassInput& input;
+    const Kernels& kernels;
+    const PassBuffers buffers;
 
-    void attention(Member& me, const Attention& block, const std::vector<KVLayer*>& caches);
-    // Write the keys and values that `attention` would write, and leave it at that.
-    void remember(Member& me, const Attention& block, const std::vector<KVLayer*>& caches);
-    void gated_mlp(Member& me, const GatedMlp& block);
-    void project(Member& me, const float* x, const Norm* norm, const Linear& linear, float* y);
-    // The same for some tiles only, which this member takes.
-    void project_tiles(Member& me, const float* x, const Norm* norm, const Linear& linear,
-                       Member::Range tiles, float* y);
-    // y = fc of normed embeddings and states side by side.
-    void fuse(Member& me, const float* states, const float* embedded, const Fusion& fusion, float* y);
+    // All workers call these before the first block and after the last.
+    void begin(Worker& worker) const { buffers.x.load(worker, rows() * hidden_size_); }
+    void end(Worker& worker) const { buffers.x.store(worker, rows() * hidden_size_); }
+
+    int64_t rows() const { return input.num_rows; }
+    bool is_short() const { return rows() <= kFewRows; }
+    float* x(const Worker& worker) const { return buffers.x.mine(worker); }
+
+    // Norm and quantise the rows as `readers` want them, and return when all are there.
+    Activations prepare(Worker& worker, const ProjectionInput& from,
+                        std::initializer_list<const Linear*> readers) const;
+
+    // y = every linear's result side by side, each worker doing its share of the tiles.
+    void multiply(Worker& worker, const Activations& x, std::initializer_list<const Linear*> linears,
+                  float* y, int64_t ldy) const;
+    // y = these tiles of a linear's result.
+    void multiply_tiles(const Activations& x, const Linear& linear, Range tiles, float* y, int64_t ldy) const;
+    // y = linear(norm(x)), as far as these tiles go, which this worker takes.
+    void project_tiles(Worker& worker, const float* x, const Norm* norm, const Linear& linear, Range tiles,
+                       float* y) const;
+
+    // What a block's last projection reads, once all workers have written it to the inner buffers.
+    Activations inner(const Worker& worker, int64_t size) const {
+        return {buffers.inner_groups.mine(worker), size_t(size / kGroup), buffers.inner_values, size_t(size)};
+    }
+    // x += norm(linear(inner)), and wait.
+    void add_result(Worker& worker, const Activations& inner, const Linear& linear,
+                    const std::optional<Norm>& norm) const;
 
 private:
-    // Where the rows of a projection's input are prepared.
-    struct Entry {
-        const float* x;
-        const Norm* norm = nullptr;        // null takes x as it is
-        const float* beside = nullptr;     // goes in front of x
-        const Norm* beside_norm = nullptr;
-    };
-    struct Needs { int64_t inputs = 0; bool groups = false, values = false; };
+    struct Forms { int64_t inputs = 0; bool groups = false, values = false; };
 
-    int64_t rows() const { return input_.num_rows; }
-    bool is_short() const { return rows() <= kFewRows; }
-    Needs needs(std::initializer_list<const Linear*> readers) const;
-    void make_room(const Needs& needs, int64_t inner_size);
-    bool can_copy() const;
-    int64_t num_copies() const { return has_copies_ ? engine_.pool.num_threads() : 1; }
-    // Wait for all members, and for what they send each other.
-    void meet(Member& me) const;
+    void prepare_row(const ProjectionInput& from, int64_t row, const Forms& forms, float* values,
+                     ActGroup* groups) const;
+    void add_normed(Worker& worker, const Activations& inner, const Linear& linear, const Norm& norm) const;
+    void add_columns(Worker& worker, const Activations& inner, const Linear& linear) const;
 
-    // Norm and quantise the rows as `readers` want them, and wait until all are there. When there are fewer rows than
-    // members, or members have copies, each does all rows for itself and nobody waits.
-    Activations enter(Member& me, const Entry& entry, std::initializer_list<const Linear*> readers);
-    void enter_row(const Entry& entry, int64_t row, const Needs& needs, float* values, ActGroup* groups) const;
-
-    // y = every linear's result side by side, each member doing its share of the tiles.
-    void multiply(Member& me, const Activations& x, std::initializer_list<const Linear*> linears,
-                  float* y, int64_t ldy) const;
-    void multiply_tiles(const Activations& x, const Linear& linear, int64_t first_tile,
-                        int64_t stop_tile, float* y, int64_t ldy) const;
-    // x += norm(linear(inner)), and wait.
-    void add_result(Member& me, const Activations& inner, const Linear& linear,
-                    const std::optional<Norm>& norm) const;
-    void add_normed(Member& me, const Activations& inner, const Linear& linear, const Norm& norm) const;
-    void add_columns(Member& me, const Activations& inner, const Linear& linear) const;
-
-    // One head of queries, keys or values; `place` is where it stands among all heads of a projected row.
-    struct Head { bool is_query, is_key; int64_t index, place; };
-    // The heads of a block in the order in which members share them: those of a kv head side by side. A row holds
-    // queries, keys and values one after the other; no queries where nobody asks for them.
-    struct Heads {
-        int64_t num_queries, num_kv;
-
-        int64_t count() const { return num_queries + 2 * num_kv; }
-        Head at(int64_t item) const {
-            const int64_t queries_each = num_queries / num_kv;
-            const int64_t kv = item / (queries_each + 2), query = item % (queries_each + 2);
-            if (query < queries_each) return {true, false, kv * queries_each + query, kv * queries_each + query};
-            const bool is_key = query == queries_each;
-            return {false, is_key, kv, num_queries + (is_key ? 0 : num_kv) + kv};
-        }
-    };
-
-    Entry entry(const Member& me, const Attention& block) const;
-    void project_heads(Member& me, const Activations& x, const Attention& block, Heads heads,
-                       const std::vector<KVLayer*>& caches) const;
-    void turn_and_store(const Member& me, const Attention& block, const Head& head, float* projected, int64_t stride,
-                        Member::Range own_rows, const std::vector<KVLayer*>& caches) const;
-    // The first of a row's queries with one kv head: those of a kv head stand side by side, in order of rows.
-    int64_t first_query(int64_t kv_head, int64_t row, int64_t heads_per_kv) const {
-        return (kv_head * rows() + row) * heads_per_kv;
-    }
-    void attend(Member& me, const Attention& block, const std::vector<KVLayer*>& caches,
-                const AttendShares& shares) const;
-    void attend_item(Member& me, const Attention& block, const KVLayer& cache, const AttendItem& item,
-                     Member::Range own, const int16_t* next_keys) const;
-    AttendTask make_task(const Member& me, const Attention& block, const KVLayer& cache, const AttendItem& item,
-                         int64_t chunk) const;
-    void merge_all(const uint8_t* right, const KVLayer& shape, int64_t num_queries, uint8_t* left) const;
-    bool merge_cuts(Member& me, const Attention& block, const KVLayer& shape, const AttendShares& shares) const;
-    void finish_query(const Member& me, const Attention& block, const Partial& running, const AttendItem& item,
-                      int64_t query) const;
-    size_t cut_bytes(const Attention& block) const;
-    int64_t cut_place(int member, Member::Range chunks) const;
-    void send_cut(const Member& me, const AttendItem& item, int64_t place, size_t num_runs, size_t query_bytes) const;
-
-    Engine& engine_;
-    const Kernels& k_;
-    const PassInput& input_;
-    bool has_copies_ = false;
-    int64_t hidden_size_ = 0;
-    // Copies while there are any, else common.
-    Rooms<float> x_;                // (rows, hidden), only as copies
-    Rooms<ActGroup> inner_groups_;  // what a block's second projection reads
-    Rooms<uint8_t> queries_;        // (kv heads, rows, heads of each), turned and rounded
-    Rooms<uint8_t> partials_;       // of every member: its parts of two items that it shares with others
-    int64_t bytes_per_cut_ = 0;
-    // Own or common, as it turns out.
-    Rooms<ActGroup> groups_;        // (rows, inputs / 32)
-    Rooms<float> values_;           // (rows, inputs)
-    Rooms<float> projected_;        // (rows, q + k + v), or (rows, k + v) to remember
-    Rooms<float> results_;          // (rows, hidden), or own columns of them
-    // Always own, and always common.
-    Rooms<float> tiles_;            // a few outputs of gate and of up for all rows
-    float* inner_values_ = nullptr; // (rows, inner)
+    const TeamScratch team_;
+    const int64_t hidden_size_;
 };
-
-// Outputs of gate and up that are multiplied, activated and quantised together.
-constexpr int64_t kMlpUnit = 64;
 
 }  // namespace headlong

@@ -131,7 +131,7 @@ void block_maxima(const float* x, int64_t size, float* out) {
 // The column of the largest value, the lowest among equals; NaN counts as largest, as in numpy.
 template <class V>
 int64_t argmax(const float* x, int64_t size) {
-    constexpr int64_t kBlock = 256;  // the largest value is looked for in one of these only
+    constexpr int64_t kBlock = 256;  // only one of these is searched for the largest value
     float top = -std::numeric_limits<float>::infinity();
     int64_t place = 0;
     auto broken = V::zero();

@@ -15,29 +15,29 @@ namespace headlong {
 
 namespace {
 
-// How long to look before giving up: so often with all our time, then offering the core now and then,
-// `looks` times in all. Who has waited longer than work differs between members waits for somebody without a
-// core; to offer ours costs next to nothing when nobody wants it, and helps most when that one does.
-struct Patience { int spins, looks, looks_per_yield; };
+// How long to poll before sleeping: `spins` times without a pause, then yielding the core every `polls_per_yield`
+// polls, `polls` times in all. A worker that waits longer than shares of work differ waits for one without a core.
+// Yielding costs almost nothing when no other thread wants the core, and helps most when that worker does.
+struct PollLimits { int spins, polls, polls_per_yield; };
 
-// Sleeping at a barrier is dear when another process wants the core: the kernel lets that one run for
-// milliseconds first. So members look for about two of them, after 50 microseconds offering their core. With
-// more members than cores, the one that is waited for may need this very core.
-constexpr Patience kAtBarrier{4000, 160000, 64};
-constexpr Patience kBetweenRuns{4000, 40000, 64};  // about half a millisecond, a decode's time between passes
-constexpr Patience kWhenCrowded{50, 2000, 1};
-constexpr std::chrono::microseconds kNap{50};      // at a barrier, once patience is over
+// Sleeping at a barrier is expensive when another process wants the core: the kernel lets it run for milliseconds
+// first. So workers poll for about two milliseconds, and yield after 50 microseconds. With more workers than cores,
+// the missing worker may need this very core.
+constexpr PollLimits kAtBarrier{4000, 160000, 64};
+constexpr PollLimits kBetweenRuns{4000, 40000, 64};  // about half a millisecond, a decode's time between passes
+constexpr PollLimits kWhenCrowded{50, 2000, 1};
+constexpr std::chrono::microseconds kNap{50};        // at a barrier, after the last poll
 
-// A team whose members wait for each other most of the time is slower than the caller alone, who then
-// does all the work for a while, and for twice as long whenever that happens anew.
+// A team whose workers wait for each other most of the time is slower than the caller alone. The caller then works
+// alone for a while, and for twice as long each time this happens again.
 constexpr std::chrono::milliseconds kFirstSolo{100};
 constexpr std::chrono::milliseconds kMostSolo{1600};
 constexpr std::chrono::milliseconds kTimeToForget{1000};
 
-// Looking how far members are apart takes some four microseconds. The shortest of a few looks counts: another
-// process may take a core in any of them.
-constexpr std::chrono::milliseconds kTimeBetweenLooks{20};
-constexpr int kLooks = 4, kBarriersPerLook = 4;
+// Measuring the distance takes some four microseconds. The shortest of a few samples counts, because another process
+// may take a core during any of them.
+constexpr std::chrono::milliseconds kTimeBetweenMeasurements{20};
+constexpr int kSamples = 4, kBarriersPerSample = 4;
 
 int num_cores() {
 #ifdef __linux__
@@ -47,8 +47,8 @@ int num_cores() {
     return static_cast<int>(std::thread::hardware_concurrency());
 }
 
-// Keep a worker off the core its caller runs on. When all cores are busy the kernel likes to wake a
-// thread where its waker is, and then one of the two would spin in the other's way.
+// Keep a worker off the core its caller runs on. When all cores are busy, the kernel tends to wake a thread on the core
+// of its waker, and then one of the two would spin while the other waits.
 void keep_off(std::thread& thread, int core) {
 #ifdef __linux__
     cpu_set_t cores;
@@ -74,17 +74,24 @@ void relax() {
 #endif
 }
 
+// Make stores past the caches visible before whatever is stored next. Ordinary stores need no help.
+void order_stores() {
+#if defined(__SSE2__)
+    __builtin_ia32_sfence();
+#endif
+}
+
 using Clock = std::chrono::steady_clock;
 
-// Look at `word` while it is `seen` and patience lasts; return for how long, nothing where it changed soon.
-Clock::duration look_while(const std::atomic<uint32_t>& word, uint32_t seen, const Patience& patience) {
-    for (int i = 0; i < patience.spins; ++i) {
+// Poll `word` while it is `seen`, up to the limits. Return how long that took, or zero where it changed soon.
+Clock::duration poll_while(const std::atomic<uint32_t>& word, uint32_t seen, const PollLimits& limits) {
+    for (int i = 0; i < limits.spins; ++i) {
         if (word.load(std::memory_order_acquire) != seen) return {};
         relax();
     }
     const Clock::time_point began = Clock::now();
-    for (int i = patience.spins; i < patience.looks && word.load(std::memory_order_acquire) == seen; ++i) {
-        if (i % patience.looks_per_yield != 0) relax();
+    for (int i = limits.spins; i < limits.polls && word.load(std::memory_order_acquire) == seen; ++i) {
+        if (i % limits.polls_per_yield != 0) relax();
         else std::this_thread::yield();
     }
     return Clock::now() - began;
@@ -103,9 +110,9 @@ Registry& registry() {
 
 }  // namespace
 
-// How many barriers a member has come to, and how long it waited there in this run. Each has a line of its own,
-// which it alone writes: a counter for all would travel from core to core three times a barrier, and between two
-// dies of a server each way takes a quarter of a microsecond. Lines side by side are fetched together, so none are.
+// How many barriers a worker has reached, and how long it waited there in this run. Only that worker writes it, in a
+// cache line of its own: one counter for all would move between cores three times per barrier, and each move between
+// two dies takes a quarter of a microsecond. Adjacent lines are fetched together, so these are kept apart.
 struct alignas(256) Arrivals {
     std::atomic<uint32_t> count{0};
     std::atomic<Clock::rep> waited{0};
@@ -117,7 +124,7 @@ struct alignas(64) Pool::Team {
     alignas(64) std::atomic<uint32_t> run_count{0};
     std::atomic<int> run_sleepers{0};
     std::vector<Arrivals> arrivals;
-    const std::function<void(Member&)>* work = nullptr;  // null asks the threads to leave
+    const std::function<void(Worker&)>* work = nullptr;  // null asks the threads to leave
     std::vector<std::thread> threads;
     int caller_core = -1;  // which the threads are kept off
     bool is_crowded = false;
@@ -126,12 +133,12 @@ struct alignas(64) Pool::Team {
     Clock::time_point last_starved{};
     Clock::time_point solo_until{};
     Clock::duration next_solo = kFirstSolo;
-    Clock::time_point last_look{};
+    Clock::time_point last_measured{};
 
-    const Patience& patience(const Patience& usual) const { return is_crowded ? kWhenCrowded : usual; }
+    const PollLimits& limits(const PollLimits& usual) const { return is_crowded ? kWhenCrowded : usual; }
 
     // Let the threads begin a run, or leave.
-    void call(const std::function<void(Member&)>* function) {
+    void call(const std::function<void(Worker&)>* function) {
         work = function;
         run_count.fetch_add(1);
         if (run_sleepers.load() > 0) run_count.notify_all();
@@ -139,7 +146,7 @@ struct alignas(64) Pool::Team {
 
     // Wait for the run after `seen`.
     uint32_t await_run(uint32_t seen) {
-        look_while(run_count, seen, patience(kBetweenRuns));
+        poll_while(run_count, seen, limits(kBetweenRuns));
         if (run_count.load(std::memory_order_acquire) == seen) {
             run_sleepers.fetch_add(1);
             run_count.wait(seen);
@@ -148,36 +155,37 @@ struct alignas(64) Pool::Team {
         return run_count.load(std::memory_order_acquire);
     }
 
-    // Learn from a finished run whether the next ones are better made by the caller alone: without the
-    // waiting it was work for `count` members, all of which one would have to do.
+    // Decide after a run whether the caller should make the next ones alone. Without its waiting, the run was work for
+    // `count` workers, and the caller would have to do all of it.
     void settle_run(Clock::time_point began, int count) {
         const Clock::time_point now = Clock::now();
         const Clock::duration took = now - began;
         Clock::rep most_waited = 0;
-        for (const Arrivals& member : arrivals) most_waited = std::max(most_waited, member.waited.load());
+        for (const Arrivals& worker : arrivals) most_waited = std::max(most_waited, worker.waited.load());
         const bool starved = count * (took.count() - most_waited) < took.count();
         if (now - last_starved > kTimeToForget) next_solo = kFirstSolo;
         if (starved) last_starved = now;
         recent = (recent << 1 | uint32_t(starved)) & 0xF;
-        if (std::popcount(recent) < 2) return;  // one alone is a passing neighbour
+        if (std::popcount(recent) < 2) return;  // a single one is chance
         solo_until = now + next_solo;
         next_solo = std::min<Clock::duration>(2 * next_solo, kMostSolo);
         recent = 0;
     }
 };
 
-void Member::barrier() {
+void Worker::barrier() {
     if (count == 1) return;
     Pool::Team& team = *pool_.team_;
     Arrivals& own = team.arrivals[index];
     const uint32_t before = own.count.load(std::memory_order_relaxed);
+    order_stores();
     own.waited.store(waited_.count(), std::memory_order_relaxed);
     own.count.store(before + 1, std::memory_order_release);
     for (int other = 0; other < count; ++other) {
         if (other == index) continue;
-        // A mate may be one barrier further by now, never two.
+        // Another worker may be one barrier ahead by now, never two.
         const std::atomic<uint32_t>& theirs = team.arrivals[other].count;
-        waited_ += look_while(theirs, before, team.patience(kAtBarrier));
+        waited_ += poll_while(theirs, before, team.limits(kAtBarrier));
         while (theirs.load(std::memory_order_acquire) == before) {
             std::this_thread::sleep_for(kNap);
             waited_ += kNap;
@@ -211,19 +219,19 @@ void Pool::start() {
             while (true) {
                 seen = team->await_run(seen);
                 if (team->work == nullptr) return;
-                Member member(*this, index, num_threads_);
-                (*team->work)(member);
-                member.barrier();
+                Worker worker(*this, index, num_threads_);
+                (*team->work)(worker);
+                worker.barrier();
             }
         });
     }
 }
 
-void Pool::run(const std::function<void(Member&)>& work) {
+void Pool::run(const std::function<void(Worker&)>& work) {
     if (num_threads_ > 1 && team_ == nullptr) start();
     const Clock::time_point began = Clock::now();
-    if (num_threads_ == 1 || began < team_->solo_until) {  // results do not depend on the number of members
-        Member alone(*this, 0, 1);
+    if (num_threads_ == 1 || began < team_->solo_until) {  // results do not depend on the number of workers
+        Worker alone(*this, 0, 1);
         work(alone);
         return;
     }
@@ -232,34 +240,36 @@ void Pool::run(const std::function<void(Member&)>& work) {
         team_->caller_core = core;
         for (std::thread& thread : team_->threads) keep_off(thread, core);
     }
-    if (num_threads_ == 2 && !team_->is_crowded && began - team_->last_look > kTimeBetweenLooks) look_how_far();
+    if (num_threads_ == 2 && !team_->is_crowded && began - team_->last_measured > kTimeBetweenMeasurements) {
+        measure_distance();
+    }
     run_team(work);
     team_->settle_run(began, num_threads_);
 }
 
-void Pool::run_team(const std::function<void(Member&)>& work) {
-    Member member(*this, 0, num_threads_);
+void Pool::run_team(const std::function<void(Worker&)>& work) {
+    Worker caller(*this, 0, num_threads_);
     team_->call(&work);
-    work(member);
-    member.barrier();  // `work` lives in the caller's frame; nobody may still be in it
+    work(caller);
+    caller.barrier();  // `work` lives in the caller's frame, so all workers must have left it
 }
 
-void Pool::look_how_far() {
+void Pool::measure_distance() {
     Clock::duration shortest = Clock::duration::max();
-    run_team([&](Member& me) {
-        for (int look = 0; look < kLooks; ++look) {
-            me.barrier();
+    run_team([&](Worker& worker) {
+        for (int sample = 0; sample < kSamples; ++sample) {
+            worker.barrier();
             const Clock::time_point began = Clock::now();
-            for (int i = 0; i < kBarriersPerLook; ++i) me.barrier();
-            if (me.index == 0) shortest = std::min(shortest, Clock::now() - began);
+            for (int i = 0; i < kBarriersPerSample; ++i) worker.barrier();
+            if (worker.index == 0) shortest = std::min(shortest, Clock::now() - began);
         }
     });
-    distance_ns_ = std::chrono::duration<double, std::nano>(shortest).count() / kBarriersPerLook;
-    team_->last_look = Clock::now();
+    distance_ns_ = std::chrono::duration<double, std::nano>(shortest).count() / kBarriersPerSample;
+    team_->last_measured = Clock::now();
 }
 
 void Pool::forget_team() {
-    // The threads stayed in the parent. Their handles cannot be joined here, so they are leaked.
+    // The threads stayed in the parent. Their handles cannot be joined here, so they leak.
     team_ = nullptr;
 }
 

@@ -1,7 +1,7 @@
 // The small steps on one row: norm, quantise, rotary, activations, additions.
 //
 // Every step either treats elements alone or sums them in an order that only the length decides, so
-// a row's result cannot depend on its mates. Ends of rows that do not fill a vector go through a
+// a row's result cannot depend on other rows. Ends of rows that do not fill a vector go through a
 // padded copy, never through other arithmetic.
 #pragma once
 
@@ -80,7 +80,7 @@ void quantise(const float* x, int64_t num_groups, ActGroup* out) {
             largest = V::max(V::abs(part[i]), largest);
             broken = V::fma(part[i], V::zero(), broken);  // NaN if any value is not finite
         }
-        if (!(V::reduce_add(broken) == 0.0f)) {  // keep the NaN: whoever reads it must notice
+        if (!(V::reduce_add(broken) == 0.0f)) {  // keep the NaN, so that it is noticed
             *out = ActGroup{{}, __builtin_nanf(""), __builtin_nanf(""), 0};
             continue;
         }
@@ -163,7 +163,7 @@ float shorten(const float* x, int64_t size, int16_t* out) {
         squares = V::fma(part, part, squares);
     }
     const float norm = __builtin_sqrtf(V::reduce_add(squares));
-    if (!(norm < __builtin_inff())) {  // keep the NaN: whoever reads it must notice
+    if (!(norm < __builtin_inff())) {  // keep the NaN, so that it is noticed
         std::memset(out, 0, size * sizeof(int16_t));
         return __builtin_nanf("");
     }

@@ -1,4 +1,4 @@
-// Loops that are gone before the compiler looks at what they fill.
+// Loops that are unrolled before the compiler allocates registers.
 #pragma once
 
 #include <type_traits>

@@ -12,7 +12,7 @@ import tiny_text
 from headlong.llm import LLM
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.backends import make_ops
 from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.sources import resolve_model
 
@@ -42,17 +42,21 @@ def default_llm(default_model_path: Path) -> LLM:
 
 @pytest.fixture(scope="session")
 def tiny_backbone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Backbone]:
-    """Tiny random backbones by architecture name, each made once, on the numpy backend."""
+    """Tiny random backbones by architecture name, each made once, on the numpy backend.
+
+    "llama@native" is the tiny Llama on the native backend.
+    """
     made: dict[str, Backbone] = {}
 
-    def make(architecture: str) -> Backbone:
-        if architecture not in made:
+    def make(name: str) -> Backbone:
+        if name not in made:
+            architecture, _, backend = name.partition("@")
             with pytest.MonkeyPatch.context() as patch:
                 patch.setitem(model_files.NUM_LAYERS, architecture, NUM_LAYERS)
                 folder = tmp_path_factory.mktemp(architecture)
                 checkpoint = open_checkpoint(model_files.write_hf_folder(folder, architecture))
-            made[architecture] = load_backbone(checkpoint, NumpyOps()).backbone
-        return made[architecture]
+            made[name] = load_backbone(checkpoint, make_ops(backend or "numpy")).backbone
+        return made[name]
 
     return make
 

@@ -26,7 +26,7 @@ from headlong.engine.request import FinishReason, Running
 from headlong.heads.head_files import build_head
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
-from model_files import ARCHITECTURES
+from model_files import ARCHITECTURES, HYBRIDS
 from random_drafters import drafter_named
 from random_heads import HEAD_KINDS, random_head
 
@@ -118,7 +118,7 @@ def picks_of(running: Running) -> list[Pick]:
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *HYBRIDS])
 def test_every_drafter_leaves_the_text_alone(
     tiny_backbone: Maker, architecture: str, name: str
 ) -> None:
@@ -131,7 +131,7 @@ def test_every_drafter_leaves_the_text_alone(
         assert picks_of(run(engine, [case.request])[0]) == oracle(backbone, case.request), case
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *HYBRIDS])
 def test_runs_of_every_length_are_accepted_exactly(tiny_backbone: Maker, architecture: str) -> None:
     """Guards EOS, max_tokens and refusals at every place inside an accepted run."""
     backbone = tiny_backbone(architecture)
@@ -149,9 +149,12 @@ def test_runs_of_every_length_are_accepted_exactly(tiny_backbone: Maker, archite
     assert num_accepted > 50, "the script is mostly true, so most of it must stand"
 
 
-@pytest.mark.parametrize("name", ["ngram", "eagle3", "chain-nextn", "meta"])
-def test_batch_mates_leave_the_text_alone(tiny_backbone: Maker, name: str) -> None:
-    backbone = tiny_backbone("llama")
+@pytest.mark.parametrize("name", ["ngram", "draft-model", "eagle3", "chain-nextn", "meta"])
+@pytest.mark.parametrize("architecture", ["llama", *HYBRIDS])
+def test_batch_mates_leave_the_text_alone(
+    tiny_backbone: Maker, architecture: str, name: str
+) -> None:
+    backbone = tiny_backbone(architecture)
     rng = random.Random(name)
     cases = [random_case(rng, backbone.config.vocab_size) for _ in range(7)]
     finished = run(
@@ -161,8 +164,11 @@ def test_batch_mates_leave_the_text_alone(tiny_backbone: Maker, name: str) -> No
         assert picks_of(running) == oracle(backbone, case.request), case
 
 
-def test_late_comers_and_cancelled_mates_change_nothing(tiny_backbone: Maker) -> None:
-    backbone = tiny_backbone("qwen3")
+@pytest.mark.parametrize("architecture", ["qwen3", *HYBRIDS])
+def test_late_comers_and_cancelled_mates_change_nothing(
+    tiny_backbone: Maker, architecture: str
+) -> None:
+    backbone = tiny_backbone(architecture)
     rng = random.Random(5)
     cases = [random_case(rng, backbone.config.vocab_size) for _ in range(6)]
     engine = Engine.for_model(backbone, drafter_named("chain-eagle3", backbone))

@@ -49,6 +49,20 @@ def test_links_in_the_docs_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_every_experiment_has_its_parts_and_a_line_in_the_index() -> None:
+    log = ROOT / "docs/log"
+    index = (log / "README.md").read_text()
+    for page in sorted(log.glob("0*.md")):
+        headings = re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE)
+        assert headings == ["Question", "Prediction", "Result", "Decision"], page.name
+        assert index.count(f"({page.name})") >= 1, page.name
+
+
+def test_changelog_entries_are_short() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    assert not [line for line in lines if line.startswith("- ") and len(line) > 160]
+
+
 def test_changelog_names_the_version() -> None:
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None

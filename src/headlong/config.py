@@ -30,7 +30,7 @@ HeadQuant: TypeAlias = QuantName | Literal["auto", "stored"]
 HEAD_QUANTS: tuple[HeadQuant, ...] = ("auto", *get_args(QuantName), "stored")
 
 DEFAULT_HEAD_QUANT: QuantName = "q8"
-"""For heads that name none. One is read anew for every draft token: bytes are its time."""
+"""For heads that name none. A head is read once per draft token, so its bytes are its time."""
 
 DrafterName: TypeAlias = Literal["auto", "head", "ngram", "draft-model", "none"]
 """How drafts are made; "auto" chains n-grams with the head, or takes n-grams alone."""

@@ -6,7 +6,7 @@
     │   └── DiskFullError       there is no room to keep it
     ├── CheckpointError         a model file is damaged, or not what it says
     │   ├── TensorError         tensors are missing, of the wrong shape or of an unknown type
-    │   └── ArchitectureError   the file is fine, but no room here knows its architecture
+    │   └── ArchitectureError   the file is fine, but its architecture is not supported
     ├── HeadError               a head does not fit its backbone
     ├── TextError               tokenizer or chat template cannot do what was asked
     ├── RequestError            a request asks for something impossible

@@ -113,9 +113,8 @@ class LLM:
     engine: EngineClient
 
     def __repr__(self) -> str:
-        drafter = "none" if self.drafter is None else self.drafter.name
-        backend = self.backbone.ops.name
-        return f"LLM({self.model_path.name}, drafter={drafter}, backend={backend})"
+        drafter, backend = self.drafter and self.drafter.name, self.backbone.ops.name
+        return f"LLM({self.model_path.name}, drafter={drafter or 'none'}, backend={backend})"
 
     @classmethod
     def load(cls, model: str | Path | None = None, **options: Unpack[LoadOptions]) -> "LLM":
@@ -123,8 +122,8 @@ class LLM:
 
         Args:
             model: A GGUF file, a Hugging Face folder, a catalogue name, or a hub id.
-            options: The fields of `headlong.config.ModelOptions`, which says what each one means,
-                `limits`, the bounds of the engine, and `progress`, which is told of downloads.
+            options: The fields of `headlong.config.ModelOptions`, which says what each one means;
+                `limits`, the bounds of its engine; `progress`, which is told of downloads.
         """
         _refuse_unknown(options, LoadOptions)
         named: dict[str, Any] = dict(options)
@@ -135,10 +134,10 @@ class LLM:
         checkpoint = open_checkpoint(path)
         loaded = load_backbone(checkpoint, ops, wanted.quant)
         tokenizer = load_tokenizer(checkpoint)
-        drafter_name = _resolve_drafter(wanted)
-        found = _find_head(checkpoint, loaded.backbone, drafter_name, wanted)
+        name = _resolve_drafter(wanted)
+        found = _find_head(checkpoint, loaded.backbone, name, wanted)
         second = _load_second(wanted, tokenizer, progress)
-        drafter = make_drafter(drafter_name, loaded.backbone, found.head, second)
+        drafter = make_drafter(name, loaded.backbone, found.head, second)
         del checkpoint  # its tables are large and not needed any more
         ops.settle()
         return cls(
@@ -159,8 +158,8 @@ class LLM:
         """
         _refuse_unknown(options, DraftOptions)
         wanted = ModelOptions(**options)
-        name = _resolve_drafter(wanted)
-        found = _find_head(open_checkpoint(self.model_path), self.backbone, name, wanted)
+        name, checkpoint = _resolve_drafter(wanted), open_checkpoint(self.model_path)
+        found = _find_head(checkpoint, self.backbone, name, wanted)
         drafter = make_drafter(name, self.backbone, found.head, None)
         self.backbone.ops.settle()
         engine = Engine.for_model(self.backbone, drafter, self.engine.limits)

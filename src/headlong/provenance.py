@@ -2,7 +2,7 @@
 
 In:  the machine, the environment and the command line of this process.
 Out: a `Provenance` to print beside a measurement or to keep with it as JSON.
-Knows nothing of models; imports none of the libraries whose versions it tells.
+Knows nothing of models; imports none of the libraries whose versions it reports.
 """
 
 import os

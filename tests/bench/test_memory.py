@@ -12,7 +12,7 @@ from headlong.bench.memory import (
     resident_bytes,
 )
 from headlong.bench.pass_cost import make_stand_in_head
-from headlong.cache.kv_cache import GROWTH
+from headlong.cache.sequence_state import GROWTH
 from headlong.errors import RequestError
 from headlong.models.registry import load_backbone
 from headlong.ops.backends import make_ops

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from headlong.cache.kv_cache import KVCache
 from headlong.cache.prefix_cache import Prefix, PrefixCache, common_length
-from headlong.ops.numpy_ops import NumpyKVLayer
+from headlong.cache.sequence_state import SequenceState
+from headlong.ops.numpy_weights import NumpyKVLayer
 
 
 def kept(token_ids: list[int], *, has_memory: bool = False, num_bytes: int = 10) -> Prefix:
     """Return a prefix whose newest token is not in its cache, as requests leave it."""
-    cache = KVCache([NumpyKVLayer(1, 2)])
+    cache = SequenceState([NumpyKVLayer(1, 2)])
     cache.append(len(token_ids) - 1)
     cache.commit(len(token_ids) - 1)
     return Prefix(token_ids, cache, "memory" if has_memory else None, num_bytes=num_bytes)

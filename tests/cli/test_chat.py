@@ -56,7 +56,7 @@ def test_answers_and_summaries_are_shown(
     model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n\n   \nhell\n"))
-    assert main(["chat", "-m", model, "--max-tokens", "6", *STUTTER]) == 0
+    assert main(["chat", "-m", model, "--max-tokens", "6", "-k", "3", *STUTTER]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4  # two answers with a summary each; empty lines are no turns
     assert len(set(lines[0])) == 1
@@ -111,7 +111,8 @@ def test_help_and_stats_are_shown(model: str, say: Say) -> None:
     assert "0 answers" in seen
     counted = session["stats"]["by_drafter"]["ngram"]
     assert counted["num_drafted"] > 0
-    told = f"n-grams: {counted['num_accepted']} of {counted['num_drafted']} drafted tokens stood"
+    counts = f"{counted['num_accepted']} of {counted['num_drafted']}"
+    told = f"n-grams: {counts} drafted tokens were accepted"
     assert told in seen
 
 

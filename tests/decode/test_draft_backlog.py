@@ -8,7 +8,7 @@ import pytest
 
 from fakes import ScriptedDrafter, make_sequence, run_rows
 from headlong.arrays import FloatArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.decode.draft_backlog import MAX_BACKLOG, catch_up, observe_kept
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import NO_PLAN, DraftPlan
@@ -34,7 +34,7 @@ def listener() -> Listener:
 
 def listened_to() -> DecodingSequence:
     """Return a sequence that has a drafter's memory and a prompt none of which has run."""
-    return make_sequence(range(2000), KVCache(()), "memory")
+    return make_sequence(range(2000), SequenceState(()), "memory")
 
 
 def test_rows_of_a_drafting_sequence_are_observed_at_once(listener: Listener) -> None:
@@ -55,7 +55,7 @@ def test_rows_of_a_resting_sequence_wait_and_come_together(listener: Listener) -
     assert one.state == "memory"
     assert one.token_ids.tolist() == list(range(11))
     assert one.next_ids.tolist() == list(range(1, 12))
-    np.testing.assert_allclose(one.features[:, 0], np.arange(11), rtol=1e-6)
+    np.testing.assert_allclose(np.concatenate(one.features)[:, 0], np.arange(11), rtol=1e-6)
     catch_up(listener, [sequence])
     assert len(listener.heard) == 1, "nothing is observed twice"
 
@@ -67,7 +67,7 @@ def test_rows_that_waited_come_before_the_newest(listener: Listener) -> None:
     sequence.plan = NO_PLAN
     run_rows(listener, sequence, 2, num_others=1)
     (one,) = listener.heard
-    np.testing.assert_allclose(one.features[:, 0], np.arange(6), rtol=1e-6)
+    np.testing.assert_allclose(np.concatenate(one.features)[:, 0], np.arange(6), rtol=1e-6)
     assert sequence.backlog.num_rows == 0
 
 
@@ -79,7 +79,7 @@ def test_sequences_of_one_pass_rest_and_draft_side_by_side(listener: Listener) -
         sequence.cache.append(num_rows)
         sequence.cache.commit(num_rows)
     observe_kept(listener, features, [(resting, 0, 2), (drafting, 2, 3), (other, 4, 6)])
-    assert [one.features.tolist() for one in listener.heard] == [[[2.0]]]
+    assert [np.concatenate(one.features).tolist() for one in listener.heard] == [[[2.0]]]
     np.testing.assert_allclose(resting.backlog.rows.read(), features[:2], rtol=1e-6)
     np.testing.assert_allclose(other.backlog.rows.read(), features[4:], rtol=1e-6)
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from fakes import make_sequence
-from headlong.arrays import FloatArray
 from headlong.decode.prefill import PromptChunk, prefill
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import Threshold
 from headlong.drafters.drafter import Draft, DraftRequest, Settled
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Array
 
 PROMPT = list(range(20, 37))
 
@@ -30,7 +30,7 @@ class Listener:
         """Remember nothing."""
         return "nothing"
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Read what the tapped layers read."""
         assert hidden.taps is not None
         return hidden.taps
@@ -74,7 +74,7 @@ def test_drafter_sees_every_row_with_its_next_token(
     listener, sequence = run(tiny_backbone("llama"), chunk_size)
     next_ids = np.concatenate([one.next_ids for one in listener.heard])
     assert next_ids.tolist() == sequence.token_ids[1:]
-    assert sum(len(one.features) for one in listener.heard) == len(PROMPT)
+    assert sum(len(part) for one in listener.heard for part in one.features) == len(PROMPT)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma3"])
@@ -85,7 +85,7 @@ def test_cutting_changes_no_bit_of_what_heads_read(
 
     def taps(chunk_size: int) -> bytes:
         listener, _ = run(backbone, chunk_size)
-        return np.concatenate([one.features for one in listener.heard]).tobytes()
+        return np.concatenate([part for one in listener.heard for part in one.features]).tobytes()
 
     assert taps(1) == taps(5) == taps(100)
 

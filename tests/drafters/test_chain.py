@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fakes import ArgmaxGuesser
-from headlong.arrays import FloatArray
 from headlong.drafters.chain import LONG_MATCH, ChainDrafter
 from headlong.drafters.draft_plan import DraftPlan, Threshold
 from headlong.drafters.drafter import Draft, DraftRequest, Settled
 from headlong.models.hidden import HiddenRows
 from headlong.ops.native_host import NativeHost
+from headlong.ops.op_set import Array
 
 
 @dataclass
@@ -25,7 +25,7 @@ class FixedHead:
         """Return a memory that is easy to recognise."""
         return "head's memory"
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Read the final hidden state."""
         return hidden.normed
 

@@ -33,7 +33,7 @@ def greedy(backbone: Backbone, history: list[int], num_tokens: int) -> tuple[int
 def settle(drafter: DraftModelDrafter, memory: object, token_ids: list[int]) -> None:
     """Tell the drafter that rows were settled."""
     ids = np.array(token_ids)
-    drafter.observe([Settled(memory, ids, NOTHING, ids)])
+    drafter.observe([Settled(memory, ids, (NOTHING,), ids)])
 
 
 def test_draft_is_what_the_model_would_write(backbone: Backbone) -> None:

@@ -66,7 +66,7 @@ def begin(drafter: RecursiveDrafter, backbone: Backbone, token_ids: Sequence[int
     ids = np.array(token_ids)
     hidden = backbone.forward([ids[:-1]], [backbone.make_cache()], drafter.tap_layers)
     memory = drafter.begin()
-    drafter.observe([Settled(memory, ids[:-1], drafter.features(hidden), ids[1:])])
+    drafter.observe([Settled(memory, ids[:-1], (drafter.features(hidden),), ids[1:])])
     return memory
 
 

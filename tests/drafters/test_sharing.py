@@ -10,6 +10,7 @@ from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Draft, Drafter, DraftRequest, DraftState, Settled
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
+from model_files import HYBRIDS
 from random_drafters import drafter_named
 from random_heads import HEAD_KINDS
 
@@ -26,7 +27,7 @@ def observe(drafter: Drafter, state: DraftState, text: list[int], hidden: Hidden
     """Let a drafter see all rows of a text from where its memory ends to the last but one."""
     first = len(text) - 1 - len(hidden.raw)
     token_ids, next_ids = np.array(text[first:-1]), np.array(text[first + 1 :])
-    drafter.observe([Settled(state, token_ids, drafter.features(hidden), next_ids)])
+    drafter.observe([Settled(state, token_ids, (drafter.features(hidden),), next_ids)])
 
 
 def draft(drafter: Drafter, state: DraftState, text: list[int]) -> Draft:
@@ -36,10 +37,11 @@ def draft(drafter: Drafter, state: DraftState, text: list[int]) -> Draft:
 
 @pytest.mark.parametrize("num_rows", [1, 7, 16])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("architecture", ["llama", *HYBRIDS])
 def test_shared_memory_drafts_the_same(
-    tiny_backbone: Callable[[str], Backbone], name: str, num_rows: int
+    tiny_backbone: Callable[[str], Backbone], architecture: str, name: str, num_rows: int
 ) -> None:
-    backbone = tiny_backbone("llama")
+    backbone = tiny_backbone(architecture)
     drafter = drafter_named(name, backbone)
     hidden = rows_of(backbone, drafter, TEXT[:-1])
     alone = drafter.begin()

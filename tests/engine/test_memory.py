@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fakes import ScriptedDrafter
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import MtpMode, StopParams
 from headlong.decode.memory import ROOM_AHEAD, CacheMemory
 from headlong.decode.request import Request
@@ -296,15 +296,15 @@ def test_short_answers_make_no_room_twice(
 ) -> None:
     """Guards growing, which copies and takes fresh memory: it had been a twentieth of all time."""
     rooms: list[int] = []
-    original = KVCache.reserve
+    original = SequenceState.reserve
 
-    def reserve(self: KVCache, length: int) -> None:
+    def reserve(self: SequenceState, length: int) -> None:
         before = self.num_bytes
         original(self, length)
         if self.num_bytes > before and len(self.layers) > 1:
             rooms.append(self.num_bytes)
 
-    monkeypatch.setattr(KVCache, "reserve", reserve)
+    monkeypatch.setattr(SequenceState, "reserve", reserve)
     engine = Engine.for_model(backbone, drafter)
     finish(engine, ask(1, 2, max_tokens=40), ask(3, max_tokens=ROOM_AHEAD))
     assert len(rooms) == 2, "one begins anew, one with a copy of the other's system prompt"

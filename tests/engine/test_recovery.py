@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fakes import ScriptedDrafter, make_sequence, run_rows
-from headlong.arrays import FloatArray
-from headlong.cache.kv_cache import KVCache
+from headlong.arrays import FloatArray, IntArray
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams, StopParams
 from headlong.decode.draft_backlog import catch_up
 from headlong.decode.recovery import go_back, mark
@@ -21,15 +21,16 @@ from headlong.engine.request import FinishReason, Running
 from headlong.errors import CheckpointError, EngineError, HeadError
 from headlong.heads.head_files import build_head
 from headlong.models.transformer import Backbone
+from model_files import HYBRIDS
 from random_heads import random_head
 
 PROMPTS = [tuple(range(start, start + 12)) for start in (5, 20, 35, 50)]
 
 
-@pytest.fixture
-def backbone(tiny_backbone: Callable[[str], Backbone]) -> Backbone:
-    """A tiny Qwen3."""
-    return tiny_backbone("qwen3")
+@pytest.fixture(params=["qwen3", *HYBRIDS])
+def backbone(tiny_backbone: Callable[[str], Backbone], request: pytest.FixtureRequest) -> Backbone:
+    """A tiny model whose layers attend, and one most of whose layers are recurrent."""
+    return tiny_backbone(request.param)
 
 
 @pytest.fixture
@@ -70,13 +71,13 @@ def alone(backbone: Backbone, request: Request) -> list[int]:
 def test_rows_that_waited_wait_again(was_observed: bool) -> None:
     """Guards a drafter that sees rows of a failed pass twice, or never sees those before it."""
     drafter = ScriptedDrafter([], 96)
-    sequence = make_sequence(range(9), KVCache(()), "memory")
+    sequence = make_sequence(range(9), SequenceState(()), "memory")
     sequence.plan = DraftPlan(is_idle=True)
     run_rows(drafter, sequence, 5)
     before = mark(sequence)
     if was_observed:
         catch_up(drafter, [sequence])
-    run_rows(drafter, sequence, 2)
+    run_rows(drafter, sequence, 2, commits=False)
     go_back(sequence, before, drafter, lambda one: Sampler(SamplingParams(), [1], 96))
     assert sequence.cache.length == sequence.backlog.num_rows == 5
     np.testing.assert_allclose(sequence.backlog.rows.read()[:, 0], np.arange(5), rtol=1e-6)
@@ -92,13 +93,18 @@ def test_only_the_culprit_of_a_failed_pass_is_lost(
     poisoned = running[1].sequence.cache
 
     def forward(
-        self: Backbone, token_ids: object, caches: Sequence[KVCache], taps: tuple[int, ...] = ()
+        self: Backbone,
+        token_ids: Sequence[IntArray],
+        caches: Sequence[SequenceState],
+        taps: tuple[int, ...] = (),
+        *,
+        all_or_none: bool = False,
     ) -> object:
         if poisoned in caches:
             for cache in caches:
                 cache.append(4)  # a pass that breaks off has begun to write
             raise RuntimeError("the kernel tripped")
-        return original(self, token_ids, caches, taps)  # type: ignore[arg-type]
+        return original(self, token_ids, caches, taps, all_or_none=all_or_none)
 
     original = Backbone.forward
     monkeypatch.setattr(Backbone, "forward", forward)
@@ -214,14 +220,14 @@ def test_request_that_cannot_begin_is_lost_alone(
     expected = alone(backbone, first)
     running = engine.submit(first)
     engine.step()
-    original = KVCache.reserve
+    original = SequenceState.reserve
 
-    def reserve(self: KVCache, length: int) -> None:
-        if not self.num_bytes and length > len(PROMPTS[0]):
+    def reserve(self: SequenceState, length: int) -> None:
+        if not self._capacity and length > len(PROMPTS[0]):
             raise MemoryError("no room")
         original(self, length)
 
-    monkeypatch.setattr(KVCache, "reserve", reserve)
+    monkeypatch.setattr(SequenceState, "reserve", reserve)
     unlucky = engine.submit(last)
     run(engine, [running, unlucky])
     assert isinstance(unlucky.error, EngineError)

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from fakes import make_sequence
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.decode.request import Request
 from headlong.engine.limits import EngineLimits
 from headlong.engine.policy import Policy
@@ -17,7 +17,7 @@ from headlong.errors import BusyError, RequestError
 def reading(num_tokens: int) -> Running:
     """Return a request with a prompt of so many tokens, none of which has run."""
     prompt = (1,) * num_tokens
-    sequence = make_sequence(prompt, KVCache(()), vocab_size=8)
+    sequence = make_sequence(prompt, SequenceState(()), vocab_size=8)
     return Running(Request(prompt), sequence, Policy("off"))
 
 

@@ -108,6 +108,43 @@ TINY_MODELS = {
         torch.bfloat16,
         {"rope_theta": {"rope_theta": 10000.0}},
     ),
+    "qwen3_5": TinyModel(
+        SIZES
+        | {
+            "model_type": "qwen3_5_text",
+            "architectures": ["Qwen3_5ForCausalLM"],
+            "head_dim": 16,
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "tie_word_embeddings": False,
+            # Two value heads to a key head, sizes that differ from each other and from attention's.
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 12,
+            "linear_conv_kernel_dim": 4,
+            "layer_types": [*["linear_attention"] * 3, "full_attention"],
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+                "mrope_section": [2, 1, 1],
+                "mrope_interleaved": True,
+            },
+        },
+        torch.float32,
+        {
+            "norm_eps": {"rms_norm_eps": 1e-2},
+            "rotary_share": {
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 10000.0,
+                    "partial_rotary_factor": 1.0,
+                    "mrope_section": [4, 2, 2],
+                }
+            },
+        },
+    ),
     "gemma3": TinyModel(
         SIZES
         | {
@@ -148,9 +185,12 @@ def randomise(model: Any, stored: torch.dtype) -> None:
     for name, weight in sorted(model.named_parameters()):
         noise = torch.randn(weight.shape, generator=generator)
         if "norm" in name:
-            # Gemma3 stores norm weights as their difference from one.
-            centre = 0.0 if model.config.model_type == "gemma3_text" else 1.0
+            # Gemma3 and Qwen3.5 store norm weights as their difference from one, but for one norm.
+            is_centred = model.config.model_type in ("gemma3_text", "qwen3_5_text")
+            centre = 0.0 if is_centred and "linear_attn" not in name else 1.0
             value = centre + 0.3 * noise
+        elif name.endswith("A_log"):
+            value = noise - 1  # memories that last from one row to ten
         elif name.endswith("bias"):
             value = 0.5 * noise
         elif "embed" in name:

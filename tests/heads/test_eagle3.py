@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headlong.arrays import FloatArray
 from headlong.errors import HeadError
 from headlong.heads.eagle3 import Eagle3Head, build_eagle3, default_taps, resolve_taps
 from headlong.heads.head import ParallelHeads, RecursiveHead
 from headlong.heads.head_weights import HeadWeights, store_array
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Array
 from model_files import ARCHITECTURES
 from passages import Passage, read_passage
 from plain_maths import Float64Array, PlainLayer, rms
@@ -39,7 +39,7 @@ def plain_enter(weights: HeadWeights, passage: Passage, eps: float) -> Float64Ar
     return np.asarray(taps @ tensors["fc.weight"].T)
 
 
-def observe(head: Eagle3Head, passage: Passage) -> FloatArray:
+def observe(head: Eagle3Head, passage: Passage) -> Array:
     """Run a fresh head over a passage in one go."""
     return head.step(
         head.enter(head.features(passage.hidden)), [passage.next_ids], [head.make_cache()]
@@ -140,7 +140,7 @@ def test_refused_drafts_leave_no_trace(backbone: Backbone) -> None:
     head.step(entered[:4], [passage.next_ids[:4]], [cache])
     cache.commit(4)
     head.step(entered[:1], [np.array([7])], [cache])  # a draft that will not stand
-    cache.truncate(4)
+    cache.rollback()
     rest = head.step(entered[4:], [passage.next_ids[4:]], [cache])
     assert rest.tobytes() == observe(head, passage)[4:].tobytes()
 

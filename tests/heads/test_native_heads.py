@@ -16,6 +16,7 @@ from headlong.heads.parallel import MetaHeads
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.op_set import Array
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from model_files import NUM_LAYERS
 from native_heads import (
@@ -48,7 +49,7 @@ def find(path: Path) -> NextnHead:
     return head
 
 
-def carried(head: NextnHead) -> FloatArray:
+def carried(head: NextnHead) -> Array:
     """Run a head over a passage of its backbone and twice more."""
     passage, cache = read_passage(head.backbone), head.make_cache()
     state = head.step(head.enter(head.features(passage.hidden)), [passage.next_ids], [cache])

@@ -14,6 +14,7 @@ from headlong.heads.head_weights import HeadWeights, store_array
 from headlong.heads.nextn import NextnHead, build_nextn
 from headlong.heads.nextn_families import NextnSwitches
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Array
 from model_files import ARCHITECTURES
 from passages import Passage, read_passage
 from plain_maths import Float64Array, PlainLayer, rms
@@ -58,7 +59,7 @@ def plain_tensors(weights: HeadWeights) -> dict[str, FloatArray]:
     }
 
 
-def observe(head: NextnHead, passage: Passage) -> FloatArray:
+def observe(head: NextnHead, passage: Passage) -> Array:
     """Run a fresh head over a passage in one go."""
     return head.step(
         head.enter(head.features(passage.hidden)), [passage.next_ids], [head.make_cache()]

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headlong.arrays import FloatArray
 from headlong.errors import HeadError
 from headlong.heads.head import ParallelHeads, RecursiveHead
 from headlong.heads.head_files import build_head
 from headlong.heads.head_weights import HeadWeights, store_array
 from headlong.heads.parallel import build_medusa, build_meta
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Array
 from model_files import ARCHITECTURES
 from passages import Passage, read_passage
 from plain_maths import PlainLayer, rms, silu
@@ -29,7 +29,7 @@ def make_heads(kind: str, backbone: Backbone) -> ParallelHeads:
     return heads
 
 
-def observe(heads: ParallelHeads, passage: Passage) -> FloatArray:
+def observe(heads: ParallelHeads, passage: Passage) -> Array:
     """Run fresh heads over a passage in one go."""
     return heads.states(
         heads.features(passage.hidden), [heads.make_cache()], [len(passage.next_ids)]

@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from headlong.errors import ArchitectureError, TensorError
+from headlong.models import registry
 from headlong.models.registry import load_backbone
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
@@ -33,8 +34,9 @@ def test_unknown_architecture_lists_the_known_ones(tmp_path: Path) -> None:
     write_hf_folder(tmp_path, "llama")
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
-    with pytest.raises(ArchitectureError, match=r"'mamba'.*gemma3, llama, qwen2, qwen3"):
+    with pytest.raises(ArchitectureError, match="'mamba'") as caught:
         load_backbone(open_checkpoint(tmp_path), NumpyOps())
+    assert ", ".join(sorted(registry.ARCHITECTURES)) in str(caught.value)
 
 
 def test_all_missing_tensors_are_listed_at_once(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.models.hidden import join_rows
 from headlong.models.transformer import Backbone
 from model_files import ARCHITECTURES
 
@@ -70,15 +69,6 @@ def test_taps_are_inputs_of_layers_in_the_order_asked(tiny_backbone: Maker) -> N
 def test_no_taps_when_none_are_asked_for(tiny_backbone: Maker) -> None:
     backbone = tiny_backbone("llama")
     assert backbone.forward([token_ids(9, 3)], [backbone.make_cache()]).taps is None
-
-
-def test_joined_rows_stand_under_one_another() -> None:
-    def rows(value: float, count: int) -> FloatArray:
-        return np.full((count, 2), value, dtype=np.float32)
-
-    assert join_rows([rows(1, 2), rows(5, 1)])[:, 0].tolist() == [1, 1, 5]
-    alone = rows(3, 4)
-    assert join_rows([alone]) is alone, "nothing is copied where there is nothing to join"
 
 
 def test_who_reads_nothing_of_a_pass_still_gets_its_rows(tiny_backbone: Maker) -> None:

@@ -24,6 +24,6 @@ def test_no_number_is_worth_no_number() -> None:
 
 def test_malformed_tables_are_refused() -> None:
     with pytest.raises(ValueError, match="one more than the edges"):
-        _native.Worth(EDGES, EDGES)
+        _native.Calibration(EDGES, EDGES)
     with pytest.raises(ValueError, match="must ascend"):
-        _native.Worth([0.5, 0.1], [0.0, 0.5, 1.0])
+        _native.Calibration([0.5, 0.1], [0.0, 0.5, 1.0])

@@ -9,12 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headlong.ops.op_set import Rows, Span
+from headlong.ops.op_set import Layer, Rows, Span
 from native_parts import (
     EXACT_TYPES,
     INSTRUCTION_SETS,
     Parts,
-    PlainLayer,
     attend_in_cuts,
     filled_cache,
     native_ops,
@@ -86,7 +85,7 @@ def test_sequences_do_not_know_each_other(instruction_set: str) -> None:
     def run(order: tuple[int, ...], threads: int = 2) -> dict[int, bytes]:
         ops = native_ops(instruction_set, threads)
         parts = Parts(ops, "Q4_1")
-        layers = tuple(PlainLayer(parts.attention(), parts.mlp()) for _ in range(2))
+        layers = tuple(Layer(parts.attention(), parts.mlp()) for _ in range(2))
         caches, spans, chunks, row = [], [], [], 0
         for s in order:
             caches.append(filled_cache(ops, layers, 10 + s, held[s], held[s] + sizes[s]))
@@ -108,20 +107,20 @@ def test_sequences_do_not_know_each_other(instruction_set: str) -> None:
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("has_norms", [False, True])
 @pytest.mark.parametrize(("type_name", "head_dim"), [("Q4_1", 32), ("Q8_0", 80), ("F16", 32)])
-def test_members_that_send_copies_yield_what_sharing_ones_do(
+def test_workers_with_replicas_yield_what_sharing_ones_do(
     instruction_set: str, type_name: str, head_dim: int, has_norms: bool
 ) -> None:
-    """Members on two dies each have a copy of what all read; no bit of any row may tell."""
+    """Workers on two dies each have a replica of what all read; no bit of any row may differ."""
     held, sizes = (130, 0, 700), (1, 5, 2)
     starts = (0, 1, 6)
 
     def run(threads: int, is_far: bool) -> bytes:
         ops = native_ops(instruction_set, threads)
-        ops.engine.say_far_apart(is_far)
+        ops.engine.set_far_apart(is_far)
         parts = Parts(ops, type_name, head_dim=head_dim)
         norm = parts.norm(13) if has_norms else None
         attention = replace(parts.attention(), output_norm=norm)
-        layers = tuple(PlainLayer(attention, parts.mlp(is_gelu=has_norms)) for _ in range(2))
+        layers = tuple(Layer(attention, parts.mlp(is_gelu=has_norms)) for _ in range(2))
         rooms = [num + 2 * more for num, more in zip(held, sizes, strict=True)]
         caches = [filled_cache(ops, layers, 10 + s, held[s], rooms[s]) for s in range(3)]
         seen = b""
@@ -144,7 +143,7 @@ def test_a_pair_knows_how_far_apart_it_is() -> None:
     for ops in (pair, lone):
         ops.project(random(1, 2, 64), Parts(ops, "Q8_0").linear(1, 64, 64))
     assert lone.engine.core_distance_ns == 0
-    if len(os.sched_getaffinity(0)) > 1:  # members that share one core say nothing about cores
+    if len(os.sched_getaffinity(0)) > 1:  # workers that share one core say nothing about cores
         assert 1 < pair.engine.core_distance_ns < 1e6
 
 
@@ -162,16 +161,16 @@ def test_last_rows_are_those_of_the_whole_layer(instruction_set: str, is_beside:
     for threads in (1, 2, 3):
         ops = native_ops(instruction_set, threads)
         parts = Parts(ops, "Q8_0")
-        layer = PlainLayer(parts.attention(is_beside=is_beside), parts.mlp())
+        layer = Layer(parts.attention(is_beside=is_beside), parts.mlp())
         results = []
         for is_whole in (True, False):
-            caches = [ops.make_kv_layer(2, 32) for _ in sizes]
+            caches = [ops.engine.make_kv_layer(2, 32) for _ in sizes]
             for cache, span in zip(caches, after, strict=True):
                 cache.reserve(span.first_position + 1)
             beside = x_beside if is_beside else None
             if is_whole:
                 attended = ops.attention(x, layer.attention, caches, rows, beside)
-                got = ops.gated_mlp(attended, layer.mlp)[np.cumsum(sizes) - 1]
+                got = ops.gated_mlp(attended, layer.channel)[np.cumsum(sizes) - 1]
             else:
                 got = ops.run_last(x, layer, caches, rows, beside)
             next_rows = Rows(np.zeros(len(y), dtype=np.int64), after)

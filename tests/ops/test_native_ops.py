@@ -9,12 +9,11 @@ from headlong.arrays import FloatArray
 from headlong.ops import _native
 from headlong.ops.native_ops import NativeOps
 from headlong.ops.numpy_ops import NumpyOps
-from headlong.ops.op_set import Linear, Rows, Span
+from headlong.ops.op_set import Layer, Linear, Rows, Span
 from native_parts import (
     EXACT_TYPES,
     INSTRUCTION_SETS,
     Parts,
-    PlainLayer,
     attend_in_cuts,
     native_ops,
     one_span,
@@ -87,7 +86,7 @@ def test_a_broken_position_shows_in_rows_that_see_it_and_is_gone_once_overwritte
     instruction_set: str,
 ) -> None:
     ops = native_ops(instruction_set)
-    block, cache = Parts(ops, "F32").attention(), ops.make_kv_layer(2, 32)
+    block, cache = Parts(ops, "F32").attention(), ops.engine.make_kv_layer(2, 32)
     cache.reserve(80)
     x = random(1, 80, 64)
     broken = x.copy()
@@ -139,16 +138,16 @@ def test_norm_and_residual_block_are_near_the_oracle(instruction_set: str) -> No
 def test_a_stack_is_its_blocks_one_after_the_other() -> None:
     ops = native_ops("auto")
     parts = Parts(ops, "Q8_0")
-    layers = tuple(PlainLayer(parts.attention(), parts.mlp()) for _ in range(3))
+    layers = tuple(Layer(parts.attention(), parts.mlp()) for _ in range(3))
     x, rows = random(1, 5, 64), one_span(5)
-    caches = [[ops.make_kv_layer(2, 32) for _ in layers] for _ in range(2)]
+    caches = [[ops.engine.make_kv_layer(2, 32) for _ in layers] for _ in range(2)]
     for cache_layer in (*caches[0], *caches[1]):
         cache_layer.reserve(5)
     got, taps = ops.run_layers(x, layers, caches[:1], rows, (2, 1))
     inputs = []
     for layer, cache in zip(layers, caches[1], strict=True):
         inputs.append(x)
-        x = ops.gated_mlp(ops.attention(x, layer.attention, [cache], rows), layer.mlp)
+        x = ops.gated_mlp(ops.attention(x, layer.attention, [cache], rows), layer.channel)
     assert np.array_equal(got, x)
     assert taps is not None
     assert np.array_equal(taps, np.concatenate([inputs[2], inputs[1]], axis=-1))
@@ -158,8 +157,8 @@ def test_layers_that_grow_together_keep_what_they_hold() -> None:
     """They share rooms of some megabytes: here three, one layer of which is large enough before."""
     ops = native_ops("auto")
     parts, x = Parts(ops, "Q8_0"), random(1, 7, 64)
-    layers = tuple(PlainLayer(parts.attention(), parts.mlp()) for _ in range(20))
-    caches = [[ops.make_kv_layer(2, 32) for _ in layers] for _ in range(2)]
+    layers = tuple(Layer(parts.attention(), parts.mlp()) for _ in range(20))
+    caches = [[ops.engine.make_kv_layer(2, 32) for _ in layers] for _ in range(2)]
     for one in caches:
         one[0].reserve(5, one[1:])
     caches[0][3].reserve(8_000)
@@ -180,7 +179,7 @@ def test_caches_do_not_feel_who_had_their_room_before(instruction_set: str) -> N
     block, x = Parts(ops, "Q8_0", head_dim=48).attention(), random(1, 75, 64)
     results = []
     for _ in range(2):
-        cache = ops.make_kv_layer(2, 48)
+        cache = ops.engine.make_kv_layer(2, 48)
         cache.reserve(128)
         results.append(ops.attention(x, block, [cache], one_span(75)).tobytes())
         ops.attention(np.full((128, 64), np.nan, np.float32), block, [cache], one_span(128))
@@ -196,7 +195,7 @@ def test_blocks_go_when_their_specs_go() -> None:
     ops.gated_mlp(x, kept)
     num_kept = len(ops._translated)
     for _ in range(3):
-        layer, cache = PlainLayer(parts.attention(), parts.mlp()), ops.make_kv_layer(2, 32)
+        layer, cache = Layer(parts.attention(), parts.mlp()), ops.engine.make_kv_layer(2, 32)
         cache.reserve(2)
         ops.run_last(x, layer, [cache], one_span(2))
         assert len(ops._translated) > num_kept
@@ -260,10 +259,10 @@ class TestMalformedInput:
 
     def test_caches_without_room_or_of_other_heads(self) -> None:
         block, x = self.parts.attention(), random(1, 3, 64)
-        small = self.ops.make_kv_layer(2, 32)
+        small = self.ops.engine.make_kv_layer(2, 32)
         with pytest.raises(ValueError, match="no room"):
             self.ops.attention(x, block, [small], one_span(3))
-        other = self.ops.make_kv_layer(3, 32)
+        other = self.ops.engine.make_kv_layer(3, 32)
         other.reserve(64)
         with pytest.raises(ValueError, match="other heads"):
             self.ops.attention(x, block, [other], one_span(3))
@@ -282,7 +281,7 @@ class TestMalformedInput:
         ],
     )
     def test_spans_that_do_not_cover_the_rows(self, spans: tuple[Span, ...]) -> None:
-        layers = [self.ops.make_kv_layer(2, 32) for _ in spans]
+        layers = [self.ops.engine.make_kv_layer(2, 32) for _ in spans]
         for layer in layers:
             layer.reserve(64)
         rows = Rows(np.zeros(3, dtype=np.int64), spans)
@@ -291,17 +290,17 @@ class TestMalformedInput:
 
     def test_last_rows_of_what_is_no_layer_or_has_no_room(self) -> None:
         engine, x = self.ops.engine, random(1, 3, 64)
-        layer = PlainLayer(self.parts.attention(), self.parts.mlp())
+        layer = Layer(self.parts.attention(), self.parts.mlp())
         whole = self.ops._stack([layer])
         cache = self.ops.engine.make_kv_layer(2, 32)
         cache.reserve(64)
         y = np.empty((1, 64), dtype=np.float32)
         engine.run_last(whole, x, [(0, 3, 0)], [[cache]], None, y)
-        with pytest.raises(ValueError, match="room for last rows"):
+        with pytest.raises(ValueError, match="buffer for last rows"):
             engine.run_last(whole, x, [(0, 3, 0)], [[cache]], None, x)
-        with pytest.raises(ValueError, match="nobody reads"):
+        with pytest.raises(ValueError, match="not read"):
             engine.run_last(whole, x, [(0, 3, 0)], [[cache]], x, y)
-        mlp_only = _native.Stack([(None, self.ops._mlp(layer.mlp))])
+        mlp_only = _native.Stack([(None, self.ops._mlp(layer.channel))])
         with pytest.raises(ValueError, match="one layer with attention"):
             engine.run_last(mlp_only, x, [(0, 3, 0)], [[cache]], None, y)
         two = self.ops._stack([layer, layer])
@@ -317,7 +316,7 @@ class TestMalformedInput:
         assert np.array_equal(taps, before)
 
     def test_two_spans_on_one_cache(self) -> None:
-        layer = self.ops.make_kv_layer(2, 32)
+        layer = self.ops.engine.make_kv_layer(2, 32)
         layer.reserve(64)
         rows = Rows(np.zeros(2, dtype=np.int64), (Span(0, 1, 0), Span(1, 1, 0)))
         with pytest.raises(ValueError, match="same cache"):
@@ -325,7 +324,7 @@ class TestMalformedInput:
 
     def test_blocks_that_do_not_fit_together(self) -> None:
         wide = Parts(self.ops, "F32", num_heads=5)
-        layer = self.ops.make_kv_layer(2, 32)
+        layer = self.ops.engine.make_kv_layer(2, 32)
         layer.reserve(64)
         with pytest.raises(ValueError, match="evenly"):
             self.ops.attention(random(1, 1, 64), wide.attention(), [layer], one_span(1))

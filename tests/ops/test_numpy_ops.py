@@ -10,7 +10,8 @@ from gguf import GGMLQuantizationType
 from headlong.arrays import FloatArray
 from headlong.models.rope import make_rope
 from headlong.ops import numpy_ops
-from headlong.ops.numpy_ops import NumpyKVLayer, NumpyMatrix, NumpyOps
+from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix
 from headlong.ops.op_set import Attention, GatedMlp, Linear, Norm, Rows, Span
 from headlong.weights.tensors import StoredTensor
 

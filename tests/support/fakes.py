@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headlong.arrays import BoolArray, FloatArray, IntArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams
 from headlong.decode.draft_backlog import observe_kept
 from headlong.decode.request import Request
@@ -19,21 +19,28 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 from headlong.ops.host_ops import HostOps
 from headlong.ops.native_host import NativeHost
+from headlong.ops.op_set import Array
 
 
 def run_rows(
-    drafter: Drafter, sequence: DecodingSequence, num_rows: int, num_others: int = 0
+    drafter: Drafter,
+    sequence: DecodingSequence,
+    num_rows: int,
+    num_others: int = 0,
+    *,
+    commits: bool = True,
 ) -> None:
     """Run the next rows of a sequence in a pass with others; their numbers tell their places."""
     first = sequence.cache.append(num_rows)
     places: FloatArray = np.arange(first - num_others, first + num_rows, dtype=np.float32)
     observe_kept(drafter, places[:, None], [(sequence, num_others, num_others + num_rows)])
-    sequence.cache.commit(num_rows)
+    if commits:
+        sequence.cache.commit(num_rows)
 
 
 def make_sequence(
     token_ids: Sequence[int],
-    cache: KVCache,
+    cache: SequenceState,
     draft_state: object = None,
     vocab_size: int = 96,
     host: HostOps | None = None,
@@ -77,7 +84,7 @@ class ScriptedDrafter:
         """Remember nothing."""
         return "nothing"
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Take any feature that has as many rows."""
         return hidden.raw if hidden.taps is None else hidden.taps
 

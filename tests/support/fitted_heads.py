@@ -53,10 +53,10 @@ def _features(
     carried = head.step(head.enter(head.features(hidden)), [ids[1:]], [cache])
     cache.commit(len(ids) - 1)
     features, targets = [], []
-    for position in reversed(range(len(probed.text.prompt_ids) - 1, len(ids) - 3)):
-        cache.truncate(position + 1)
+    for position in range(len(probed.text.prompt_ids) - 1, len(ids) - 3):
+        drafting = cache.fork(position + 1, head.make_cache)
         state = carried[position : position + 1]
-        deeper = head.step(state, [ids[position + 2 : position + 3]], [cache])
+        deeper = head.step(state, [ids[position + 2 : position + 3]], [drafting])
         features += [head.logits(state), head.logits(deeper)]
         targets += ids[position + 2 : position + 4].tolist()
     return features, targets

@@ -19,6 +19,13 @@ from safetensors.numpy import save_file
 from headlong.arrays import FloatArray
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
+"""Those that are written in both formats."""
+
+HYBRID = "qwen35"
+"""Recurrent and attending layers; written as a Hugging Face folder only."""
+
+HYBRIDS = (HYBRID, f"{HYBRID}@native")
+"""The same on both backends, as the fixture `tiny_backbone` names them."""
 
 HIDDEN_SIZE = 64
 INTERMEDIATE_SIZE = 96
@@ -28,8 +35,11 @@ HEAD_DIM = 16
 VOCAB_SIZE = 96
 CONTEXT_LENGTH = 512
 SLIDING_WINDOW = 8
+NUM_KEY_HEADS, NUM_VALUE_HEADS, KEY_DIM, VALUE_DIM, CONV_WIDTH = 2, 4, 8, 16, 4
+ATTENTION_EVERY = 4
+"""Every fourth layer of the hybrid attends."""
 
-NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6}
+NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, HYBRID: 4}
 """Gemma3 has six, since in GGUF files every sixth layer is the global one."""
 
 TIED = ("qwen2", "gemma3")
@@ -40,6 +50,7 @@ _HF_CLASSES = {
     "qwen2": ("qwen2", "Qwen2ForCausalLM"),
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),
     "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
+    HYBRID: ("qwen3_5_text", "Qwen3_5ForCausalLM"),
 }
 
 
@@ -101,22 +112,26 @@ def write_gguf(
 
 def tiny_tensors(architecture: str, seed: int = 0) -> list[TinyTensor]:
     """Make the weights of a tiny model, scaled so that logits differ clearly."""
-    rng = np.random.default_rng([seed, ARCHITECTURES.index(architecture)])
+    rng = np.random.default_rng([seed, (*ARCHITECTURES, HYBRID).index(architecture)])
 
     def normal(*shape: int, scale: float) -> FloatArray:
         return rng.normal(0, scale, shape).astype(np.float32)
 
-    def norm(size: int) -> FloatArray:
-        centre = 0 if architecture == "gemma3" else 1  # Gemma stores norms as distance from 1
+    def norm(size: int, name: str = "") -> FloatArray:
+        # Gemma and Qwen3.5 store norms as distance from 1, but for one.
+        is_distance = architecture in ("gemma3", HYBRID) and "linear_attn" not in name
+        centre = 0 if is_distance else 1
         return np.asarray(centre + normal(size, scale=0.2), dtype=np.float32)
 
     embedding = normal(VOCAB_SIZE, HIDDEN_SIZE, scale=0.3)
     tensors = [TinyTensor("model.embed_tokens.weight", "token_embd.weight", embedding)]
     for layer in range(NUM_LAYERS[architecture]):
-        for hf_name, gguf_name, shape in _layer_parts(architecture):
+        for hf_name, gguf_name, shape in _layer_parts(architecture, layer):
             # A weight of n inputs gets 1/√n, so that its outputs are about as large as its inputs.
             is_norm = hf_name.endswith("norm.weight")
-            values = norm(*shape) if is_norm else normal(*shape, scale=1.5 * shape[-1] ** -0.5)
+            is_rate = hf_name in ("linear_attn.A_log", "linear_attn.dt_bias")
+            scale = 1.0 if is_rate else 1.5 * shape[-1] ** -0.5
+            values = norm(shape[0], hf_name) if is_norm else normal(*shape, scale=scale)
             tensors.append(
                 TinyTensor(f"model.layers.{layer}.{hf_name}", f"blk.{layer}.{gguf_name}", values)
             )
@@ -169,16 +184,44 @@ def hf_config(architecture: str) -> dict[str, Any]:
             "sliding_window_pattern": 6,
             "rope_local_base_freq": 1e4,
         }
+    if architecture == HYBRID:
+        config |= {
+            "linear_num_key_heads": NUM_KEY_HEADS,
+            "linear_num_value_heads": NUM_VALUE_HEADS,
+            "linear_key_head_dim": KEY_DIM,
+            "linear_value_head_dim": VALUE_DIM,
+            "linear_conv_kernel_dim": CONV_WIDTH,
+            "full_attention_interval": ATTENTION_EVERY,
+            "partial_rotary_factor": 0.5,
+        }
     return config
 
 
-def _layer_parts(architecture: str) -> list[tuple[str, str, tuple[int, ...]]]:
+def _delta_net_parts() -> list[tuple[str, str, tuple[int, ...]]]:
+    value_size = NUM_VALUE_HEADS * VALUE_DIM
+    num_channels = 2 * NUM_KEY_HEADS * KEY_DIM + value_size
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
+        "in_proj_qkv.weight": ("attn_qkv.weight", (num_channels, HIDDEN_SIZE)),
+        "in_proj_z.weight": ("attn_gate.weight", (value_size, HIDDEN_SIZE)),
+        "in_proj_b.weight": ("ssm_beta.weight", (NUM_VALUE_HEADS, HIDDEN_SIZE)),
+        "in_proj_a.weight": ("ssm_alpha.weight", (NUM_VALUE_HEADS, HIDDEN_SIZE)),
+        "conv1d.weight": ("ssm_conv1d.weight", (num_channels, 1, CONV_WIDTH)),
+        "A_log": ("ssm_a", (NUM_VALUE_HEADS,)),
+        "dt_bias": ("ssm_dt.bias", (NUM_VALUE_HEADS,)),
+        "norm.weight": ("ssm_norm.weight", (VALUE_DIM,)),
+        "out_proj.weight": ("ssm_out.weight", (HIDDEN_SIZE, value_size)),
+    }
+    return [(f"linear_attn.{name}", *rest) for name, rest in shapes.items()]
+
+
+def _layer_parts(architecture: str, layer: int) -> list[tuple[str, str, tuple[int, ...]]]:
     """List a layer's weights: Hugging Face name, GGUF name, shape."""
     hidden, inner = (HIDDEN_SIZE,), (INTERMEDIATE_SIZE, HIDDEN_SIZE)
     query, key = NUM_HEADS * HEAD_DIM, NUM_KV_HEADS * HEAD_DIM
+    num_queries = 2 * query if architecture == HYBRID else query  # with a gate each
     parts: list[tuple[str, str, tuple[int, ...]]] = [
         ("input_layernorm.weight", "attn_norm.weight", hidden),
-        ("self_attn.q_proj.weight", "attn_q.weight", (query, HIDDEN_SIZE)),
+        ("self_attn.q_proj.weight", "attn_q.weight", (num_queries, HIDDEN_SIZE)),
         ("self_attn.k_proj.weight", "attn_k.weight", (key, HIDDEN_SIZE)),
         ("self_attn.v_proj.weight", "attn_v.weight", (key, HIDDEN_SIZE)),
         ("self_attn.o_proj.weight", "attn_output.weight", (HIDDEN_SIZE, query)),
@@ -192,11 +235,16 @@ def _layer_parts(architecture: str) -> list[tuple[str, str, tuple[int, ...]]]:
             ("self_attn.k_proj.bias", "attn_k.bias", (key,)),
             ("self_attn.v_proj.bias", "attn_v.bias", (key,)),
         ]
-    if architecture in ("qwen3", "gemma3"):
+    if architecture in ("qwen3", "gemma3", HYBRID):
         parts += [
             ("self_attn.q_norm.weight", "attn_q_norm.weight", (HEAD_DIM,)),
             ("self_attn.k_norm.weight", "attn_k_norm.weight", (HEAD_DIM,)),
         ]
+    if architecture == HYBRID:
+        if (layer + 1) % ATTENTION_EVERY:
+            attending = [part for part in parts if "self_attn" not in part[0]]
+            parts = [*attending, *_delta_net_parts()]
+        return [*parts, ("post_attention_layernorm.weight", "post_attention_norm.weight", hidden)]
     if architecture != "gemma3":
         return [*parts, ("post_attention_layernorm.weight", "ffn_norm.weight", hidden)]
     return [

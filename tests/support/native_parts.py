@@ -11,8 +11,19 @@ from gguf.quants import quantize
 from headlong.arrays import FloatArray
 from headlong.errors import BackendError
 from headlong.models.rope import make_rope
+from headlong.ops.layer_state import KVLayer, has_positions
 from headlong.ops.native_ops import NativeOps
-from headlong.ops.op_set import Attention, GatedMlp, KVLayer, Linear, Norm, Ops, Rows, Span
+from headlong.ops.op_set import (
+    Attention,
+    GatedDeltaNet,
+    GatedMlp,
+    Layer,
+    Linear,
+    Norm,
+    Ops,
+    Rows,
+    Span,
+)
 from headlong.weights.tensors import StoredTensor
 
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
@@ -60,6 +71,28 @@ class Parts:
         """Return a random norm."""
         return Norm(np.float32(1) + random(seed, size or self.hidden_size) / np.float32(10), 1e-5)
 
+    def delta_net(self, *, key_dim: int = 24, value_dim: int = 32) -> GatedDeltaNet:
+        """Return a gated delta net of four value heads that share two key heads."""
+        hidden, num_keys, num_values = self.hidden_size, 2, 4
+        value_size = num_values * value_dim
+        num_channels = 2 * num_keys * key_dim + value_size
+        return GatedDeltaNet(
+            norm=self.norm(30),
+            mixed=self.linear(31, num_channels, hidden),
+            gate=self.linear(33, value_size, hidden),
+            update=self.linear(35, num_values, hidden),
+            decay=self.linear(37, num_values, hidden),
+            convolution=random(39, 4, num_channels) / np.float32(2),
+            decay_rate=np.exp(random(40, num_values) - 1).astype(np.float32),
+            decay_bias=random(41, num_values),
+            head_norm=self.norm(42, value_dim),
+            output=self.linear(43, hidden, value_size),
+            num_key_heads=num_keys,
+            num_value_heads=num_values,
+            key_dim=key_dim,
+            value_dim=value_dim,
+        )
+
     def attention(self, *, is_beside: bool = False, window: int | None = None) -> Attention:
         """Return an attention block; with `is_beside` it has every optional part as well."""
         hidden, dim = self.hidden_size, self.head_dim
@@ -95,25 +128,24 @@ class Parts:
         )
 
 
-@dataclass(frozen=True)
-class PlainLayer:
-    """One layer of a stack."""
-
-    attention: Attention
-    mlp: GatedMlp
-
-
 def one_span(num_rows: int, first_position: int = 0) -> Rows:
     """Return rows of one sequence."""
     return Rows(np.zeros(num_rows, dtype=np.int64), (Span(0, num_rows, first_position),))
 
 
+def kv_layer(ops: Ops, block: Attention) -> KVLayer:
+    """Return the empty state of an attention block."""
+    state = ops.make_state(block)
+    assert has_positions(state)
+    return state
+
+
 def filled_cache(
-    ops: Ops, layers: Sequence[PlainLayer], seed: int, num_held: int, capacity: int
+    ops: Ops, layers: Sequence[Layer], seed: int, num_held: int, capacity: int
 ) -> list[KVLayer]:
     """Return one sequence's cache that holds some random rows, and has room for more."""
     block = layers[0].attention
-    cache = [ops.make_kv_layer(block.num_kv_heads, block.head_dim) for _ in layers]
+    cache = [kv_layer(ops, layer.attention) for layer in layers]
     for layer in cache:
         layer.reserve(capacity)
     if num_held:
@@ -126,7 +158,7 @@ def attend_in_cuts(
     ops: Ops, block: Attention, x: FloatArray, cuts: Sequence[int], beside: FloatArray | None = None
 ) -> FloatArray:
     """Run the rows of one sequence through attention in spans of the given sizes."""
-    layer = ops.make_kv_layer(block.num_kv_heads, block.head_dim)
+    layer = kv_layer(ops, block)
     layer.reserve(len(x))
     parts, start = [], 0
     for size in cuts:

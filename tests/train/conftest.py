@@ -9,9 +9,8 @@ import pytest
 import torch
 
 import model_files
-from headlong.train.pointwise import make_pointwise
 from headlong.train.recipe import Recipe, make_recipe
-from headlong.train.torch_backbone import TorchBackbone, load_torch_backbone
+from headlong.train.teacher import Teacher, load_teacher
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from tiny_text import byte_level_metadata
 
@@ -44,14 +43,19 @@ def quiet() -> QuietReport:
     return QuietReport()
 
 
+def write_tiny_gguf(folder: Path, architecture: str) -> Path:
+    """Write a random model of seven layers that knows 266 byte-level tokens and ChatML."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(model_files.NUM_LAYERS, architecture, NUM_LAYERS)
+        patch.setattr(model_files, "VOCAB_SIZE", 266)
+        metadata = byte_level_metadata()
+        return model_files.write_gguf(folder / "tiny.gguf", architecture, extra_metadata=metadata)
+
+
 @pytest.fixture(scope="session")
 def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Llama of seven layers that knows 266 byte-level tokens and ChatML."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(model_files.NUM_LAYERS, "llama", NUM_LAYERS)
-        patch.setattr(model_files, "VOCAB_SIZE", 266)
-        path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
-        return model_files.write_gguf(path, "llama", extra_metadata=byte_level_metadata())
+    """A tiny Llama on disk."""
+    return write_tiny_gguf(tmp_path_factory.mktemp("tiny"), "llama")
 
 
 @pytest.fixture(scope="session")
@@ -61,9 +65,23 @@ def tiny_checkpoint(tiny_gguf: Path) -> Checkpoint:
 
 
 @pytest.fixture(scope="session")
-def tiny_torch(tiny_checkpoint: Checkpoint) -> TorchBackbone:
+def tiny_teacher(tiny_checkpoint: Checkpoint) -> Teacher:
     """The same in torch, on the CPU."""
-    return load_torch_backbone(tiny_checkpoint, torch.device("cpu"), make_pointwise(compile=False))
+    return load_teacher(tiny_checkpoint, torch.device("cpu"), compile=False)
+
+
+@pytest.fixture(scope="session", params=model_files.ARCHITECTURES)
+def any_checkpoint(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Checkpoint:
+    """A tiny model of every architecture in turn."""
+    return open_checkpoint(write_tiny_gguf(tmp_path_factory.mktemp(request.param), request.param))
+
+
+@pytest.fixture(scope="session")
+def any_teacher(any_checkpoint: Checkpoint) -> Teacher:
+    """The same in torch, on the CPU."""
+    return load_teacher(any_checkpoint, torch.device("cpu"), compile=False)
 
 
 @pytest.fixture(scope="session")

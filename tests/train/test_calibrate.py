@@ -9,7 +9,7 @@ import torch
 from headlong.train.calibrate import SCALES, fit_logit_scale, scale_logits
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answer, Answers, read_shards, write_shard
-from headlong.train.torch_backbone import TorchBackbone
+from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead, make_head
 
 VOCABULARY = np.arange(0, 256)
@@ -18,11 +18,11 @@ VOCABULARY = np.arange(0, 256)
 class Mirror(TorchHead):
     """Says what the backbone says, times a factor."""
 
-    def __init__(self, backbone: TorchBackbone, factor: float) -> None:
+    def __init__(self, teacher: Teacher, factor: float) -> None:
         super().__init__()
-        self.lm_head = torch.nn.Linear(backbone.config.hidden_size, len(VOCABULARY), bias=False)
+        self.lm_head = torch.nn.Linear(teacher.config.hidden_size, len(VOCABULARY), bias=False)
         with torch.no_grad():
-            self.lm_head.weight.copy_(factor * backbone.lm_head[torch.from_numpy(VOCABULARY)])
+            self.lm_head.weight.copy_(factor * teacher.lm_rows(torch.from_numpy(VOCABULARY)))
 
     def rollout(self, hidden, token_ids):  # type: ignore[no-untyped-def]
         """Look one row ahead, as the targets do."""
@@ -42,26 +42,26 @@ def sampled_answers(folder: Path, temperature: float) -> Answers:
 
 
 @pytest.mark.parametrize("scale", [0.7, 1.0, 1.5, 2.0])
-def test_a_known_factor_is_found(tiny_torch: TorchBackbone, tmp_path: Path, scale: float) -> None:
-    head = Mirror(tiny_torch, 1 / scale)
+def test_a_known_factor_is_found(tiny_teacher: Teacher, tmp_path: Path, scale: float) -> None:
+    head = Mirror(tiny_teacher, 1 / scale)
     answers = sampled_answers(tmp_path, 1.0)
-    found = fit_logit_scale(tiny_torch, head, torch.from_numpy(VOCABULARY), answers)
+    found = fit_logit_scale(tiny_teacher, head, torch.from_numpy(VOCABULARY), answers)
     assert abs(SCALES.index(found) - SCALES.index(scale)) <= 1
 
 
-def test_greedy_answers_alone_change_nothing(tiny_torch: TorchBackbone, tmp_path: Path) -> None:
-    head = Mirror(tiny_torch, 0.5)
+def test_greedy_answers_alone_change_nothing(tiny_teacher: Teacher, tmp_path: Path) -> None:
+    head = Mirror(tiny_teacher, 0.5)
     answers = sampled_answers(tmp_path, 0.0)
-    assert fit_logit_scale(tiny_torch, head, torch.from_numpy(VOCABULARY), answers) == 1.0
+    assert fit_logit_scale(tiny_teacher, head, torch.from_numpy(VOCABULARY), answers) == 1.0
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])
 def test_scaling_multiplies_logits_and_nothing_else(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe, kind: str
+    tiny_teacher: Teacher, tiny_recipe: Recipe, kind: str
 ) -> None:
     recipe = type(tiny_recipe.head)(kind=kind, draft_vocab_size=64)  # type: ignore[arg-type]
-    head = make_head(recipe, tiny_torch, np.arange(64), 2)
-    states = torch.randn(3, tiny_torch.config.hidden_size)
+    head = make_head(recipe, tiny_teacher, np.arange(64), 2)
+    states = torch.randn(3, tiny_teacher.config.hidden_size)
     before = head.logits(states, 1)
     scale_logits(head, 1.5)
     torch.testing.assert_close(head.logits(states, 1), 1.5 * before)

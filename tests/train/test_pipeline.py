@@ -61,10 +61,10 @@ def test_a_trained_head_drafts_better_than_an_untrained_one(
 
     answers = read_shards(tmp_path / "work" / "answers")
     vocabulary = choose_vocabulary(answers, 266, recipe.head.draft_vocab_size)
-    raw = make_head(recipe.head, pipeline.backbone, vocabulary.ids, recipe.training.num_depths)
+    raw = make_head(recipe.head, pipeline.teacher, vocabulary.ids, recipe.training.num_depths)
     sampler = pipeline._make_sampler(4, 120)
     samples = sample_bench(sampler, pipeline.tokenizer, read_prompts(prompt_file), recipe)
-    untrained = evaluate_head(pipeline.backbone, raw, vocabulary, samples, recipe, quiet)
+    untrained = evaluate_head(pipeline.teacher, raw, vocabulary, samples, recipe, quiet)
     assert mean_length(results) > mean_length(shorten(untrained)) + 0.2
 
     llm = LLM.load(tiny_gguf, head=tmp_path / "out", drafter="head", backend="numpy")
@@ -101,7 +101,7 @@ def test_simulated_acceptance_is_that_of_real_decoding(
         said = [{"role": "user", "content": prompt.turns[0]}]
         out = llm.generate(said, mtp=2, temperature=0, max_tokens=24)
         assert list(out.token_ids) == sample.ids[len(sample.job.prompt_ids) :].tolist()
-        simulated = Simulator(pipeline.backbone, trainer.head, vocabulary, 2).run([sample])[2]
+        simulated = Simulator(pipeline.teacher, trainer.head, vocabulary, 2).run([sample])[2]
         # The engine may draft past the end of the answer in its last round; before, all is equal.
         assert abs(simulated.num_accepted - out.stats.num_accepted) <= 1
         assert abs(simulated.rounds - out.stats.rounds) <= 1
@@ -162,5 +162,5 @@ def test_drafts_of_a_sample_without_answer_are_not_counted(
     prompts = read_prompts(prompt_file)
     sample = sample_bench(sampler, pipeline.tokenizer, prompts, tiny_recipe)[0.0]["words"][0]
     cut = Sample(sample.job, sample.ids[: len(sample.job.prompt_ids) + 1])
-    head = make_head(tiny_recipe.head, pipeline.backbone, vocabulary.ids, 3)
-    assert Simulator(pipeline.backbone, head, vocabulary, 2).run([cut])[2].rounds == 0
+    head = make_head(tiny_recipe.head, pipeline.teacher, vocabulary.ids, 3)
+    assert Simulator(pipeline.teacher, head, vocabulary, 2).run([cut])[2].rounds == 0

@@ -4,22 +4,22 @@ import numpy as np
 import torch
 
 from headlong.arrays import IntArray
-from headlong.train.decode_attention import attend_plain
+from headlong.ops.torch_attention import attend_plain
 from headlong.train.generate import answer_all
 from headlong.train.pointwise import noise
 from headlong.train.sampler import Job, Sampler
-from headlong.train.torch_backbone import TorchBackbone
+from headlong.train.teacher import Teacher
 
 EOS = frozenset({7})
 
 
-def plain_answer(backbone: TorchBackbone, job: Job, capacity: int) -> list[int]:
+def plain_answer(teacher: Teacher, job: Job, capacity: int) -> list[int]:
     """Write one answer by reading everything again for every token."""
     ids: list[int] = job.prompt_ids.tolist()
     limit = min(len(ids) + job.max_tokens, capacity)
     while len(ids) < limit:
-        hidden = backbone.forward(torch.tensor([ids]))
-        logits = hidden.normed[-1:] @ backbone.lm_head.T
+        hidden = teacher.forward(torch.tensor([ids]))
+        logits = teacher.logits(hidden.normed[-1:])
         gumbel = noise(
             torch.tensor([job.seed]), torch.tensor([len(ids)]), torch.arange(logits.shape[-1])
         )
@@ -42,17 +42,17 @@ def some_jobs(count: int) -> list[Job]:
     ]
 
 
-def test_refilled_rows_write_what_the_plain_loop_writes(tiny_torch: TorchBackbone) -> None:
+def test_refilled_rows_write_what_the_plain_loop_writes(any_teacher: Teacher) -> None:
     jobs = some_jobs(11)
-    sampler = Sampler(tiny_torch, 3, 80, EOS, attend_plain)
+    sampler = Sampler(any_teacher, 3, 80, EOS, attend_plain)
     answers = answer_all(sampler, jobs, refill_every=4)
     with torch.no_grad():
-        expected = [plain_answer(tiny_torch, job, 80) for job in jobs]
+        expected = [plain_answer(any_teacher, job, 80) for job in jobs]
     assert [ids.tolist() for ids in answers] == expected
 
 
-def test_finished_rows_stand_still(tiny_torch: TorchBackbone) -> None:
-    sampler = Sampler(tiny_torch, 2, 64, EOS, attend_plain)
+def test_finished_rows_stand_still(tiny_teacher: Teacher) -> None:
+    sampler = Sampler(tiny_teacher, 2, 64, EOS, attend_plain)
     sampler.load([1], [Job(np.arange(10, 15), 3, 0.0, seed=0)])
     sampler.run(3)
     first = sampler.finished([1])[1].tolist()

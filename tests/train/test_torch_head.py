@@ -12,7 +12,7 @@ from headlong.models.transformer import Backbone
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.train.export import head_weights
 from headlong.train.recipe import HeadRecipe, HeadShape
-from headlong.train.torch_backbone import TorchBackbone
+from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead, make_head
 from headlong.weights.checkpoint import Checkpoint
 
@@ -21,15 +21,15 @@ VOCABULARY = np.arange(3, 203, 2)
 
 
 @pytest.fixture(scope="module")
-def backbone(tiny_checkpoint: Checkpoint) -> Backbone:
-    """The tiny model as the engine runs it."""
-    return load_backbone(tiny_checkpoint, NumpyOps()).backbone
+def backbone(any_checkpoint: Checkpoint) -> Backbone:
+    """The same model as the engine runs it."""
+    return load_backbone(any_checkpoint, NumpyOps()).backbone
 
 
-def disturbed_head(kind: HeadShape, backbone: TorchBackbone) -> TorchHead:
+def disturbed_head(kind: HeadShape, teacher: Teacher) -> TorchHead:
     """A head whose weights are no longer what the backbone gave it, so that none is special."""
     torch.manual_seed(3)
-    head = make_head(HeadRecipe(kind=kind), backbone, VOCABULARY, NUM_DEPTHS)
+    head = make_head(HeadRecipe(kind=kind), teacher, VOCABULARY, NUM_DEPTHS)
     with torch.no_grad():
         for parameter in head.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -41,9 +41,9 @@ def random_ids(batch: int, length: int) -> IntArray:
     return np.random.default_rng(5).integers(0, 266, (batch, length))
 
 
-def test_hidden_states_equal_the_engines(tiny_torch: TorchBackbone, backbone: Backbone) -> None:
+def test_hidden_states_equal_the_engines(any_teacher: Teacher, backbone: Backbone) -> None:
     ids = random_ids(2, 23)
-    hidden = tiny_torch.forward(torch.from_numpy(ids), (2, 3, 4))
+    hidden = any_teacher.forward(torch.from_numpy(ids), (2, 3, 4))
     expected = backbone.forward(list(ids), [backbone.make_cache() for _ in ids], (2, 3, 4))
     assert hidden.taps is not None
     assert expected.taps is not None
@@ -69,17 +69,17 @@ def draft_logits(
 
 @pytest.mark.parametrize("kind", ["eagle3", "nextn"])
 def test_chains_equal_drafting_step_by_step(
-    tiny_torch: TorchBackbone, backbone: Backbone, kind: HeadShape
+    any_teacher: Teacher, backbone: Backbone, kind: HeadShape
 ) -> None:
     """Guards acceptance at depth 2 and beyond: a wrong mask or position shows only there."""
-    head = disturbed_head(kind, tiny_torch)
+    head = disturbed_head(kind, any_teacher)
     drafting = build_head(
         head_weights(head, HeadRecipe(kind=kind), VOCABULARY, "float32"), backbone
     )
     assert isinstance(drafting, RecursiveHead)
     ids = random_ids(2, 17)
     with torch.no_grad():
-        hidden = tiny_torch.forward(torch.from_numpy(ids), head.tap_layers)
+        hidden = any_teacher.forward(torch.from_numpy(ids), head.tap_layers)
         states = head.rollout(hidden, torch.from_numpy(ids))
         logits = [
             head.logits(next(states), depth + 1).view(2, 17, -1).numpy()
@@ -93,15 +93,15 @@ def test_chains_equal_drafting_step_by_step(
             np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_parallel_heads_equal_the_engines(tiny_torch: TorchBackbone, backbone: Backbone) -> None:
-    head = disturbed_head("medusa", tiny_torch)
+def test_parallel_heads_equal_the_engines(any_teacher: Teacher, backbone: Backbone) -> None:
+    head = disturbed_head("medusa", any_teacher)
     drafting = build_head(
         head_weights(head, HeadRecipe(kind="medusa"), VOCABULARY, "float32"), backbone
     )
     assert isinstance(drafting, ParallelHeads)
     ids = random_ids(1, 9)
     with torch.no_grad():
-        hidden = tiny_torch.forward(torch.from_numpy(ids))
+        hidden = any_teacher.forward(torch.from_numpy(ids))
         states = list(head.rollout(hidden, torch.from_numpy(ids)))
         logits = [head.logits(state, depth).numpy() for depth, state in enumerate(states, 1)]
     rows = backbone.forward(list(ids), [backbone.make_cache()])

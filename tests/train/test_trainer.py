@@ -12,7 +12,7 @@ from headlong.train.progress import Report
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answer, Answers, read_shards, write_shard
 from headlong.train.targets import Targets
-from headlong.train.torch_backbone import TorchBackbone
+from headlong.train.teacher import Teacher
 from headlong.train.torch_head import make_head
 from headlong.train.trainer import Trainer, begin_shares
 
@@ -28,12 +28,12 @@ def answers(tmp_path: Path) -> Answers:
     return read_shards(tmp_path)
 
 
-def make_trainer(backbone: TorchBackbone, recipe: Recipe, steps: int = 24) -> Trainer:
+def make_trainer(teacher: Teacher, recipe: Recipe, steps: int = 24) -> Trainer:
     """A trainer at its very beginning."""
     recipe = replace(recipe, training=replace(recipe.training, steps=steps))
     torch.manual_seed(0)
-    head = make_head(recipe.head, backbone, VOCABULARY, recipe.training.num_depths)
-    return Trainer(backbone, head, torch.from_numpy(VOCABULARY), recipe)
+    head = make_head(recipe.head, teacher, VOCABULARY, recipe.training.num_depths)
+    return Trainer(teacher, head, torch.from_numpy(VOCABULARY), recipe)
 
 
 def stop_after(trainer: Trainer, answers: Answers, path: Path, report: Report) -> None:
@@ -46,16 +46,16 @@ def stop_after(trainer: Trainer, answers: Answers, path: Path, report: Report) -
 
 
 def test_a_resumed_run_has_the_same_weights_bit_for_bit(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
+    tiny_teacher: Teacher, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
 ) -> None:
-    whole = make_trainer(tiny_torch, tiny_recipe)
+    whole = make_trainer(tiny_teacher, tiny_recipe)
     whole.train(answers, tmp_path / "whole.pt", 600, quiet)
 
     path = tmp_path / "cut.pt"
-    killed = make_trainer(tiny_torch, tiny_recipe)
+    killed = make_trainer(tiny_teacher, tiny_recipe)
     stop_after(killed, answers, path, quiet)
     killed.run_step(next(killed._batches(answers)))  # lost in the kill
-    resumed = make_trainer(tiny_torch, tiny_recipe)
+    resumed = make_trainer(tiny_teacher, tiny_recipe)
     resumed.restore(path)
     assert resumed.state.step == 7
     resumed.train(answers, path, 600, quiet)
@@ -66,9 +66,9 @@ def test_a_resumed_run_has_the_same_weights_bit_for_bit(
 
 
 def test_other_answers_begin_a_new_epoch(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
+    tiny_teacher: Teacher, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
 ) -> None:
-    trainer = make_trainer(tiny_torch, tiny_recipe)
+    trainer = make_trainer(tiny_teacher, tiny_recipe)
     stop_after(trainer, answers, tmp_path / "state.pt", quiet)
     epoch = trainer.state.epoch
     trainer._begin(replace(answers, fingerprint="other"), quiet)
@@ -76,9 +76,9 @@ def test_other_answers_begin_a_new_epoch(
 
 
 def test_the_rate_warms_up_and_falls_with_the_budget(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe
+    tiny_teacher: Teacher, tiny_recipe: Recipe
 ) -> None:
-    trainer = make_trainer(tiny_torch, tiny_recipe, steps=100)
+    trainer = make_trainer(tiny_teacher, tiny_recipe, steps=100)
     rates = []
     for step in (0, 4, 50, 99):
         trainer.state.step = step
@@ -90,9 +90,9 @@ def test_the_rate_warms_up_and_falls_with_the_budget(
 
 
 def test_the_time_limit_of_a_call_ends_it(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
+    tiny_teacher: Teacher, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
 ) -> None:
-    trainer = make_trainer(tiny_torch, tiny_recipe, steps=10_000)
+    trainer = make_trainer(tiny_teacher, tiny_recipe, steps=10_000)
     trainer.train(answers, tmp_path / "state.pt", 0.0, quiet)
     assert trainer.state.step == 1
     assert (tmp_path / "state.pt").is_file()
@@ -108,20 +108,20 @@ def test_an_epoch_holds_every_answer_once(answers: Answers) -> None:
 
 
 def test_chains_that_would_have_ended_lose_their_weight(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+    tiny_teacher: Teacher, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the end of training, a depth learns from the rows where the one before overlaps."""
     settings = replace(tiny_recipe.training, on_path_share=1.0, num_depths=2, depth_decay=1.0)
     settings = replace(settings, refusal_share=0.0)
-    trainer = make_trainer(tiny_torch, replace(tiny_recipe, training=settings))
+    trainer = make_trainer(tiny_teacher, replace(tiny_recipe, training=settings))
     sequences = torch.zeros(8, dtype=torch.long)
     logits = torch.zeros(9, len(VOCABULARY))
     logits[:, 0] = 60.0  # the backbone is sure of the first draft token everywhere
-    states = torch.randn(8, tiny_torch.config.hidden_size, requires_grad=True)
+    states = torch.randn(8, tiny_teacher.config.hidden_size, requires_grad=True)
     shown = torch.full((8, len(VOCABULARY)), 0.0)
     shown[:, 1] = 60.0  # the head is sure of another one at depth 1 …
     shown[:4, 0] = 120.0  # … except in the first four rows
-    mix = torch.randn(tiny_torch.config.hidden_size, len(VOCABULARY))
+    mix = torch.randn(tiny_teacher.config.hidden_size, len(VOCABULARY))
 
     def head_logits(rows: torch.Tensor, depth: int) -> torch.Tensor:
         return shown if depth == 1 else rows @ mix
@@ -147,9 +147,9 @@ def test_drafts_behind_refused_tokens_count_most() -> None:
 
 
 def test_answers_teach_at_the_temperature_they_were_written_at(
-    tiny_torch: TorchBackbone, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+    tiny_teacher: Teacher, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = make_trainer(tiny_torch, tiny_recipe)
+    trainer = make_trainer(tiny_teacher, tiny_recipe)
     seen: list[torch.Tensor] = []
 
     def look(*args: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:

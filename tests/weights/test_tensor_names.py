@@ -3,6 +3,7 @@
 import pytest
 
 from headlong.errors import TensorError
+from headlong.weights import tensor_names
 from headlong.weights.tensor_names import MAX_BLOCKS, canonical_architecture, canonical_names
 from model_files import ARCHITECTURES, tiny_tensors
 
@@ -57,6 +58,14 @@ def test_unknown_name_stays(name: str) -> None:
 def test_unknown_architecture_keeps_all_names() -> None:
     name = "model.layers.0.mlp.up_proj.weight"
     assert canonical_names("brand_new", [name]) == {name: name}
+
+
+def test_new_architecture_can_share_the_names_of_a_known_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(tensor_names._NAMED_LIKE, "brand_new", "qwen3")
+    name = "model.layers.0.self_attn.q_norm.weight"
+    assert canonical_names("brand_new", [name]) == {name: "blk.0.attn_q_norm.weight"}
 
 
 def test_blocks_after_the_last_are_named_too() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from headlong.cache.kv_cache import GROWTH
+from headlong.cache.sequence_state import GROWTH
 from headlong.engine.limits import EngineLimits
 from headlong.errors import RequestError
 from headlong.heads.eagle3 import Eagle3Head

@@ -16,7 +16,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
 from headlong.drafters.draft_plan import DraftPlan
@@ -130,7 +130,7 @@ class PassTimer:
         """Return random tokens; what they are does not change what they cost."""
         return self._rng.integers(0, self.backbone.config.vocab_size, count)
 
-    def forward(self, count: int, cache: KVCache) -> HiddenRows:
+    def forward(self, count: int, cache: SequenceState) -> HiddenRows:
         """Run a pass with everything a head reads of it."""
         return self.backbone.forward([self.ids(count)], [cache], self._tap_layers)
 

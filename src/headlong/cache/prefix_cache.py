@@ -1,6 +1,6 @@
-"""Kept prefixes: caches of requests that have ended, for requests that begin the same way.
+"""Kept prefixes: states of requests that have ended, for requests that begin the same way.
 
-In:  the tokens of a sequence with its cache and its drafter's memory. Out: for a new prompt, the
+In:  the tokens of a sequence with its state and its drafter's memory. Out: for a new prompt, the
 kept ones with the longest common beginning. Bounded by bytes; the one not used for longest goes
 first. What a drafter's memory holds, and which rows still wait for it, is opaque here.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 
 
 @dataclass(slots=True, eq=False)
@@ -17,7 +17,7 @@ class Prefix:
     """Tokens that somebody has run, and what running them left behind."""
 
     token_ids: list[int]
-    cache: KVCache
+    cache: SequenceState
     draft_state: Any = None
     """The drafter's memory; None when the sequence had none."""
     backlog: Any = None
@@ -35,17 +35,16 @@ class Prefix:
         row pairs a position with the token behind it, so of m common tokens only m - 1 rows of its
         memory fit; where the last one waits and may go on waiting, no token is paired with it yet.
         And a sequence that drafts cannot use a prefix without such a memory, since a head has
-        nothing to look at before the first row it observed.
+        nothing to look at before the first row it observed. Of what is left, as much is shared as
+        the state can be forked at.
         """
         num_common = common_length(self.token_ids, prompt_ids)
         num_rows = min(num_common, self.cache.length, len(prompt_ids) - 1)
-        if not has_drafter:
-            return num_rows
-        if self.draft_state is None:
+        if has_drafter and self.draft_state is None:
             return 0
-        if lets_wait and self.num_observed < num_common:
-            return num_rows
-        return max(0, min(num_rows, num_common - 1))
+        if has_drafter and not (lets_wait and self.num_observed < num_common):
+            num_rows = min(num_rows, num_common - 1)
+        return self.cache.shareable_length(max(0, num_rows))
 
     @property
     def num_observed(self) -> int:
@@ -122,6 +121,7 @@ def _covers(prefix: Prefix, other: Prefix) -> bool:
     """Tell whether all that `other` is good for can be had from `prefix`."""
     if other.draft_state is not None and prefix.draft_state is None:
         return False
-    is_longer = prefix.cache.length >= other.cache.length and prefix.salt == other.salt
+    length = other.cache.length
+    is_longer = prefix.cache.shareable_length(length) == length and prefix.salt == other.salt
     num_needed = len(other.token_ids)
     return is_longer and common_length(prefix.token_ids, other.token_ids) == num_needed

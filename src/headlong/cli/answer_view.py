@@ -1,7 +1,7 @@
 """How an answer looks while it is written, and the one line after it.
 
 In:  the chunks of a generation, or the finished completion.
-Out: text on a console, coloured by who drafted it where the console can; a one-line summary whose
+Out: text on a console, coloured by drafter where the console can; a one-line summary whose
      drafter names carry the same colours and so explain them; the completion as JSON.
 """
 
@@ -52,7 +52,7 @@ class AnswerView:
 
 
 def can_colour(console: Console) -> bool:
-    """Tell whether colours reach the eye: a terminal that has them, and no NO_COLOR."""
+    """Tell whether colours are shown: a terminal that has them, and no NO_COLOR."""
     return console.is_terminal and console.color_system is not None and not console.no_color
 
 

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Session:
-    """Reads lines and obeys them until there are no more."""
+    """Reads lines and carries them out until there are no more."""
 
     def __init__(self, conversation: Conversation, console: "Console") -> None:
         self._conversation = conversation

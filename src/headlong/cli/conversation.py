@@ -77,11 +77,11 @@ class Conversation:
         ]
         for name, count in stats.by_drafter.items():
             share = count.num_accepted / count.num_drafted
-            facts = f": {count.num_accepted} of {count.num_drafted} drafted tokens stood"
+            facts = f": {count.num_accepted} of {count.num_drafted} drafted tokens were accepted"
             lines.append(Text.assemble(drafter_label(name), f"{facts} ({share:.0%})"))
         if stats.num_drafted:
             shares = " ".join(f"{share:.0%}" for share in stats.acceptance_at_depth)
-            lines.append(Text(f"rounds in which depth 1, 2, … stood: {shares}"))
+            lines.append(Text(f"rounds in which depth 1, 2, … was accepted: {shares}"))
         return Text("\n").join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,8 +117,8 @@ def _overflow(num_tokens: int, context: int) -> RequestError:
     return RequestError(
         f"With this message the conversation has {num_tokens} tokens; the model's context holds "
         f"{context}.",
-        "Say it shorter, or start again with /reset. The message was not added; everything said "
-        "before it still stands.",
+        "Shorten it, or start again with /reset. The message was not added; the conversation "
+        "before it is unchanged.",
     )
 
 

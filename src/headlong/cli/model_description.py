@@ -20,7 +20,8 @@ from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import KVLayer, Ops
+from headlong.ops.layer_state import LayerState
+from headlong.ops.op_set import Mixer, Ops
 from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from headlong.weights.ledger import LoadReport, WeightReader
@@ -121,9 +122,9 @@ class _WeighingOps:
         self.num_bytes += self._ops.matrix_bytes(tensor, quant)
         return tensor
 
-    def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
-        """Return the backend's own cache layer, to be measured."""
-        return self._ops.make_kv_layer(num_kv_heads, head_dim)
+    def make_state(self, mixer: Mixer) -> LayerState:
+        """Return the backend's own layer state, to be measured."""
+        return self._ops.make_state(mixer)
 
 
 def describe_model(path: Path, ops: Ops, head_path: Path | None = None) -> ModelDescription:

@@ -19,7 +19,7 @@ def generate_plain(
     cache = backbone.make_cache()
     token_ids = np.array(prompt_ids)
     while True:
-        hidden = backbone.forward([token_ids], [cache])
+        hidden = backbone.forward([token_ids], [cache], all_or_none=True)
         cache.commit(len(token_ids))
         pick = sampler.pick(backbone.logits(hidden.normed[-1:])[0])
         sampler.push(pick.token_id)

@@ -10,12 +10,11 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from headlong.arrays import FloatArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter, DraftState, Settled
-from headlong.models.hidden import join_rows
 from headlong.ops.host_ops import PackedRows
+from headlong.ops.op_set import Array
 
 MAX_BACKLOG = 1024
 """Rows that may wait; observing all of them at once holds others up for tens of milliseconds."""
@@ -25,7 +24,7 @@ class Listener(Protocol):
     """A drafter's memory of some tokens, and the rows that wait for it: the newest in the cache."""
 
     token_ids: list[int]
-    cache: KVCache
+    cache: SequenceState
     draft_state: DraftState
     backlog: Backlog
 
@@ -34,7 +33,7 @@ Kept: TypeAlias = tuple[DecodingSequence, int, int]
 """The rows of one sequence in a pass that stand, first to stop; still pending in its cache."""
 
 
-def observe_kept(drafter: Drafter, features: FloatArray, kept: Sequence[Kept]) -> None:
+def observe_kept(drafter: Drafter, features: Array, kept: Sequence[Kept]) -> None:
     """Tell the drafter which rows stand; rows of idle sequences join their backlogs.
 
     `features` is what it reads of the whole pass: (N, F). Nothing is committed yet, so a drafter
@@ -66,11 +65,14 @@ def _observe(drafter: Drafter, due: Sequence[tuple[Listener, Settled]]) -> None:
         listener.backlog.clear()
 
 
-def _all_rows(listener: Listener, newest: FloatArray | None = None) -> Settled:
+def _all_rows(listener: Listener, newest: Array | None = None) -> Settled:
     """Put the waiting rows of a sequence and its newest ones, (n, F), under one another."""
     waiting = listener.backlog.rows
-    parts = [waiting.read()] if len(waiting) else []
-    features = join_rows(parts if newest is None else [*parts, newest])
-    stop = listener.cache.length + (0 if newest is None else len(newest))
-    ids = np.array(listener.token_ids[stop - len(features) : stop + 1])
+    features = (waiting.read(),) if len(waiting) else ()
+    stop = listener.cache.length
+    if newest is not None:
+        features = (*features, newest)
+        stop += len(newest)  # those are pending
+    first = stop - sum(len(part) for part in features)
+    ids = np.array(listener.token_ids[first : stop + 1])
     return Settled(listener.draft_state, ids[:-1], features, ids[1:])

@@ -2,14 +2,14 @@
 
 In:  requests that begin or end, and how many rows they are about to run. Out: caches, filled with
 what another request has already run where prompts begin alike; and the answer to "does it fit?".
-Running sequences lend their rows, too: they are copied while their owner goes on.
+Running sequences lend their rows, too: they are forked while their owner goes on.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from headlong.cache.kv_cache import KVCache
 from headlong.cache.prefix_cache import Prefix, PrefixCache, common_length
+from headlong.cache.sequence_state import SequenceState
 from headlong.decode.draft_backlog import catch_up
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter
@@ -28,9 +28,9 @@ WORTH_WAITING = 16
 """A prompt waits for another one that is about to run this many of its rows."""
 
 
-def no_cache() -> KVCache:
+def no_cache() -> SequenceState:
     """Return what a sequence has instead of a cache before it begins and after it ended."""
-    return KVCache(())
+    return SequenceState(())
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class CacheMemory:
             is_shared = other.request.cache_salt == sequence.request.cache_salt
             if is_reading and is_shared and (other.drafts or not sequence.drafts):
                 num_common = common_length(other.token_ids, sequence.token_ids)
-                if num_common - 1 - num_rows >= WORTH_WAITING:
+                if other.cache.will_share(num_common - 1) - num_rows >= WORTH_WAITING:
                     return True
         return False
 
@@ -152,6 +152,10 @@ class CacheMemory:
         most = min(request.stopping.max_tokens, self.backbone.config.context_length)
         sequence.cache.max_length = len(request.prompt_ids) + most + SPARE_ROWS
         sequence.cache.reserve(self._first_room(sequence))
+        if sequence.cache.is_recurrent:
+            alike = [one.token_ids for one in self.prefixes if one.salt == request.cache_salt]
+            num_common = max((common_length(ids, request.prompt_ids) for ids in alike), default=0)
+            sequence.cache.plan_snapshots(len(request.prompt_ids), num_common)
         if not sequence.has_begun:
             sequence.num_cached_tokens = num_rows
             self.hit_tokens += num_rows
@@ -179,11 +183,11 @@ class CacheMemory:
         if self._is_handed_over(sequence, prefix, num_rows):
             self.prefixes.take(prefix)
             sequence.cache = prefix.cache
-            sequence.cache.truncate(num_rows)
+            sequence.cache.rewind(num_rows)
         else:
             self.prefixes.touch(prefix, self.bytes_of(prefix))
             room = self._first_room(sequence)
-            sequence.cache = prefix.cache.copy(num_rows, self.backbone.make_cache, room)
+            sequence.cache = prefix.cache.fork(num_rows, self.backbone.make_cache, room)
         sequence.draft_state = state
 
     def _first_room(self, sequence: DecodingSequence) -> int:

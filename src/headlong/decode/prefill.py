@@ -56,7 +56,8 @@ def prefill(
     kept = _kept(chunks)
     listener = drafter if kept else None
     taps = () if listener is None else listener.tap_layers
-    hidden = backbone.forward(ids, [chunk.sequence.cache for chunk in chunks], taps)
+    caches = [chunk.sequence.cache for chunk in chunks]
+    hidden = backbone.forward(ids, caches, taps, all_or_none=True)
     picks = _pick_first_tokens(chunks, hidden, backbone)
     passed_s = time.perf_counter()
     if listener is not None:
@@ -87,7 +88,7 @@ def _pick_first_tokens(
 ) -> list[Pick | None]:
     """Pick a token for every prompt whose last row has run, and make it part of the sequence."""
     picks: list[Pick | None] = [None] * len(chunks)
-    last_rows = np.cumsum([chunk.num_rows for chunk in chunks]) - 1
+    stops = list(accumulate(chunk.num_rows for chunk in chunks))
     ended = [
         i
         for i, chunk in enumerate(chunks)
@@ -95,7 +96,8 @@ def _pick_first_tokens(
     ]
     if not ended:
         return picks
-    logits = backbone.logits(hidden.normed[last_rows[ended]])  # (N, V)
+    last_rows = backbone.ops.rows(hidden.normed, [stops[i] - 1 for i in ended])  # (N, H)
+    logits = backbone.logits(last_rows)  # (N, V)
     for i, row in zip(ended, logits, strict=True):
         sequence = chunks[i].sequence
         pick = sequence.sampler.pick(row)

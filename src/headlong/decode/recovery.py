@@ -20,7 +20,6 @@ class Mark(NamedTuple):
     """Where one sequence stands."""
 
     num_tokens: int
-    num_rows: int
     waiting: PackedRows
     num_waiting: int
     has_begun: bool
@@ -29,9 +28,7 @@ class Mark(NamedTuple):
 def mark(sequence: DecodingSequence) -> Mark:
     """Note where a sequence stands."""
     waiting = sequence.backlog.rows
-    return Mark(
-        len(sequence.token_ids), sequence.cache.length, waiting, len(waiting), sequence.has_begun
-    )
+    return Mark(len(sequence.token_ids), waiting, len(waiting), sequence.has_begun)
 
 
 def go_back(
@@ -42,7 +39,7 @@ def go_back(
 ) -> None:
     """Bring a sequence back to where it stood; a drafter whose memory is lost is done without."""
     del sequence.token_ids[mark.num_tokens :]
-    sequence.cache.truncate(mark.num_rows)
+    sequence.cache.rollback()  # a pass commits last, so all it ran is pending
     sequence.has_begun = mark.has_begun
     # A sampler only moves on, so a new one relives the answer.
     sampler = make_sampler(sequence.request)

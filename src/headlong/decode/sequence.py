@@ -7,7 +7,7 @@ prefill over the tokens it has; nothing is picked anew.
 
 from dataclasses import dataclass
 
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.decode.request import Request
 from headlong.decode.sampling import Sampler
 from headlong.drafters.draft_plan import NO_PLAN, DraftPlan
@@ -49,7 +49,7 @@ class DecodingSequence:
     request: Request
     token_ids: list[int]
     """Prompt and answer so far."""
-    cache: KVCache
+    cache: SequenceState
     sampler: Sampler
     backlog: Backlog
     """Rows of the cache that the drafter has not observed yet."""

@@ -21,8 +21,8 @@ from headlong.heads.head_weights import HeadWeights
 from headlong.heads.nextn import NextnHead
 from headlong.heads.parallel import MedusaHeads, MetaHeads
 from headlong.models.hidden import HiddenRows
-from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import Attention, Norm
+from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Attention, Layer, Norm
 from headlong.weights.tensors import StoredTensor
 
 Concat: TypeAlias = Literal["embedding_first", "hidden_first"]
@@ -117,7 +117,7 @@ def _of_eagle3(head: Eagle3Head, weights: HeadWeights, backbone: Backbone) -> It
         "its two input norms exchanged",
         f"{LAYER}input_layernorm belongs to the embedding, {LAYER}hidden_norm to the state; "
         "exchange them in the export.",
-        replace(head, layer=Layer(exchanged, head.layer.mlp)),
+        replace(head, layer=Layer(exchanged, head.layer.channel)),
     )
     yield Alternative(
         "the tapped states in the opposite order",
@@ -177,7 +177,7 @@ def _shift_norms(head: NextnHead, offset: float) -> NextnHead:
             query_norm=optional(attention.query_norm),
             key_norm=optional(attention.key_norm),
         ),
-        replace(head.layer.mlp, norm=shifted(head.layer.mlp.norm)),
+        replace(head.layer.channel, norm=shifted(head.layer.channel.norm)),
     )
     return replace(
         head,

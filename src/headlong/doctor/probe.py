@@ -169,19 +169,16 @@ def _ask_recursive(head: RecursiveHead, probed: ProbeRows, max_depth: int) -> In
     if not len(stood):
         return stood
     guesses = _guess(head.logits(carried[first:stop]), head.vocabulary)
-    # From the last position backwards: what a draft writes into the cache lies behind every
-    # position still to come, so the true entries before it stay.
-    for row in reversed(np.flatnonzero(guesses == ids[first + 2 : stop + 2])):
+    for row in np.flatnonzero(guesses == ids[first + 2 : stop + 2]):
         position = first + int(row)
-        cache.truncate(position + 1)
+        drafting = cache.fork(position + 1, head.make_cache)
         truth = ids[position + 2 : position + 2 + max_depth]
         state, depth = carried[position : position + 1], 1
         while depth < max_depth:
-            state = head.step(state, [truth[depth - 1 : depth]], [cache])
+            state = head.step(state, [truth[depth - 1 : depth]], [drafting])
             if _guess(head.logits(state), head.vocabulary)[0] != truth[depth]:
                 break
             depth += 1
-        cache.truncate(position + 1)
         stood[row] = depth
     return stood
 

@@ -8,12 +8,12 @@ a match behind it may carry on.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headlong.arrays import FloatArray
 from headlong.drafters.draft_plan import Threshold
 from headlong.drafters.drafter import Draft, Drafter, DraftRequest, DraftState, Settled
 from headlong.drafters.ngram import NgramDrafter, propose
 from headlong.models.hidden import HiddenRows
 from headlong.ops.host_ops import HostOps, TokenIndex
+from headlong.ops.op_set import Array
 
 LONG_MATCH = 6
 """From this many equal tokens on, copying beats the head."""
@@ -41,7 +41,7 @@ class ChainDrafter:
         """Return the memory for a new sequence."""
         return ChainMemory(self._ngram.begin(), self.head.begin())
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return what the head reads; n-grams read tokens only."""
         return self.head.features(hidden)
 

@@ -1,8 +1,8 @@
 """A second, smaller model as drafter: classic speculative decoding.
 
 It shares the backbone's vocabulary and nothing else: it runs the prompt through itself, keeps its
-own cache, and drafts token by token. Cheaper ways exist where a head is at hand; this one works for
-any pair of models with one tokenizer.
+own state, and drafts token by token. Rows of a draft stay pending until the next one begins; those
+that stood are committed then. Works for any pair of models with one tokenizer.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headlong.arrays import FloatArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.drafters.draft_plan import Threshold
 from headlong.drafters.drafter import (
     NO_DRAFT,
@@ -24,6 +23,7 @@ from headlong.drafters.drafter import (
 from headlong.errors import HeadError
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Array
 
 READ_AT = 32
 """Settled tokens that wait unread until the next draft; more than that are read at once."""
@@ -31,12 +31,18 @@ READ_AT = 32
 
 @dataclass(slots=True)
 class ModelMemory:
-    """The draft model's cache of one sequence and the tokens that are in it."""
+    """The draft model's state of one sequence.
 
-    cache: KVCache
-    fed_ids: list[int] = field(default_factory=list)
+    Its committed rows are the first tokens of the sequence, and may lag behind what is settled.
+    """
+
+    cache: SequenceState
     settled_ids: list[int] = field(default_factory=list)
-    """What the backbone has settled; `fed_ids` may lag behind it or run ahead with a draft."""
+    """What the backbone has settled."""
+    drafted_ids: list[int] = field(default_factory=list)
+    """The tokens of the pending rows: the last draft, as far as it was run."""
+    newest: Array | None = None
+    """(1, H) the hidden row of the newest committed row; None before there is any."""
 
 
 class DraftModelDrafter:
@@ -58,7 +64,7 @@ class DraftModelDrafter:
         """Return the memory for a new sequence."""
         return ModelMemory(self.model.make_cache())
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return nothing: tokens are all it reads."""
         return hidden.nothing
 
@@ -67,7 +73,7 @@ class DraftModelDrafter:
         for one in settled:
             memory: ModelMemory = one.state
             memory.settled_ids += one.token_ids.tolist()
-            if len(memory.settled_ids) - len(memory.fed_ids) > READ_AT:
+            if len(memory.settled_ids) - memory.cache.length > READ_AT:
                 self._read(memory, memory.settled_ids)
 
     def look_up(self, state: ModelMemory, history: list[int], threshold: Threshold) -> Draft:
@@ -76,14 +82,9 @@ class DraftModelDrafter:
 
     def share(self, state: ModelMemory, num_rows: int) -> ModelMemory:
         """Return a memory of the first rows, as far as the model has read them."""
-        settled = state.settled_ids[:num_rows]
-        # A pass that failed may have left less in the cache than is booked as fed.
-        fed = state.fed_ids[: min(state.cache.length, len(settled))]
-        kept = 0
-        while kept < len(fed) and fed[kept] == settled[kept]:
-            kept += 1
-        cache = state.cache.copy(kept, self.model.make_cache)
-        return ModelMemory(cache, settled[:kept], settled)
+        num_read = state.cache.shareable_length(num_rows)
+        cache = state.cache.fork(num_read, self.model.make_cache)
+        return ModelMemory(cache, state.settled_ids[:num_rows])
 
     def num_bytes(self, state: ModelMemory, num_rows: int = 0) -> int:
         """Return the bytes of the model's cache of this sequence."""
@@ -99,29 +100,42 @@ class DraftModelDrafter:
         guesses: list[Guess] = []
         for _ in range(min(request.num_tokens, room)):
             drafted = [guess.token_id for guess in guesses]
-            # Only the history can disagree with what was fed; the draft then just goes on from it.
-            new = (
-                self._feed(memory, drafted[-1:]) if drafted else self._read(memory, request.history)
-            )
-            logits = self.model.logits(new[-1:])[0]  # (V,)
+            if drafted:
+                newest = self._run(memory, drafted[-1:])
+                memory.drafted_ids += drafted[-1:]
+            else:
+                newest = self._read(memory, request.history)
+            logits = self.model.logits(newest)[0]  # (V,)
             guesses.append(request.guesser.guess(logits, None, drafted))
             if not request.plan.threshold(self.name).can_extend(guess.prob for guess in guesses):
                 break
         return as_draft(guesses, self.name, request.plan.threshold(self.name))
 
-    def _read(self, memory: ModelMemory, token_ids: Sequence[int]) -> FloatArray:
-        """Bring the cache to hold exactly `token_ids`; return the hidden rows of the new ones."""
-        limit = min(len(memory.fed_ids), len(token_ids) - 1)  # the last row is always wanted anew
-        kept = 0
-        while kept < limit and memory.fed_ids[kept] == token_ids[kept]:
-            kept += 1
-        memory.cache.truncate(kept)
-        del memory.fed_ids[kept:]
-        return self._feed(memory, token_ids[kept:])
+    def _read(self, memory: ModelMemory, token_ids: Sequence[int]) -> Array:
+        """Commit rows for all of `token_ids`; return the hidden row of the last one: (1, H).
 
-    def _feed(self, memory: ModelMemory, token_ids: Sequence[int]) -> FloatArray:
-        """Run the model over tokens that follow what is in the cache; return their hidden rows."""
-        hidden = self.model.forward([np.array(token_ids)], [memory.cache])
-        memory.cache.commit(len(token_ids))
-        memory.fed_ids += token_ids
-        return hidden.normed
+        Of the last draft those rows are kept that agree with them.
+        """
+        start = memory.cache.length
+        num_stood = 0
+        for drafted, true in zip(memory.drafted_ids, token_ids[start:-1], strict=False):
+            if drafted != true:
+                break
+            num_stood += 1
+        memory.cache.commit(num_stood)
+        memory.drafted_ids = []
+        new = token_ids[start + num_stood :]
+        if new:
+            newest = self._run(memory, new, all_or_none=True)
+            memory.cache.commit(len(new))
+            memory.newest = newest
+        assert memory.newest is not None, "a shared state is shorter than its sequence"
+        return memory.newest
+
+    def _run(
+        self, memory: ModelMemory, token_ids: Sequence[int], *, all_or_none: bool = False
+    ) -> Array:
+        """Run the model over tokens that follow; return the hidden row of the last: (1, H)."""
+        ids = [np.array(token_ids)]
+        hidden = self.model.forward(ids, [memory.cache], all_or_none=all_or_none)
+        return hidden.normed[-1:]

@@ -13,6 +13,7 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan, Threshold
 from headlong.models.hidden import HiddenRows
 from headlong.ops.host_ops import PickRule
+from headlong.ops.op_set import Array
 
 GRAMMAR = "grammar"
 """Source of a draft token that a grammar left no choice about."""
@@ -51,7 +52,8 @@ class Settled(NamedTuple):
 
     state: DraftState
     token_ids: IntArray  # (n,) the rows' own tokens
-    features: FloatArray  # (n, F) what the drafter reads of the rows
+    features: tuple[Array, ...]
+    """What the drafter reads of the rows, in one or more parts one after the other: (n, F)."""
     next_ids: IntArray
     """(n,) the token that follows each row."""
 
@@ -142,7 +144,7 @@ class Drafter(Protocol):
     def begin(self) -> DraftState:
         """Return the memory for a new sequence."""
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return what `observe` reads of the rows of a pass, and is kept while they wait: (N, F).
 
         A view of `hidden`, as it is asked for after every pass.

@@ -2,7 +2,7 @@
 
 After every backbone pass the head runs once over the rows that were committed, with the true hidden
 states and each row's next token. That fills its own cache and leaves the state the next draft
-starts from; entries made while drafting are provisional and dropped again.
+starts from; rows made while drafting stay pending and are rolled back.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headlong.arrays import FloatArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.drafters.draft_plan import Threshold
 from headlong.drafters.drafter import (
     NO_DRAFT,
@@ -22,16 +21,16 @@ from headlong.drafters.drafter import (
     as_draft,
 )
 from headlong.heads.head import Head, ParallelHeads, RecursiveHead
-from headlong.models.hidden import HiddenRows, join_rows
-from headlong.ops.op_set import DraftingOps, DraftRow
+from headlong.models.hidden import HiddenRows
+from headlong.ops.op_set import Array, DraftingOps, DraftRow
 
 
 @dataclass(slots=True)
 class HeadMemory:
     """What a head remembers of one sequence."""
 
-    cache: KVCache
-    state: FloatArray | None = None
+    cache: SequenceState
+    state: Array | None = None
     """Where the next draft starts: (H,) for a recursive head, (depths, H) for parallel ones."""
 
 
@@ -48,7 +47,7 @@ class _HeadDrafter:
         """Return the memory for a new sequence."""
         return HeadMemory(self.head.make_cache())
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return what the head reads of the rows of a pass."""
         return self.head.features(hidden)
 
@@ -58,11 +57,15 @@ class _HeadDrafter:
 
     def share(self, state: HeadMemory, num_rows: int) -> HeadMemory:
         """Return a memory of the first rows; the next row observed says where a draft starts."""
-        return HeadMemory(state.cache.copy(num_rows, self.head.make_cache))
+        return HeadMemory(state.cache.fork(num_rows, self.head.make_cache))
 
     def num_bytes(self, state: HeadMemory, num_rows: int = 0) -> int:
         """Return the bytes of the head's cache of this sequence."""
         return state.cache.bytes_for(num_rows)
+
+    def _join(self, settled: Sequence[Settled]) -> Array:
+        """Put the features of all sequences under one another: (N, F)."""
+        return self.head.ops.join([part for one in settled for part in one.features])
 
 
 class RecursiveDrafter(_HeadDrafter):
@@ -80,7 +83,7 @@ class RecursiveDrafter(_HeadDrafter):
         caches = [one.state.cache for one in settled]
         next_ids = [one.next_ids for one in settled]
         for one, state in zip(
-            settled, self.head.follow(_join(settled), next_ids, caches), strict=True
+            settled, self.head.follow(self._join(settled), next_ids, caches), strict=True
         ):
             one.state.cache.commit(len(one.next_ids))
             one.state.state = state
@@ -96,12 +99,11 @@ class RecursiveDrafter(_HeadDrafter):
         if not ready:
             return drafts
         ready_requests = [requests[i] for i in ready]
-        lengths = [request.state.cache.length for request in ready_requests]
         try:
             found = self._guess_at_once(ready_requests) or self._guess_by_depth(ready_requests)
         finally:  # also where one guess fails: the others' memories must stay as they were
-            for request, length in zip(ready_requests, lengths, strict=True):
-                request.state.cache.truncate(length)
+            for request in ready_requests:
+                request.state.cache.rollback()
         for i, guesses in zip(ready, found, strict=True):
             drafts[i] = as_draft(guesses, self.name, requests[i].plan.threshold(self.name))
         return drafts
@@ -112,7 +114,8 @@ class RecursiveDrafter(_HeadDrafter):
         active = list(range(len(requests)))
         states = {i: requests[i].state.state for i in active}
         while active:
-            logits = self.head.logits(np.stack([states[i] for i in active]))  # (N, V_draft)
+            carried = self.head.ops.stack([states[i] for i in active])
+            logits = self.head.logits(carried)  # (N, V_draft)
             for row, i in zip(logits, active, strict=True):
                 drafted = [guess.token_id for guess in guesses[i]]
                 guesses[i].append(requests[i].guesser.guess(row, self.head.vocabulary, drafted))
@@ -120,7 +123,8 @@ class RecursiveDrafter(_HeadDrafter):
             if active:
                 newest = [np.array([guesses[i][-1].token_id]) for i in active]
                 caches = [requests[i].state.cache for i in active]
-                carried = self.head.step(np.stack([states[i] for i in active]), newest, caches)
+                carried = self.head.ops.stack([states[i] for i in active])
+                carried = self.head.step(carried, newest, caches)
                 states.update(zip(active, carried, strict=True))
         return guesses
 
@@ -151,7 +155,7 @@ class RecursiveDrafter(_HeadDrafter):
         drafted = self._ops.draft(self._blocks, rows)
         if drafted is None:
             for request in requests:
-                request.state.cache.truncate(request.state.cache.length)
+                request.state.cache.rollback()
             return None
         return [
             [Guess(token_id, prob) for token_id, prob in zip(token_ids, probs, strict=True)]
@@ -171,7 +175,7 @@ class ParallelDrafter(_HeadDrafter):
         """Run every depth's block over the committed rows of all sequences."""
         caches = [one.state.cache for one in settled]
         sizes = [len(one.next_ids) for one in settled]
-        states = self.head.states(_join(settled), caches, sizes)  # (depths, N, H)
+        states = self.head.states(self._join(settled), caches, sizes)  # (depths, N, H)
         for one, last in zip(settled, _last_rows(settled), strict=True):
             one.state.cache.commit(one.state.cache.num_pending)
             one.state.state = states[:, last]
@@ -199,10 +203,6 @@ def _can_extend(guesses: Sequence[Guess], request: DraftRequest) -> bool:
     """Tell whether one more token is asked for, and the draft sure enough to be worth it."""
     is_sure = request.plan.threshold("head").can_extend(guess.prob for guess in guesses)
     return is_sure and len(guesses) < request.num_tokens
-
-
-def _join(settled: Sequence[Settled]) -> FloatArray:
-    return join_rows([one.features for one in settled])
 
 
 def _last_rows(settled: Sequence[Settled]) -> list[int]:

@@ -8,7 +8,6 @@ that end the history now, and proposes what followed it then.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headlong.arrays import FloatArray
 from headlong.drafters.draft_plan import Threshold
 from headlong.drafters.drafter import (
     NGRAM,
@@ -20,6 +19,7 @@ from headlong.drafters.drafter import (
 )
 from headlong.models.hidden import HiddenRows
 from headlong.ops.host_ops import HostOps, TokenIndex
+from headlong.ops.op_set import Array
 
 MIN_MATCH = 2
 """Shorter matches are chance."""
@@ -55,7 +55,7 @@ class NgramDrafter:
         """Return an empty index for a new sequence."""
         return self._host.make_token_index()
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return nothing: the history comes with every request."""
         return hidden.nothing
 

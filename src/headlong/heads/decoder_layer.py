@@ -17,8 +17,8 @@ from headlong.heads.head_weights import ASK_FOR_ANOTHER, HeadParts, HeadWeights,
 from headlong.models.model_config import ModelConfig, read_rope_scaling
 from headlong.models.rope import make_rope
 from headlong.models.settings import Settings
-from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import Attention, GatedMlp, Norm, Rope
+from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Attention, GatedMlp, Layer, Norm, Rope
 
 ACTIVATIONS: Mapping[str, Literal["silu", "gelu_tanh"]] = {
     "silu": "silu",
@@ -182,7 +182,7 @@ def _read_rope(keys: Settings, head_dim: int, weights: HeadWeights, backbone: Ba
     if nested.has("rope_theta"):
         theta = nested.number("rope_theta")
         scaling = nested if nested is not keys else keys.under("rope_scaling.")
-        with np.errstate(all="ignore"):  # what comes of damaged numbers is looked at right below
+        with np.errstate(all="ignore"):  # results of damaged numbers are checked right below
             rope = make_rope(head_dim, theta, read_rope_scaling(scaling))
         if theta < 1 or not np.isfinite(rope.frequencies).all():
             raise HeadError(
@@ -191,12 +191,13 @@ def _read_rope(keys: Settings, head_dim: int, weights: HeadWeights, backbone: Ba
             )
         return rope
     if head_dim == backbone.config.head_dim:
-        return _global_rope(backbone)
+        return global_rope(backbone)
     return make_rope(head_dim, backbone.config.rope_theta, backbone.config.rope_scaling)
 
 
-def _global_rope(backbone: Backbone) -> Rope:
+def global_rope(backbone: Backbone) -> Rope:
     """Return the frequencies that the backbone's layers with a full view really use."""
-    blocks = [layer.attention for layer in backbone.layers]
+    mixers = [layer.mixer for layer in backbone.layers]
+    blocks = [mixer for mixer in mixers if isinstance(mixer, Attention)]
     whole = [block for block in blocks if block.window is None]
     return (whole or blocks)[-1].rope

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.errors import HeadError
 from headlong.heads.decoder_layer import LayerSpec, build_layer, expected_layer, read_layer_spec
 from headlong.heads.head import HeadReport
@@ -30,8 +30,8 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
 from headlong.models.settings import Settings
-from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import DraftBlocks, Linear, Matrix, Norm, Ops, Rows
+from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Array, DraftBlocks, Layer, Linear, Matrix, Norm, Ops, Rows
 
 NUM_TAPS = 3
 LAYER = "midlayer."
@@ -62,46 +62,45 @@ class Eagle3Head:
         """The backend it runs on."""
         return self.backbone.ops
 
-    def make_cache(self) -> KVCache:
+    def make_cache(self) -> SequenceState:
         """Return an empty cache for one sequence."""
-        block = self.layer.attention
-        return KVCache([self.backbone.ops.make_kv_layer(block.num_kv_heads, block.head_dim)])
+        return SequenceState([self.backbone.ops.make_state(self.layer.mixer)])
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return the tapped states: (N, 3 * H)."""
         assert hidden.taps is not None, "the pass was not asked for taps"
         return hidden.taps
 
-    def enter(self, features: FloatArray) -> FloatArray:
+    def enter(self, features: Array) -> Array:
         """Fuse the tapped states: (N, 3 * H) → (N, H_head)."""
         ops = self.backbone.ops
         taps = features if self.input_norm is None else ops.norm(features, self.input_norm)
         return ops.project(taps, self.fc)
 
     def step(
-        self, state: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
-    ) -> FloatArray:
+        self, state: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
+    ) -> Array:
         """Run the layer over rows; return the states before the final norm: (N, H_head)."""
         ops = self.backbone.ops
         rows = append_rows(caches, token_ids)
         kv_layers = [cache.layers[0] for cache in caches]
         embedded = self._embed(rows)
         attended = ops.attention(state, self.layer.attention, kv_layers, rows, beside=embedded)
-        return ops.gated_mlp(attended, self.layer.mlp)
+        return ops.gated_mlp(attended, self.layer.channel)
 
     def follow(
-        self, features: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
-    ) -> FloatArray:
+        self, features: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
+    ) -> Array:
         """Run over the rows of a backbone pass; return each sequence's last state: (S, H_head)."""
         rows = append_rows(caches, token_ids)
         kv_layers = [cache.layers[0] for cache in caches]
         state, embedded = self.enter(features), self._embed(rows)
         return self.backbone.ops.run_last(state, self.layer, kv_layers, rows, beside=embedded)
 
-    def logits(self, state: FloatArray) -> FloatArray:
+    def logits(self, state: Array) -> FloatArray:
         """Score the draft vocabulary: (N, H_head) → (N, V_draft)."""
         ops = self.backbone.ops
-        return ops.project(ops.norm(state, self.norm), self.lm_head)
+        return ops.to_host(ops.project(ops.norm(state, self.norm), self.lm_head))
 
     def draft_blocks(self) -> DraftBlocks:
         """Return what `step` and `logits` compute as one record."""
@@ -110,7 +109,7 @@ class Eagle3Head:
             embedding=self.backbone.embedding if own is None else own,
             embedding_scale=self.backbone.embedding_scale if own is None else 1.0,
             attention=self.layer.attention,
-            mlp=self.layer.mlp,
+            mlp=self.layer.channel,
             fusion=None,
             norm=self.norm,
             lm_head=self.lm_head,
@@ -118,7 +117,7 @@ class Eagle3Head:
             vocabulary=self.vocabulary,
         )
 
-    def _embed(self, rows: Rows) -> FloatArray:
+    def _embed(self, rows: Rows) -> Array:
         if self.embedding is None:
             return self.backbone.embed(rows.token_ids)
         return self.backbone.ops.embed(self.embedding, rows.token_ids)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import QuantName
 from headlong.models.hidden import HiddenRows
-from headlong.ops.op_set import DraftBlocks, Ops
+from headlong.ops.op_set import Array, DraftBlocks, Ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,34 +60,34 @@ class RecursiveHead(Protocol):
     def num_bytes(self) -> int:
         """Bytes of the head's own weights, as stored."""
 
-    def make_cache(self) -> KVCache:
+    def make_cache(self) -> SequenceState:
         """Return an empty cache for one sequence."""
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return what it reads of the rows of a backbone pass: (N, F)."""
 
-    def enter(self, features: FloatArray) -> FloatArray:
+    def enter(self, features: Array) -> Array:
         """Turn features into the states the first step reads: (N, F) → (N, H)."""
 
     def step(
-        self, state: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
-    ) -> FloatArray:
+        self, state: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
+    ) -> Array:
         """Run the layer over rows of one or more sequences; return the states to carry on: (N, H).
 
         `token_ids` has one array per sequence, rows of `state` in the same order. Every row is
-        appended to its sequence's cache as a pending entry; the caller commits or truncates.
+        appended to its sequence's cache as a pending entry; the caller commits them or rolls back.
         """
 
     def follow(
-        self, features: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
-    ) -> FloatArray:
+        self, features: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
+    ) -> Array:
         """Run over the rows of a backbone pass; return each sequence's last state: (S, H).
 
-        What `step` over `enter` leaves in the caches and in those rows, without computing what
-        nobody reads of the others: most of a prompt's price.
+        Same result as `step` over `enter` for the caches and for those rows. What is never read
+        of the other rows is not computed: most of the cost of a prompt.
         """
 
-    def logits(self, state: FloatArray) -> FloatArray:
+    def logits(self, state: Array) -> FloatArray:
         """Score the draft vocabulary from carried states: (N, H) → (N, V_draft)."""
 
     def draft_blocks(self) -> DraftBlocks:
@@ -101,6 +101,10 @@ class ParallelHeads(Protocol):
     @property
     def kind(self) -> str:
         """ "medusa" or "meta"."""
+
+    @property
+    def ops(self) -> Ops:
+        """The backend they run on."""
 
     @property
     def num_depths(self) -> int:
@@ -122,21 +126,21 @@ class ParallelHeads(Protocol):
     def num_bytes(self) -> int:
         """Bytes of the heads' own weights, as stored."""
 
-    def make_cache(self) -> KVCache:
+    def make_cache(self) -> SequenceState:
         """Return an empty cache for one sequence (no layers, where heads keep no keys)."""
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return what they read of the rows of a backbone pass: (N, F)."""
 
     def states(
-        self, features: FloatArray, caches: Sequence[KVCache], sizes: Sequence[int]
-    ) -> FloatArray:
+        self, features: Array, caches: Sequence[SequenceState], sizes: Sequence[int]
+    ) -> Array:
         """Run every depth's block over the rows: (N, F) → (num_depths, N, H).
 
         `sizes` says how many rows each sequence has; entries are appended pending to `caches`.
         """
 
-    def logits(self, state: FloatArray, depth: int) -> FloatArray:
+    def logits(self, state: Array, depth: int) -> FloatArray:
         """Score the draft vocabulary at `depth` (1 … num_depths): (N, H) → (N, V_draft)."""
 
 

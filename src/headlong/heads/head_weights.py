@@ -1,4 +1,4 @@
-"""A head's weights as a plain record, whoever made them: a file, a checkpoint, training, a test.
+"""A head's weights as a plain record, from a file, a checkpoint, training or a test.
 
 In:  arrays, or tensors mapped from a file.
 Out: `HeadWeights`, under one spelling of tensor names per kind of head, and `HeadParts`, which

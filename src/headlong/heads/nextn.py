@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import QuantName
 from headlong.errors import HeadError
 from headlong.heads.decoder_layer import (
@@ -38,8 +38,8 @@ from headlong.heads.nextn_families import (
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
-from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import DraftBlocks, Fusion, Linear, Matrix, Norm, Ops, Rows
+from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Array, DraftBlocks, Fusion, Layer, Linear, Matrix, Norm, Ops, Rows
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.tensors import StoredTensor
 
@@ -68,43 +68,42 @@ class NextnHead:
         """The backend it runs on."""
         return self.backbone.ops
 
-    def make_cache(self) -> KVCache:
+    def make_cache(self) -> SequenceState:
         """Return an empty cache for one sequence."""
-        block = self.layer.attention
-        return KVCache([self.backbone.ops.make_kv_layer(block.num_kv_heads, block.head_dim)])
+        return SequenceState([self.backbone.ops.make_state(self.layer.mixer)])
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return the backbone's hidden states as this family reads them: (N, H)."""
         return hidden.normed if self.switches.trunk == "normed" else hidden.raw
 
-    def enter(self, features: FloatArray) -> FloatArray:
+    def enter(self, features: Array) -> Array:
         """Begin with the backbone's hidden states as they are: (N, H)."""
         return features
 
     def step(
-        self, state: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
-    ) -> FloatArray:
+        self, state: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
+    ) -> Array:
         """Run the layer over rows; return the states to carry on: (N, H)."""
         ops = self.backbone.ops
         rows = append_rows(caches, token_ids)
         kv_layers = [cache.layers[0] for cache in caches]
         x = ops.attention(self._fuse(state, rows), self.layer.attention, kv_layers, rows)
-        return self._carried(ops.gated_mlp(x, self.layer.mlp))
+        return self._carried(ops.gated_mlp(x, self.layer.channel))
 
     def follow(
-        self, features: FloatArray, token_ids: Sequence[IntArray], caches: Sequence[KVCache]
-    ) -> FloatArray:
+        self, features: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
+    ) -> Array:
         """Run over the rows of a backbone pass; return each sequence's last state: (S, H)."""
         rows = append_rows(caches, token_ids)
         kv_layers = [cache.layers[0] for cache in caches]
         x = self._fuse(self.enter(features), rows)
         return self._carried(self.backbone.ops.run_last(x, self.layer, kv_layers, rows))
 
-    def logits(self, state: FloatArray) -> FloatArray:
+    def logits(self, state: Array) -> FloatArray:
         """Score the draft vocabulary: (N, H) → (N, V_draft)."""
         ops = self.backbone.ops
         normed = state if self.switches.carried == "normed" else ops.norm(state, self.norm)
-        return ops.project(normed, self.lm_head)
+        return ops.to_host(ops.project(normed, self.lm_head))
 
     def draft_blocks(self) -> DraftBlocks:
         """Return what `step` and `logits` compute as one record.
@@ -116,7 +115,7 @@ class NextnHead:
             embedding=self.embedding,
             embedding_scale=self.backbone.embedding_scale,
             attention=self.layer.attention,
-            mlp=self.layer.mlp,
+            mlp=self.layer.channel,
             fusion=Fusion(self.embedding_norm, self.hidden_norm, self.fc, is_state_first),
             norm=self.norm,
             lm_head=self.lm_head,
@@ -124,7 +123,7 @@ class NextnHead:
             vocabulary=self.vocabulary,
         )
 
-    def _fuse(self, state: FloatArray, rows: Rows) -> FloatArray:
+    def _fuse(self, state: Array, rows: Rows) -> Array:
         """Return what the layer reads: (N, H)."""
         ops = self.backbone.ops
         halves = [
@@ -133,17 +132,18 @@ class NextnHead:
         ]
         if self.switches.concat == "hidden_first":
             halves.reverse()
-        return ops.project(np.concatenate(halves, axis=-1), self.fc)
+        return ops.project(ops.join(halves, axis=-1), self.fc)
 
-    def _carried(self, x: FloatArray) -> FloatArray:
+    def _carried(self, x: Array) -> Array:
         return self.backbone.ops.norm(x, self.norm) if self.switches.carried == "normed" else x
 
-    def _embed(self, rows: Rows) -> FloatArray:
+    def _embed(self, rows: Rows) -> Array:
         ops, scale = self.backbone.ops, self.backbone.embedding_scale
         embedded = ops.embed(self.embedding, rows.token_ids, scale)  # (N, H)
         if self.switches.first_embedding == "zeroed":
-            firsts = [span.first_row for span in rows.spans if span.first_position == 0]
-            embedded[firsts] = 0
+            for span in rows.spans:
+                if span.first_position == 0:
+                    embedded[span.first_row] = 0
         return embedded
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import MAX_DRAFT_TOKENS
 from headlong.errors import HeadError
 from headlong.heads.decoder_layer import (
@@ -28,8 +28,8 @@ from headlong.heads.head_weights import HeadParts, HeadWeights, Shape, check_voc
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
-from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import Linear, Rows
+from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Array, Layer, Linear, Ops, Rows
 
 _MEDUSA_BLOCK = re.compile(r"blocks\.(\d{1,4})\.layers\.(\d{1,4})\.weight")
 _MEDUSA_LM_HEAD = re.compile(r"lm_heads\.(\d{1,4})\.weight")
@@ -57,32 +57,37 @@ class MedusaHeads:
     kind: str = "medusa"
 
     @property
+    def ops(self) -> Ops:
+        """The backend they run on."""
+        return self.backbone.ops
+
+    @property
     def num_depths(self) -> int:
         """How many tokens one pass drafts."""
         return len(self.heads)
 
-    def make_cache(self) -> KVCache:
+    def make_cache(self) -> SequenceState:
         """Return a cache that only counts: these heads keep no keys."""
-        return KVCache([])
+        return SequenceState([])
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return what the LM head reads: (N, H)."""
         return hidden.normed
 
     def states(
-        self, features: FloatArray, caches: Sequence[KVCache], sizes: Sequence[int]
-    ) -> FloatArray:
+        self, features: Array, caches: Sequence[SequenceState], sizes: Sequence[int]
+    ) -> Array:
         """Run every depth's blocks over the rows: (N, H) → (num_depths, N, H)."""
         _append(caches, sizes)
-        return np.stack([self._run_blocks(head, features) for head in self.heads])
+        return self.ops.stack([self._run_blocks(head, features) for head in self.heads])
 
-    def logits(self, state: FloatArray, depth: int) -> FloatArray:
+    def logits(self, state: Array, depth: int) -> FloatArray:
         """Score the draft vocabulary at `depth`: (N, H) → (N, V_draft)."""
-        return self.backbone.ops.project(state, self.heads[depth - 1].lm_head)
+        return self.ops.to_host(self.ops.project(state, self.heads[depth - 1].lm_head))
 
-    def _run_blocks(self, head: MedusaHead, x: FloatArray) -> FloatArray:
+    def _run_blocks(self, head: MedusaHead, x: Array) -> Array:
         for block in head.blocks:
-            x = self.backbone.ops.residual_silu(x, block)
+            x = self.ops.residual_silu(x, block)
         return x
 
 
@@ -99,37 +104,40 @@ class MetaHeads:
     kind: str = "meta"
 
     @property
+    def ops(self) -> Ops:
+        """The backend they run on."""
+        return self.backbone.ops
+
+    @property
     def num_depths(self) -> int:
         """How many tokens one pass drafts."""
         return len(self.layers)
 
-    def make_cache(self) -> KVCache:
+    def make_cache(self) -> SequenceState:
         """Return an empty cache for one sequence, one layer per depth."""
-        blocks = [layer.attention for layer in self.layers]
-        make = self.backbone.ops.make_kv_layer
-        return KVCache([make(block.num_kv_heads, block.head_dim) for block in blocks])
+        return SequenceState([self.ops.make_state(layer.mixer) for layer in self.layers])
 
-    def features(self, hidden: HiddenRows) -> FloatArray:
+    def features(self, hidden: HiddenRows) -> Array:
         """Return the tapped states: (N, H)."""
         assert hidden.taps is not None, "the pass was not asked for taps"
         return hidden.taps
 
     def states(
-        self, features: FloatArray, caches: Sequence[KVCache], sizes: Sequence[int]
-    ) -> FloatArray:
+        self, features: Array, caches: Sequence[SequenceState], sizes: Sequence[int]
+    ) -> Array:
         """Run every depth's layer over the rows: (N, H) → (num_depths, N, H)."""
-        ops = self.backbone.ops
+        ops = self.ops
         rows = _append(caches, sizes)
-        states: list[FloatArray] = []
+        states: list[Array] = []
         for depth, layer in enumerate(self.layers):
             kv_layers = [cache.layers[depth] for cache in caches]
             x = ops.attention(features, layer.attention, kv_layers, rows)
-            states.append(ops.gated_mlp(x, layer.mlp))
-        return np.stack(states)
+            states.append(ops.gated_mlp(x, layer.channel))
+        return ops.stack(states)
 
-    def logits(self, state: FloatArray, depth: int) -> FloatArray:
+    def logits(self, state: Array, depth: int) -> FloatArray:
         """Score the backbone's vocabulary; `depth` makes no difference, the LM head is shared."""
-        return self.backbone.logits(self.backbone.ops.norm(state, self.backbone.final_norm))
+        return self.backbone.logits(self.ops.norm(state, self.backbone.final_norm))
 
 
 def build_medusa(weights: HeadWeights, backbone: Backbone) -> MedusaHeads:
@@ -219,7 +227,7 @@ def make_meta_config(config: ModelConfig, num_depths: int) -> dict[str, Any]:
     }
 
 
-def _append(caches: Sequence[KVCache], sizes: Sequence[int]) -> Rows:
+def _append(caches: Sequence[SequenceState], sizes: Sequence[int]) -> Rows:
     """Lay out rows of known sizes; these heads read states only, so the token ids stay 0."""
     return append_rows(caches, [np.zeros(size, dtype=np.int64) for size in sizes])
 

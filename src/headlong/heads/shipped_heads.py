@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from headlong.arrays import FloatArray
 from headlong.models.transformer import Backbone
 
 FOLDER = Path(__file__).parent / "shipped"
@@ -19,12 +18,8 @@ FOLDER = Path(__file__).parent / "shipped"
 
 def fingerprint(backbone: Backbone) -> str:
     """Return what tells this backbone's training from any other."""
-    return fingerprint_norm(backbone.final_norm.weight)
-
-
-def fingerprint_norm(weight: FloatArray) -> str:
-    """Return the same from the final norm's weight alone."""
-    return hashlib.sha256(np.ascontiguousarray(weight, dtype="<f4").tobytes()).hexdigest()
+    weight = np.ascontiguousarray(backbone.final_norm.weight, dtype="<f4")
+    return hashlib.sha256(weight.tobytes()).hexdigest()
 
 
 def find_shipped_head(backbone: Backbone) -> Path | None:

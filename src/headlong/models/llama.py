@@ -5,8 +5,8 @@ SmolLM2, Llama 2/3 and many others. Qwen2 and Qwen3 differ by two fields and bui
 
 from headlong.models.model_config import ModelConfig
 from headlong.models.rope import divide_rope, make_rope
-from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import Attention, GatedMlp, Linear, Norm, Ops, Rope
+from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Attention, GatedMlp, Layer, Linear, Norm, Ops, Rope
 from headlong.weights.ledger import WeightReader
 
 
@@ -18,8 +18,8 @@ def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
         rope = divide_rope(rope, divisors)
     layers = tuple(
         Layer(
-            attention=build_attention(config, weights, index, rope),
-            mlp=build_mlp(config, weights, index),
+            mixer=build_attention(config, weights, index, rope),
+            channel=build_mlp(config, weights, index),
         )
         for index in range(config.num_layers)
     )
@@ -66,12 +66,14 @@ def build_attention(
     )
 
 
-def build_mlp(config: ModelConfig, weights: WeightReader, index: int) -> GatedMlp:
+def build_mlp(
+    config: ModelConfig, weights: WeightReader, index: int, norm_name: str = "ffn_norm"
+) -> GatedMlp:
     """Build one layer's gated MLP."""
     prefix = f"blk.{index}."
     inner, hidden_size = config.intermediate_size, config.hidden_size
     return GatedMlp(
-        norm=build_norm(config, weights, f"{prefix}ffn_norm.weight", hidden_size),
+        norm=build_norm(config, weights, f"{prefix}{norm_name}.weight", hidden_size),
         gate=_linear(weights, f"{prefix}ffn_gate", (inner, hidden_size)),
         up=_linear(weights, f"{prefix}ffn_up", (inner, hidden_size)),
         down=_linear(weights, f"{prefix}ffn_down", (hidden_size, inner)),

@@ -44,11 +44,35 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaNetConfig:
+    """Sizes of a hybrid model's recurrent layers (gated delta net)."""
+
+    layers: tuple[int, ...]
+    """Which layers are of this kind; the others attend."""
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_width: int
+
+    def __post_init__(self) -> None:
+        heads = (self.num_key_heads, self.num_value_heads)
+        are_sound = min(heads) >= 1 and max(heads) <= 1024 and heads[1] % heads[0] == 0
+        sizes = (self.key_dim, self.value_dim)
+        if not are_sound or not 1 <= min(sizes) <= max(sizes) <= 4096 or self.conv_width < 2:
+            raise CheckpointError(
+                f"Recurrent layers with {heads[1]} value heads of {self.value_dim}, {heads[0]} key "
+                f"heads of {self.key_dim} and a convolution over {self.conv_width} rows.",
+                "Value heads must share key heads evenly; the model's metadata is damaged.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Sizes and constants of one backbone."""
 
     architecture: str
-    """The file in `models/` that builds it: llama, qwen2, qwen3, gemma3."""
+    """GGUF's name of it, which `models/registry.py` knows: llama, qwen2, qwen3, qwen35, gemma3."""
     num_layers: int
     hidden_size: int
     intermediate_size: int
@@ -68,6 +92,9 @@ class ModelConfig:
     """Rotary base of the local layers, where it differs."""
     attention_scale: float | None = None
     """Multiplies query · key where it is not head_dim ** -0.5."""
+    rotary_dim: int | None = None
+    """Leading dimensions of each head that turn with the position, where not all do."""
+    delta_net: DeltaNetConfig | None = None
 
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():
@@ -108,7 +135,7 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
     if keys.integer("rope.dimension_count", head_dim) != head_dim:
         raise ArchitectureError(
             f"Only {keys.integer('rope.dimension_count')} of {head_dim} dimensions are rotary.",
-            "Attention that rotates a part of each head is not known here.",
+            "Such models are read from Hugging Face folders only; use the model's safetensors.",
         )
     # llama.cpp counts the blocks of an MTP head among the layers.
     num_layers = keys.integer("block_count") - keys.integer("nextn_predict_layers", 0)
@@ -155,6 +182,7 @@ def _from_hugging_face(
         )
     num_heads = keys.integer("num_attention_heads")
     hidden_size = keys.integer("hidden_size")
+    head_dim = keys.integer("head_dim", hidden_size // max(num_heads, 1))
     # transformers 5 moved rotary settings into one record, per kind of layer for Gemma3.
     rope = keys.under("rope_parameters.") if keys.has("rope_parameters") else keys
     local_rope_theta = keys.number("rope_local_base_freq", 0.0)
@@ -169,7 +197,7 @@ def _from_hugging_face(
         intermediate_size=keys.integer("intermediate_size"),
         num_heads=num_heads,
         num_kv_heads=keys.integer("num_key_value_heads", num_heads),
-        head_dim=keys.integer("head_dim", hidden_size // max(num_heads, 1)),
+        head_dim=head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("max_position_embeddings"),
         norm_eps=keys.number("rms_norm_eps", 1e-6),
@@ -179,6 +207,37 @@ def _from_hugging_face(
         local_layers=_local_layers(keys),
         local_rope_theta=local_rope_theta or None,
         attention_scale=_attention_scale(keys),
+        rotary_dim=_rotary_dim(keys, rope, head_dim),
+        delta_net=_delta_net(keys),
+    )
+
+
+def _rotary_dim(keys: Settings, rope: Settings, head_dim: int) -> int | None:
+    share = rope.number("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0))
+    rotary_dim = int(head_dim * share)
+    if not 2 <= rotary_dim <= head_dim or rotary_dim % 2:
+        raise CheckpointError(
+            f"{rotary_dim} of {head_dim} dimensions of a head are rotary.",
+            "It must be an even number of them; the model's metadata is damaged.",
+        )
+    return None if rotary_dim == head_dim else rotary_dim
+
+
+def _delta_net(keys: Settings) -> DeltaNetConfig | None:
+    """Read the recurrent layers of a hybrid; None where all layers attend."""
+    if not keys.has("linear_num_value_heads"):
+        return None
+    num_layers = keys.integer("num_hidden_layers")
+    every = max(keys.integer("full_attention_interval", 4), 1)
+    usual = ["linear_attention" if (i + 1) % every else "full" for i in range(num_layers)]
+    kinds = keys.items("layer_types") or usual
+    return DeltaNetConfig(
+        layers=tuple(index for index, kind in enumerate(kinds) if kind == "linear_attention"),
+        num_key_heads=keys.integer("linear_num_key_heads"),
+        num_value_heads=keys.integer("linear_num_value_heads"),
+        key_dim=keys.integer("linear_key_head_dim"),
+        value_dim=keys.integer("linear_value_head_dim"),
+        conv_width=keys.integer("linear_conv_kernel_dim", 4),
     )
 
 

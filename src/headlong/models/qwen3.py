@@ -5,8 +5,8 @@ from dataclasses import replace
 from headlong.models import llama
 from headlong.models.model_config import ModelConfig
 from headlong.models.rope import make_rope
-from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import Ops
+from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Layer, Ops
 from headlong.weights.ledger import WeightReader
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from headlong.errors import ArchitectureError
-from headlong.models import gemma3, llama, qwen2, qwen3
+from headlong.models import gemma3, llama, qwen2, qwen3, qwen3_5
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Ops
@@ -16,6 +16,7 @@ ARCHITECTURES: dict[str, Callable[[ModelConfig, WeightReader, Ops], Backbone]] =
     "llama": llama.build,
     "qwen2": qwen2.build,
     "qwen3": qwen3.build,
+    "qwen35": qwen3_5.build,
     "gemma3": gemma3.build,
 }
 

@@ -9,33 +9,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headlong.models.transformer import Backbone, Layer
-from headlong.ops.op_set import Linear
+from headlong.models.transformer import Backbone
+from headlong.ops.layer_state import has_positions
+from headlong.ops.op_set import Attention, Layer, Linear
 
 
 @dataclass(frozen=True, slots=True)
 class CacheTraffic:
-    """Keys and values that sequences read in a pass, against the weights."""
+    """What sequences read of their states in a pass, against the weights."""
 
     by_window: tuple[tuple[int | None, float], ...]
     """How far layers look back (None: to the start), and what a position costs in all of these."""
+    per_sequence: float = 0.0
+    """What recurrent states cost, which are read and written whole whatever a length is."""
 
     def share(self, lengths: Sequence[int]) -> float:
         """Return what sequences of these lengths add to a pass, as a share of the weights."""
-        return sum(
+        by_position = sum(
             price * sum(lengths if window is None else [min(window, one) for one in lengths])
             for window, price in self.by_window
         )
+        return by_position + self.per_sequence * len(lengths)
 
 
 def cache_traffic(backbone: Backbone) -> CacheTraffic:
     """Return what reading caches adds to the passes of a backbone."""
     num_bytes: dict[int | None, int] = {}
-    for layer, cached in zip(backbone.layers, backbone.make_cache().layers, strict=True):
-        window = layer.attention.window
-        num_bytes[window] = num_bytes.get(window, 0) + cached.bytes_per_position
+    recurrent_bytes = 0
+    for layer, state in zip(backbone.layers, backbone.make_cache().layers, strict=True):
+        if has_positions(state):
+            window = layer.mixer.window if isinstance(layer.mixer, Attention) else None
+            num_bytes[window] = num_bytes.get(window, 0) + state.bytes_per_position
+        else:
+            recurrent_bytes += 2 * state.num_bytes
     weights = pass_bytes(backbone)
-    return CacheTraffic(tuple((window, size / weights) for window, size in num_bytes.items()))
+    by_window = tuple((window, size / weights) for window, size in num_bytes.items())
+    return CacheTraffic(by_window, recurrent_bytes / weights)
 
 
 def pass_bytes(backbone: Backbone) -> int:
@@ -46,9 +55,7 @@ def pass_bytes(backbone: Backbone) -> int:
 
 def linears_of(layer: Layer) -> list[Linear]:
     """Return the projections of a layer."""
-    attention, mlp = layer.attention, layer.mlp
-    projections = [attention.query, attention.key, attention.value, attention.output]
-    return [*projections, mlp.gate, mlp.up, mlp.down]
+    return [*layer.mixer.linears, *layer.channel.linears]
 
 
 def bytes_of(linears: Sequence[Linear]) -> int:

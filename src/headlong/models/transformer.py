@@ -10,19 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.kv_cache import KVCache
+from headlong.cache.sequence_state import SequenceState
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
-from headlong.ops.op_set import Attention, GatedMlp, Linear, Matrix, Norm, Ops
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Layer:
-    """One layer of a backbone."""
-
-    attention: Attention
-    mlp: GatedMlp
+from headlong.ops.op_set import Array, Layer, Linear, Matrix, Norm, Ops
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -37,33 +29,33 @@ class Backbone:
     lm_head: Linear  # (V, H)
     embedding_scale: float = 1.0
 
-    def make_cache(self) -> KVCache:
-        """Return an empty cache for one sequence."""
-        return KVCache(
-            [
-                self.ops.make_kv_layer(layer.attention.num_kv_heads, layer.attention.head_dim)
-                for layer in self.layers
-            ]
-        )
+    def make_cache(self) -> SequenceState:
+        """Return the state of a sequence without rows."""
+        return SequenceState([self.ops.make_state(layer.mixer) for layer in self.layers])
 
-    def embed(self, token_ids: IntArray) -> FloatArray:
+    def embed(self, token_ids: IntArray) -> Array:
         """Look up token embeddings, with the architecture's scale: (N,) → (N, H)."""
         return self.ops.embed(self.embedding, token_ids, self.embedding_scale)
 
     def forward(
         self,
         token_ids: Sequence[IntArray],
-        caches: Sequence[KVCache],
+        caches: Sequence[SequenceState],
         tap_layers: tuple[int, ...] = (),
+        *,
+        all_or_none: bool = False,
     ) -> HiddenRows:
-        """Run one pass over new tokens of one or more sequences, appended to their caches."""
-        rows = append_rows(caches, token_ids)
+        """Run one pass over new tokens of one or more sequences, appended to their caches.
+
+        `all_or_none` promises that each sequence's rows will stand or fall together.
+        """
+        rows = append_rows(caches, token_ids, all_or_none=all_or_none)
         caches_by_span = [cache.layers for cache in caches]
         embedded = self.embed(rows.token_ids)  # (N, H)
         x, taps = self.ops.run_layers(embedded, self.layers, caches_by_span, rows, tap_layers)
         normed = self.ops.norm(x, self.final_norm)
         return HiddenRows(x, normed, taps)
 
-    def logits(self, normed: FloatArray) -> FloatArray:
-        """Score the vocabulary for final hidden rows: (N, H) → (N, V)."""
-        return self.ops.project(normed, self.lm_head)
+    def logits(self, normed: Array) -> FloatArray:
+        """Score the vocabulary for final hidden rows, on the host: (N, H) → (N, V)."""
+        return self.ops.to_host(self.ops.project(normed, self.lm_head))

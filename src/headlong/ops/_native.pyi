@@ -12,7 +12,9 @@ class Matrix:
     @property
     def num_bytes(self) -> int: ...
 
-class KVLayer:
+class MixerState: ...
+
+class KVLayer(MixerState):
     def reserve(self, capacity: int, others: Sequence[KVLayer] = ()) -> None: ...
     def copy_from(self, other: KVLayer, num_positions: int) -> None: ...
     @property
@@ -29,7 +31,10 @@ class Linear:
 class Rope:
     def __init__(self, frequencies: FloatArray) -> None: ...
 
-class Attention:
+class Mixer:
+    def check(self) -> None: ...
+
+class Attention(Mixer):
     norm: Norm
     query: Linear
     key: Linear
@@ -45,7 +50,34 @@ class Attention:
     key_norm: Norm | None
     beside_norm: Norm | None
     output_norm: Norm | None
-    def check(self) -> None: ...
+    gate: Linear | None
+
+class GatedDeltaNet(Mixer):
+    norm: Norm
+    mixed: Linear
+    gate: Linear
+    update: Linear
+    decay: Linear
+    output: Linear
+    head_norm: Norm
+    def __init__(
+        self,
+        engine: Engine,
+        sizes: tuple[int, int, int, int],
+        convolution: FloatArray,
+        decay_rate: FloatArray,
+        decay_bias: FloatArray,
+    ) -> None: ...
+    def settle(self) -> None: ...
+
+class DeltaState(MixerState):
+    def append(self, num_rows: int, *, all_or_none: bool, snapshots: Sequence[int]) -> None: ...
+    def commit(self, num_rows: int) -> None: ...
+    def rollback(self) -> None: ...
+    def copy_from(self, other: DeltaState, snapshot: int | None) -> None: ...
+    def forget_snapshot(self, snapshot: int) -> None: ...
+    @property
+    def num_bytes(self) -> int: ...
 
 class GatedMlp:
     norm: Norm
@@ -57,7 +89,7 @@ class GatedMlp:
     def check(self) -> None: ...
 
 class Stack:
-    def __init__(self, blocks: list[tuple[Attention | None, GatedMlp | None]]) -> None: ...
+    def __init__(self, blocks: list[tuple[Mixer | None, GatedMlp | None]]) -> None: ...
 
 class Fusion:
     def __init__(
@@ -83,7 +115,7 @@ class PickRule:
         self, temperature: float, top_k: int, top_p: float, min_p: float, seed: int
     ) -> None: ...
 
-class Worth:
+class Calibration:
     def __init__(self, edges: Sequence[float], chances: Sequence[float]) -> None: ...
 
 class Engine:
@@ -96,11 +128,12 @@ class Engine:
     def kernel_s(self) -> float: ...
     @property
     def core_distance_ns(self) -> float: ...
-    def say_far_apart(self, is_far: bool) -> None: ...
+    def set_far_apart(self, is_far: bool) -> None: ...
     def make_matrix(self, format: str, outputs: int, inputs: int) -> Matrix: ...
     def pack_rows(self, matrix: Matrix, source: str, first_row: int, data: ByteArray) -> None: ...
     def settle(self) -> None: ...
     def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer: ...
+    def make_delta_state(self, block: GatedDeltaNet) -> DeltaState: ...
     def embed(self, matrix: Matrix, ids: IntArray, out: FloatArray) -> None: ...
     def project(self, x: FloatArray, linear: Linear, y: FloatArray) -> None: ...
     def norm(self, x: FloatArray, norm: Norm, y: FloatArray) -> None: ...
@@ -110,7 +143,7 @@ class Engine:
         self,
         head: DraftHead,
         states: FloatArray,
-        wishes: Sequence[tuple[KVLayer, int, int, float, Worth | None, PickRule, int]],
+        requests: Sequence[tuple[MixerState, int, int, float, Calibration | None, PickRule, int]],
     ) -> list[tuple[list[int], list[float], bool]]: ...
     def read_gb_per_s(self, num_bytes: int) -> float: ...
     def run(
@@ -118,7 +151,7 @@ class Engine:
         stack: Stack,
         x: FloatArray,
         spans: Sequence[tuple[int, int, int]],
-        caches: Sequence[Sequence[KVLayer | None]],
+        caches: Sequence[Sequence[MixerState | None]],
         tap_layers: Sequence[int],
         taps: FloatArray | None,
         beside: FloatArray | None,
@@ -128,7 +161,7 @@ class Engine:
         stack: Stack,
         x: FloatArray,
         spans: Sequence[tuple[int, int, int]],
-        caches: Sequence[Sequence[KVLayer | None]],
+        caches: Sequence[Sequence[MixerState | None]],
         beside: FloatArray | None,
         y: FloatArray,
     ) -> None: ...

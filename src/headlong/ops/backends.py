@@ -33,6 +33,7 @@ MODULES: dict[str, BackendModule] = {
         is_default=True,
     ),
     "numpy": BackendModule("headlong.ops.numpy_ops", "Install numpy.", is_default=True),
+    "torch": BackendModule("headlong.ops.torch_ops", "Install torch: `pip install torch`."),
 }
 """Every known backend; "auto" tries the default ones in this order."""
 
@@ -54,7 +55,7 @@ def backend_problem(name: str) -> str | None:
     try:
         importlib.import_module(MODULES[name].module)
     except ImportError as error:
-        return f"The {name} backend is not built: {error}."
+        return f"The {name} backend is not built or installed: {error}."
     return None
 
 

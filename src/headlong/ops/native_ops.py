@@ -20,7 +20,9 @@ from headlong.errors import BackendError
 from headlong.ops import _native
 from headlong.ops.backends import register_backend
 from headlong.ops.calibration import EDGES, Calibration
+from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
+from headlong.ops.layer_state import LayerState
 from headlong.ops.native_host import NativeHost, native_rule
 from headlong.ops.native_weights import pack, packed_bytes, packed_format
 from headlong.ops.op_set import (
@@ -28,10 +30,11 @@ from headlong.ops.op_set import (
     DraftBlocks,
     DraftRow,
     Fusion,
+    GatedDeltaNet,
     GatedMlp,
-    KVLayer,
-    LayerBlocks,
+    Layer,
     Linear,
+    Mixer,
     Norm,
     Rope,
     Rows,
@@ -52,7 +55,7 @@ _MANY_NUMBERS = 2**14
 _T = TypeVar("_T")
 
 
-class NativeOps:
+class NativeOps(HostArrays):
     """The op set on compiled kernels."""
 
     name = "native"
@@ -88,9 +91,11 @@ class NativeOps:
         """Put weights in huge pages that were short before, and spare memory back to the system."""
         self.engine.settle()
 
-    def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
-        """Return an empty cache layer in 16-bit integers with scales."""
-        return self.engine.make_kv_layer(num_kv_heads, head_dim)
+    def make_state(self, mixer: Mixer) -> LayerState:
+        """Return an empty state: keys and values are 16-bit integers with scales."""
+        if isinstance(mixer, Attention):
+            return self.engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
+        return self.engine.make_delta_state(self._delta_net(mixer))
 
     def embed(self, table: _native.Matrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
         """Look up embedding rows: (N,) → (N, H)."""
@@ -114,16 +119,18 @@ class NativeOps:
         self,
         x: FloatArray,
         block: Attention,
-        layers: Sequence[KVLayer],
+        layers: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
         """Norm, q/k/v, rotary, cache write, attend, project, add."""
-        stack = self._translate(block, lambda: _native.Stack([(self._attention(block), None)]))
-        y = np.array(x, dtype=np.float32, order="C")
-        caches: Any = [[layer] for layer in layers]
-        self.engine.run(stack, y, rows.spans, caches, (), None, beside)
-        return y
+        return self._mix(x, block, layers, rows, beside)
+
+    def gated_delta_net(
+        self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
+    ) -> FloatArray:
+        """Norm, projections, convolution, delta rule, gated norm, project, add."""
+        return self._mix(x, block, states, rows)
 
     def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
         """Norm, gate and up, activation, down, add."""
@@ -135,8 +142,8 @@ class NativeOps:
     def run_layers(
         self,
         x: FloatArray,
-        layers: Sequence[LayerBlocks],
-        caches: Sequence[Sequence[KVLayer]],
+        layers: Sequence[Layer],
+        states: Sequence[Sequence[LayerState]],
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
     ) -> tuple[FloatArray, FloatArray | None]:
@@ -146,23 +153,23 @@ class NativeOps:
         taps: FloatArray | None = None
         if tap_layers:
             taps = np.empty((len(y), len(tap_layers) * y.shape[1]), dtype=np.float32)
-        kernel_caches: Any = caches
-        self.engine.run(stack, y, rows.spans, kernel_caches, tap_layers, taps, None)
+        kernel_states: Any = states
+        self.engine.run(stack, y, rows.spans, kernel_states, tap_layers, taps, None)
         return y, taps
 
     def run_last(
         self,
         x: FloatArray,
-        layer: LayerBlocks,
-        caches: Sequence[KVLayer],
+        layer: Layer,
+        states: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
         """Keys and values of all rows, everything else for the last row of every span only."""
         stack = self._translate(layer, lambda: self._stack([layer]))
         y: FloatArray = np.empty((len(rows.spans), x.shape[1]), dtype=np.float32)
-        kernel_caches: Any = [[cache] for cache in caches]
-        self.engine.run_last(stack, x, rows.spans, kernel_caches, beside, y)
+        kernel_states: Any = [[state] for state in states]
+        self.engine.run_last(stack, x, rows.spans, kernel_states, beside, y)
         return y
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
@@ -176,7 +183,7 @@ class NativeOps:
     ) -> list[tuple[list[int], list[float]]] | None:
         """Draft for all rows in one call, depth after depth."""
         head = self._translate(blocks, lambda: self._draft_head(blocks))
-        wishes: Any = [
+        requests: Any = [
             (
                 row.layer,
                 row.first_position,
@@ -188,10 +195,24 @@ class NativeOps:
             )
             for row in rows
         ]
-        drafted = self.engine.draft(head, np.array([row.state for row in rows]), wishes)
+        drafted = self.engine.draft(head, np.array([row.state for row in rows]), requests)
         if any(is_broken for _, _, is_broken in drafted):
             return None
         return [(token_ids, probs) for token_ids, probs, _ in drafted]
+
+    def _mix(
+        self,
+        x: FloatArray,
+        block: Mixer,
+        states: Sequence[LayerState],
+        rows: Rows,
+        beside: FloatArray | None = None,
+    ) -> FloatArray:
+        stack = self._translate(block, lambda: _native.Stack([(self._mixer(block), None)]))
+        y = np.array(x, dtype=np.float32, order="C")
+        kernel_states: Any = [[state] for state in states]
+        self.engine.run(stack, y, rows.spans, kernel_states, (), None, beside)
+        return y
 
     def _rows(self, num_rows: int, num_columns: int) -> FloatArray:
         """Return room for rows; large ones out of memory that was used before."""
@@ -223,13 +244,31 @@ class NativeOps:
         bias = None if linear.bias is None else _vector(linear.bias)
         return self._translate(linear, lambda: _native.Linear(linear.weight, bias))
 
-    def _calibration(self, calibration: Calibration | None) -> _native.Worth | None:
+    def _calibration(self, calibration: Calibration | None) -> _native.Calibration | None:
         if calibration is None:
             return None
-        return self._translate(calibration, lambda: _native.Worth(EDGES, calibration.chances))
+        return self._translate(calibration, lambda: _native.Calibration(EDGES, calibration.chances))
 
     def _rope(self, rope: Rope) -> _native.Rope:
         return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
+
+    def _mixer(self, spec: Mixer) -> _native.Mixer:
+        return self._attention(spec) if isinstance(spec, Attention) else self._delta_net(spec)
+
+    def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
+        # By one of its parts, since the spec itself may stand for a stack.
+        return self._translate(spec.convolution, lambda: self._make_delta_net(spec))
+
+    def _make_delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
+        sizes = (spec.num_key_heads, spec.num_value_heads, spec.key_dim, spec.value_dim)
+        vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]
+        block = _native.GatedDeltaNet(self.engine, sizes, *vectors)
+        block.norm, block.head_norm = self._norm(spec.norm), self._norm(spec.head_norm)
+        block.mixed, block.gate = self._linear(spec.mixed), self._linear(spec.gate)
+        block.update, block.decay = self._linear(spec.update), self._linear(spec.decay)
+        block.output = self._linear(spec.output)
+        block.settle()
+        return block
 
     def _attention(self, spec: Attention) -> _native.Attention:
         block = _native.Attention()
@@ -244,6 +283,7 @@ class NativeOps:
         block.key_norm = self._optional_norm(spec.key_norm)
         block.beside_norm = self._optional_norm(spec.beside_norm)
         block.output_norm = self._optional_norm(spec.output_norm)
+        block.gate = None if spec.gate is None else self._linear(spec.gate)
         return block
 
     def _mlp(self, spec: GatedMlp) -> _native.GatedMlp:
@@ -277,9 +317,9 @@ class NativeOps:
             fusion.is_state_first,
         )
 
-    def _stack(self, layers: Sequence[LayerBlocks]) -> _native.Stack:
+    def _stack(self, layers: Sequence[Layer]) -> _native.Stack:
         return _native.Stack(
-            [(self._attention(layer.attention), self._mlp(layer.mlp)) for layer in layers]
+            [(self._mixer(layer.mixer), self._mlp(layer.channel)) for layer in layers]
         )
 
 

@@ -8,101 +8,32 @@ through it one by one. Attention is computed row by row, so its shapes depend on
 
 import math
 from collections.abc import Sequence
-from typing import Self
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize, quantize
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.errors import BackendError
 from headlong.ops.backends import register_backend
+from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
+from headlong.ops.layer_state import LayerState
+from headlong.ops.numpy_delta import DeltaRows, NumpyDeltaState
 from headlong.ops.numpy_host import NumpyHost
-from headlong.ops.op_set import Attention, GatedMlp, KVLayer, LayerBlocks, Linear, Norm, Rope, Rows
+from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix, round_to
+from headlong.ops.op_set import (
+    Attention,
+    GatedDeltaNet,
+    GatedMlp,
+    Layer,
+    Linear,
+    Mixer,
+    Norm,
+    Rope,
+    Rows,
+)
 from headlong.weights.tensors import StoredTensor
 
-TILE = 8
-"""Rows of one matrix product. One row costs as much as eight, so a short draft is checked free."""
 
-_ROUNDINGS = {
-    "q4": GGMLQuantizationType.Q4_1,
-    "q8": GGMLQuantizationType.Q8_0,
-    "f16": GGMLQuantizationType.F16,
-    "bf16": GGMLQuantizationType.BF16,
-    "f32": GGMLQuantizationType.F32,
-}
-
-
-class NumpyMatrix:
-    """A weight matrix unpacked to float32, and how many rows one product over it may take."""
-
-    __slots__ = ("tile", "values")
-
-    def __init__(self, values: FloatArray) -> None:
-        self.values = values  # (outputs, inputs)
-        self.tile = TILE if _keeps_rows_apart(values) else 1
-
-    def times(self, x: FloatArray) -> FloatArray:
-        """Multiply every row: (N, inputs) → (N, outputs)."""
-        num_rows = len(x)
-        num_tiles = -(-num_rows // self.tile)
-        padded = np.zeros((num_tiles * self.tile, x.shape[1]), dtype=np.float32)
-        padded[:num_rows] = x
-        result = np.empty((len(padded), len(self.values)), dtype=np.float32)
-        for start in range(0, len(padded), self.tile):
-            stop = start + self.tile
-            np.matmul(padded[start:stop], self.values.T, out=result[start:stop])
-        return result[:num_rows]
-
-
-class NumpyKVLayer:
-    """Keys and values of one layer and sequence in float32."""
-
-    __slots__ = ("keys", "values")
-
-    def __init__(self, num_kv_heads: int, head_dim: int) -> None:
-        self.keys = np.empty((num_kv_heads, 0, head_dim), dtype=np.float32)  # (G, capacity, D)
-        self.values = np.empty_like(self.keys)
-
-    @property
-    def bytes_per_position(self) -> int:
-        """Bytes that room for one more position takes."""
-        num_kv_heads, _, head_dim = self.keys.shape
-        return 2 * num_kv_heads * head_dim * self.keys.itemsize
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes taken by the room made so far."""
-        return int(self.keys.nbytes + self.values.nbytes)
-
-    def reserve(self, capacity: int, others: Sequence[Self] = ()) -> None:
-        """Make room for `capacity` positions here and in `others`, keeping what is there."""
-        for layer in (self, *others):
-            layer._grow(capacity)
-
-    def _grow(self, capacity: int) -> None:
-        num_kv_heads, held, head_dim = self.keys.shape
-        for name in ("keys", "values"):
-            grown = np.empty((num_kv_heads, capacity, head_dim), dtype=np.float32)
-            grown[:, :held] = getattr(self, name)
-            setattr(self, name, grown)
-
-    def copy_from(self, other: Self, num_positions: int) -> None:
-        """Hold the first `num_positions` of `other`, making room for them."""
-        if num_positions > self.keys.shape[1]:
-            self.reserve(num_positions)
-        self.keys[:, :num_positions] = other.keys[:, :num_positions]
-        self.values[:, :num_positions] = other.values[:, :num_positions]
-
-    def write(self, position: int, keys: FloatArray, values: FloatArray) -> None:
-        """Store (n, G, D) keys and values from `position` on."""
-        stop = position + len(keys)
-        self.keys[:, position:stop] = keys.swapaxes(0, 1)
-        self.values[:, position:stop] = values.swapaxes(0, 1)
-
-
-class NumpyOps:
+class NumpyOps(HostArrays):
     """The op set in numpy."""
 
     name = "numpy"
@@ -114,7 +45,7 @@ class NumpyOps:
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> NumpyMatrix:
         """Unpack a stored tensor to float32, rounded to the precision of `quant` if given."""
         values = tensor.to_float32()
-        return NumpyMatrix(values if quant is None else _round_to(values, quant))
+        return NumpyMatrix(values if quant is None else round_to(values, quant))
 
     def matrix_bytes(self, tensor: StoredTensor, quant: str | None = None) -> int:
         """Return the bytes of a tensor unpacked to float32, whatever it is rounded to."""
@@ -127,9 +58,11 @@ class NumpyOps:
     def settle(self) -> None:
         """Do nothing: numpy's arrays are as large as they must be."""
 
-    def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
-        """Return an empty float32 cache layer."""
-        return NumpyKVLayer(num_kv_heads, head_dim)
+    def make_state(self, mixer: Mixer) -> LayerState:
+        """Return an empty float32 state."""
+        if isinstance(mixer, Attention):
+            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim)
+        return NumpyDeltaState(mixer)
 
     def embed(self, table: NumpyMatrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
         """Look up embedding rows: (N,) → (N, H)."""
@@ -150,7 +83,7 @@ class NumpyOps:
         self,
         x: FloatArray,
         block: Attention,
-        layers: Sequence[KVLayer],
+        layers: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
@@ -162,7 +95,7 @@ class NumpyOps:
         query = self._heads(normed, block.query, block.query_norm, block)  # (N, heads, D)
         key = self._heads(normed, block.key, block.key_norm, block)  # (N, G, D)
         value = self.project(normed, block.value).reshape(key.shape)  # (N, G, D)
-        positions = _positions(rows)
+        positions = rows.positions
         query, key = _rotate(query, positions, block.rope), _rotate(key, positions, block.rope)
 
         attended = np.empty((len(x), block.num_heads * block.head_dim), dtype=np.float32)
@@ -173,10 +106,31 @@ class NumpyOps:
             for offset in range(span.num_rows):
                 row = span.first_row + offset
                 attended[row] = _attend(query[row], layer, span.first_position + offset, block)
+        if block.gate is not None:
+            attended *= _sigmoid(self.project(normed, block.gate))
         result = self.project(attended, block.output)
         if block.output_norm is not None:
             result = self.norm(result, block.output_norm)
         return x + result
+
+    def gated_delta_net(
+        self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
+    ) -> FloatArray:
+        """Norm, projections, convolution, delta rule row by row, gated norm, project, add."""
+        normed = self.norm(x, block.norm)
+        projected = DeltaRows(
+            self.project(normed, block.mixed),
+            _sigmoid(self.project(normed, block.update)),
+            _decay(self.project(normed, block.decay), block),
+        )
+        read = np.empty((len(x), block.num_value_heads * block.value_dim), dtype=np.float32)
+        for span, state in zip(rows.spans, states, strict=True):
+            assert isinstance(state, NumpyDeltaState)
+            own = slice(span.first_row, span.first_row + span.num_rows)
+            read[own] = state.run(DeltaRows(*(part[own] for part in projected)), block)
+        heads = self.norm(read.reshape(len(x), -1, block.value_dim), block.head_norm)
+        gated = heads.reshape(read.shape) * _silu(self.project(normed, block.gate))
+        return x + self.project(gated, block.output)
 
     def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
         """Norm, gate and up, activation, down, add."""
@@ -191,8 +145,8 @@ class NumpyOps:
     def run_layers(
         self,
         x: FloatArray,
-        layers: Sequence[LayerBlocks],
-        caches: Sequence[Sequence[KVLayer]],
+        layers: Sequence[Layer],
+        states: Sequence[Sequence[LayerState]],
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
     ) -> tuple[FloatArray, FloatArray | None]:
@@ -201,21 +155,25 @@ class NumpyOps:
         for index, layer in enumerate(layers):
             if index in tap_layers:
                 tapped[index] = x
-            x = self.attention(x, layer.attention, [cache[index] for cache in caches], rows)
-            x = self.gated_mlp(x, layer.mlp)
+            own = [states_of_span[index] for states_of_span in states]
+            if isinstance(layer.mixer, Attention):
+                x = self.attention(x, layer.mixer, own, rows)
+            else:
+                x = self.gated_delta_net(x, layer.mixer, own, rows)
+            x = self.gated_mlp(x, layer.channel)
         taps = np.concatenate([tapped[i] for i in tap_layers], axis=-1) if tap_layers else None
         return x, taps
 
     def run_last(
         self,
         x: FloatArray,
-        layer: LayerBlocks,
-        caches: Sequence[KVLayer],
+        layer: Layer,
+        states: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
         """Run the layer over all rows, and take the last of every span."""
-        x = self.gated_mlp(self.attention(x, layer.attention, caches, rows, beside), layer.mlp)
+        x = self.gated_mlp(self.attention(x, layer.attention, states, rows, beside), layer.channel)
         return x[[span.first_row + span.num_rows - 1 for span in rows.spans]]
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
@@ -243,31 +201,25 @@ def _attend(query: FloatArray, layer: NumpyKVLayer, position: int, block: Attent
     return attended.reshape(-1)
 
 
-def _round_to(values: FloatArray, quant: str) -> FloatArray:
-    """Round to what a format can hold; rows that are not whole groups stay as they are."""
-    kind = _ROUNDINGS.get(quant)
-    if kind is None:
-        problem = f"There is no weight format {quant!r}."
-        raise BackendError(problem, f"Known are {', '.join(_ROUNDINGS)}.")
-    if values.shape[-1] % GGML_QUANT_SIZES[kind][0]:
-        return values
-    rounded: FloatArray = dequantize(quantize(values, kind), kind).reshape(values.shape)
-    return rounded
-
-
-def _positions(rows: Rows) -> IntArray:
-    spans = [
-        np.arange(span.first_position, span.first_position + span.num_rows) for span in rows.spans
-    ]
-    return np.concatenate(spans)
-
-
 def _rotate(heads: FloatArray, positions: IntArray, rope: Rope) -> FloatArray:
-    """Turn dimension pairs (i, i + D/2) of every head by its row's position: (N, heads, D)."""
-    angles = positions[:, None, None] * rope.frequencies.astype(np.float64)  # (N, 1, D / 2)
+    """Turn the leading dimension pairs of every head by its row's position: (N, heads, D)."""
+    half = len(rope.frequencies)
+    angles = positions[:, None, None] * rope.frequencies.astype(np.float64)  # (N, 1, R / 2)
     cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-    low, high = np.split(heads, 2, axis=-1)
-    return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
+    low, high, rest = np.split(heads, [half, 2 * half], axis=-1)
+    return np.concatenate([low * cos - high * sin, high * cos + low * sin, rest], axis=-1)
+
+
+def _decay(projected: FloatArray, block: GatedDeltaNet) -> FloatArray:
+    """Return what the memory of every head is multiplied with: (N, heads)."""
+    rate = block.decay_rate * np.logaddexp(np.float32(0), projected + block.decay_bias)
+    kept: FloatArray = np.exp(-rate)
+    return kept
+
+
+def _sigmoid(x: FloatArray) -> FloatArray:
+    with np.errstate(over="ignore"):
+        return np.divide(np.float32(1), np.float32(1) + np.exp(-x), dtype=np.float32)
 
 
 def _silu(x: FloatArray) -> FloatArray:
@@ -281,25 +233,6 @@ def _gelu_tanh(x: FloatArray) -> FloatArray:
     inner: FloatArray = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
     activated = np.float32(0.5) * x * (np.float32(1) + np.tanh(inner))
     return activated.astype(np.float32, copy=False)  # it is; the stubs do not know
-
-
-def _keeps_rows_apart(values: FloatArray) -> bool:
-    """Check that a row's product does not depend on its place in the tile or on its mates.
-
-    BLAS chooses its kernels by shape, not by value, so one look at random rows settles a shape.
-    """
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((TILE, values.shape[1]), dtype=np.float32)
-    alone = np.zeros_like(x)
-    alone[TILE - 1] = x[0]
-    with np.errstate(all="ignore"):  # weights may be damaged; that shows when they are used
-        expected = x @ values.T
-        turned = {shift: np.roll(x, shift, axis=0) @ values.T for shift in (1, TILE // 2)}
-        last = (alone @ values.T)[TILE - 1]
-    return np.array_equal(last, expected[0], equal_nan=True) and all(
-        np.array_equal(result, np.roll(expected, shift, axis=0), equal_nan=True)
-        for shift, result in turned.items()
-    )
 
 
 @register_backend("numpy")

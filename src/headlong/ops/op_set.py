@@ -3,7 +3,8 @@
 A backend implements `Ops`. Each block is one call and does its own norms, rotary, cache write and
 residual, so that sixty calls make a pass and Python stays out of the profile. Variants of an
 architecture are fields of the small frozen specs below, not subclasses. A backend may watch
-them (weak references), to know how long what it made of them is needed.
+them (weak references), to know how long what it made of them is needed; each is equal to itself
+alone.
 
 Law 1 rests here: what a row yields must not depend, in any bit, on how many rows stand beside it,
 on their order, or on how a prompt was cut into chunks.
@@ -11,18 +12,24 @@ on their order, or on how a prompt was cut into chunks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.ops.calibration import Calibration
 from headlong.ops.host_ops import HostOps, PickRule
+from headlong.ops.layer_state import LayerState
 from headlong.weights.tensors import StoredTensor
+
+Array: TypeAlias = Any
+"""Rows of activations of a backend: opaque above it, but for len, slices and single rows."""
 
 Matrix: TypeAlias = Any
 """A weight matrix (outputs, inputs) in whatever form its backend packs it; opaque to others."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Norm:
     """Root-mean-square norm with a learned scale."""
 
@@ -30,7 +37,7 @@ class Norm:
     eps: float
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Linear:
     """A projection, with a bias where the architecture has one."""
 
@@ -38,14 +45,17 @@ class Linear:
     bias: FloatArray | None = None  # (outputs,)
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Rope:
-    """Rotary positions: dimension pairs (i, i + D/2) turn by position × frequency i."""
+    """Rotary positions: of the first R dimensions, pairs (i, i + R/2) turn by position × frequency.
 
-    frequencies: FloatArray  # (head_dim // 2,)
+    The other dimensions of a head, if there are any, stay as they are.
+    """
+
+    frequencies: FloatArray  # (R // 2,), R at most the head size
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Attention:
     """x + output(attend(query, key, value of norm(x))), with grouped heads."""
 
@@ -70,9 +80,48 @@ class Attention:
     """Norm of the block's result before it is added to x (Gemma3)."""
     window: int | None = None
     """Look back at most this many positions, the own one included; None looks at all."""
+    gate: Linear | None = None
+    """(num_heads * head_dim, H): sigmoid of it multiplies what was attended to (Qwen3.5)."""
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        gates = () if self.gate is None else (self.gate,)
+        return (self.query, self.key, self.value, self.output, *gates)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
+class GatedDeltaNet:
+    """x + output(norm(o) * silu(gate)), where o reads a matrix S per head that every row updates.
+
+    With q, k, v = silu(convolution(mixed)), q and k of unit length, q also times key_dim ** -0.5:
+        S = exp(g) S;  S = S + k ⊗ beta (v - Sᵀ k);  o = Sᵀ q
+        beta = sigmoid(update(x)),  g = -decay_rate * softplus(decay(x) + decay_bias)
+    Value heads share key heads evenly: value head h reads key head h // (value heads / key heads).
+    """
+
+    norm: Norm
+    mixed: Linear  # (2 * num_key_heads * key_dim + num_value_heads * value_dim, H): q, k, v
+    gate: Linear  # (num_value_heads * value_dim, H)
+    update: Linear  # (num_value_heads, H)
+    decay: Linear  # (num_value_heads, H)
+    convolution: FloatArray  # (width, outputs of `mixed`), the oldest row's factors first
+    decay_rate: FloatArray  # (num_value_heads,)
+    decay_bias: FloatArray  # (num_value_heads,)
+    head_norm: Norm  # (value_dim,)
+    output: Linear  # (H, num_value_heads * value_dim)
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        return (self.mixed, self.gate, self.update, self.decay, self.output)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class GatedMlp:
     """x + down(activation(gate(norm(x))) * up(norm(x)))."""
 
@@ -82,6 +131,32 @@ class GatedMlp:
     down: Linear  # (H, I)
     activation: Literal["silu", "gelu_tanh"] = "silu"
     output_norm: Norm | None = None
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        return (self.gate, self.up, self.down)
+
+
+Mixer: TypeAlias = Attention | GatedDeltaNet
+"""The part of a layer that lets rows of a sequence read earlier ones, through a state."""
+
+Channel: TypeAlias = GatedMlp
+"""The part of a layer that works on every row alone."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Layer:
+    """One layer of a backbone or head: a mixer, then a channel part."""
+
+    mixer: Mixer
+    channel: Channel
+
+    @property
+    def attention(self) -> Attention:
+        """The mixer of a layer that is known to attend, as those of heads are."""
+        assert isinstance(self.mixer, Attention), "this layer does not attend"
+        return self.mixer
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +186,6 @@ class DraftBlocks:
     vocabulary: IntArray | None  # (V_draft,)
 
 
-class LayerBlocks(Protocol):
-    """One layer of a stack, as `run_layers` takes it."""
-
-    @property
-    def attention(self) -> Attention:
-        """The first block."""
-
-    @property
-    def mlp(self) -> GatedMlp:
-        """The second block."""
-
-
 class Span(NamedTuple):
     """Consecutive rows of a pass that belong to one sequence."""
 
@@ -138,23 +201,11 @@ class Rows(NamedTuple):
     token_ids: IntArray  # (N,)
     spans: tuple[Span, ...]
 
-
-class KVLayer(Protocol):
-    """One layer's keys and values of one sequence, stored as the backend likes."""
-
-    def reserve(self, capacity: int, others: Sequence[Self] = ()) -> None:
-        """Make room for `capacity` positions here and in `others`, keeping what is there."""
-
-    def copy_from(self, other: Self, num_positions: int) -> None:
-        """Hold the first `num_positions` of `other`, making room for them."""
-
     @property
-    def bytes_per_position(self) -> int:
-        """Bytes that room for one more position takes."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes taken by the room made so far."""
+    def positions(self) -> IntArray:
+        """(N,) the position of every row in its sequence."""
+        spans = self.spans
+        return np.concatenate([one.first_position + np.arange(one.num_rows) for one in spans])
 
 
 class Ops(Protocol):
@@ -181,71 +232,91 @@ class Ops(Protocol):
     def settle(self) -> None:
         """Note that loading is over: give back what only loading needed."""
 
-    def make_kv_layer(self, num_kv_heads: int, head_dim: int) -> KVLayer:
-        """Return an empty cache layer."""
+    def make_state(self, mixer: Mixer) -> LayerState:
+        """Return what this mixer remembers of a sequence that has no rows yet."""
 
-    def embed(self, table: Matrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
+    def join(self, parts: Sequence[Array], axis: int = 0) -> Array:
+        """Put arrays one after the other along an axis: rows (0) or columns (-1)."""
+
+    def stack(self, parts: Sequence[Array]) -> Array:
+        """Put arrays of one shape beside each other along a new first axis."""
+
+    def rows(self, x: Array, indices: Sequence[int]) -> Array:
+        """Return the rows at these indices, in their order."""
+
+    def to_host(self, x: Array) -> FloatArray:
+        """Return an array's numbers as float32 in numpy."""
+
+    def embed(self, table: Matrix, token_ids: IntArray, scale: float = 1.0) -> Array:
         """Look up embedding rows: (N,) ids → (N, H)."""
 
-    def norm(self, x: FloatArray, norm: Norm) -> FloatArray:
+    def norm(self, x: Array, norm: Norm) -> Array:
         """Apply a norm to every row: (N, H) → (N, H)."""
 
-    def project(self, x: FloatArray, linear: Linear) -> FloatArray:
+    def project(self, x: Array, linear: Linear) -> Array:
         """Apply a projection to every row: (N, inputs) → (N, outputs)."""
 
     def attention(
         self,
-        x: FloatArray,
+        x: Array,
         block: Attention,
-        layers: Sequence[KVLayer],
+        layers: Sequence[LayerState],
         rows: Rows,
-        beside: FloatArray | None = None,
-    ) -> FloatArray:
+        beside: Array | None = None,
+    ) -> Array:
         """Write the rows' keys and values into `layers` (one per span), attend, add to x: (N, H).
 
         A row at position p sees the cached positions before its span and the span's rows up to p.
         """
 
-    def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
+    def gated_delta_net(
+        self, x: Array, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
+    ) -> Array:
+        """Let the rows update their states (one per span), in order, read them, add to x: (N, H).
+
+        The states must have been told of these rows by `append`.
+        """
+
+    def gated_mlp(self, x: Array, block: GatedMlp) -> Array:
         """Apply a gated MLP block to every row: (N, H) → (N, H)."""
 
     def run_layers(
         self,
-        x: FloatArray,
-        layers: Sequence[LayerBlocks],
-        caches: Sequence[Sequence[KVLayer]],
+        x: Array,
+        layers: Sequence[Layer],
+        states: Sequence[Sequence[LayerState]],
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
-    ) -> tuple[FloatArray, FloatArray | None]:
-        """Run attention and MLP of every layer: (N, H) → (N, H).
+    ) -> tuple[Array, Array | None]:
+        """Run mixer and channel part of every layer: (N, H) → (N, H).
 
-        `caches` holds, for every span, its cache layers in the order of `layers`. The inputs of
+        `states` holds, for every span, its layer states in the order of `layers`. The inputs of
         `tap_layers` come back side by side (N, T * H), or None when none are asked for.
         """
 
     def run_last(
         self,
-        x: FloatArray,
-        layer: LayerBlocks,
-        caches: Sequence[KVLayer],
+        x: Array,
+        layer: Layer,
+        states: Sequence[LayerState],
         rows: Rows,
-        beside: FloatArray | None = None,
-    ) -> FloatArray:
-        """Run one layer as far as it is read: (N, H) → (spans, H), the result of each last row.
+        beside: Array | None = None,
+    ) -> Array:
+        """Run one layer that attends as far as it is read: (N, H) → (spans, H), of each last row.
 
-        The cache gets keys and values of all rows. A head that follows its backbone needs no more
+        The states get keys and values of all rows. A head that follows its backbone needs no more
         of them: its next draft starts at the last one.
         """
 
-    def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
+    def residual_silu(self, x: Array, linear: Linear) -> Array:
         """x + silu(linear(x)), the block of Medusa-style heads: (N, H) → (N, H)."""
 
 
 class DraftRow(NamedTuple):
     """What one sequence wants of a draft."""
 
-    state: FloatArray  # (H,)
-    layer: KVLayer
+    state: Array  # (H,)
+    layer: LayerState
     first_position: int
     """Where the row of the first guess goes in `layer`, which has room for `num_tokens` - 1."""
     num_tokens: int

@@ -1,1 +1,1 @@
-"""The text room: words to token ids and back, chat templates, stop strings."""
+"""Text to token ids and back: tokenizers, chat templates, grammars, stop strings."""

@@ -3,7 +3,7 @@
 In:  messages and tools shaped as in OpenAI's API.
 Out: the prompt text, written by the template that came with the model.
 Checks messages before the template sees them, since templates print what they are given: a
-misspelled role or a missing content would reach the model without a word. What a template has no
+misspelled role or a missing content would silently reach the model. What a template has no
 place for (tools, calls, results) is put into words it can print.
 """
 

@@ -151,8 +151,8 @@ def _find_spelling(splitter: Splitter, path: Path) -> tuple[Spelling, bool]:
 def _flatten(decoder: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Walk a decoder that may be a Sequence of others."""
     yield decoder
-    for member in decoder.get("decoders", ()):
-        yield from _flatten(member)
+    for part in decoder.get("decoders", ()):
+        yield from _flatten(part)
 
 
 def _named_tokens(*sources: Mapping[str, Any]) -> dict[str, str]:

@@ -188,7 +188,7 @@ def _read_tokens(metadata: Mapping[str, Any]) -> _Tokens:
 
 
 def _read_list(metadata: Mapping[str, Any], name: str, kind: type[Value]) -> list[Value]:
-    """Return a list of the metadata whose members all are of one kind; refuse anything else."""
+    """Return a list of the metadata whose items all have one type; refuse anything else."""
     key = f"tokenizer.ggml.{name}"
     values = metadata.get(key)
     if not isinstance(values, (list, tuple)) or not values:

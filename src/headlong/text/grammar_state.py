@@ -1,4 +1,4 @@
-"""Where one answer stands in its grammar: which tokens may follow, and which must.
+"""The grammar state of one answer: which tokens may follow, and which must.
 
 In:  token ids, one by one as they are settled, or a few ahead on trial.
 Out: masks over the vocabulary, and spans that the grammar forces.
@@ -119,7 +119,7 @@ class GrammarState:
         return self._bound.narrow(mask, text, self._only_eos)
 
     def _move_to(self, token_ids: tuple[int, ...]) -> bool:
-        """Bring the parser to stand `token_ids` ahead of what is settled; tell whether it can."""
+        """Move the parser `token_ids` ahead of the settled tokens; return whether it can."""
         if self._matcher.is_error():
             self._begin_again()
         kept = 0
@@ -136,7 +136,7 @@ class GrammarState:
         return not self._matcher.is_error()
 
     def _begin_again(self) -> None:
-        """Read the settled tokens anew: a parser that gave up on a look ahead stays that way."""
+        """Read the settled tokens again: a parser that failed while looking ahead stays failed."""
         self._matcher = self._pristine.deep_copy()
         self._ahead = []
         self._matcher.consume_tokens(self._settled)

@@ -28,12 +28,12 @@ _NAMING = ("properties", "patternProperties", "$defs", "definitions", "dependent
 
 
 class Owner(NamedTuple):
-    """Whose schema it is."""
+    """What a schema belongs to, for error messages."""
 
     whose: str
     """The beginning of a sentence."""
     param: str
-    """The field of a request that it stands in."""
+    """The field of the request that holds it."""
 
 
 ANSWER = Owner("The JSON schema", "response_format.json_schema.schema")
@@ -90,7 +90,7 @@ def _pattern_length(pattern: str) -> int:
 
 
 def find_fault(schema: Mapping[str, Any], problem: str) -> str | None:
-    """Return where in the schema a keyword stands that the problem names, as a JSON pointer."""
+    """Return the JSON pointer of the keyword that a problem names."""
     words = set(re.findall(r"[$\w]+", problem))
     found = [(path, value) for path, keyword, value in _keywords(schema, "") if keyword in words]
     # One whose value is named as well is surely meant: "Unknown format: colour".

@@ -3,7 +3,7 @@
 In:  the value of `tokenizer.ggml.pre`.
 Out: a `PreTokenizer`, which builds its parts for the `tokenizers` library.
 The patterns are those of the models' own tokenizer.json; a name that is not here is refused, since
-a wrong cut gives tokens the model has never seen, and it answers worse without a word.
+a wrong cut gives tokens the model has never seen, and it silently answers worse.
 """
 
 from dataclasses import dataclass

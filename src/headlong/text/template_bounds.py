@@ -23,7 +23,7 @@ _MAX_REPEATED = 10_000
 MAX_NUMBER = 2**20
 _MAX_BITS = 4096
 _ELEMENT = 32
-"""What an element of a list weighs beside its own text, in characters."""
+"""What an element of a list counts in addition to its own text, in characters."""
 
 MAX_EXPONENT = 64
 _WIDE_PERCENT_FIELD = re.compile(r"%[^a-zA-Z%]*(\*|\d{6,})")

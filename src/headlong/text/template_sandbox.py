@@ -83,7 +83,7 @@ class BoundedTemplate:
         except TemplateError as error:
             problem = f"The model's chat template refuses these messages: {_sentence(error)}"
             raise TextError(problem, "Write them the way this model was made for.") from error
-        except Exception as error:  # whatever else foreign code raises is about that code
+        except Exception as error:  # any other exception is the template's fault
             problem = f"The model's chat template failed: {type(error).__name__}: "
             remedy = "Check that each message has what this model expects."
             raise TextError(problem + _sentence(error), remedy) from error
@@ -125,7 +125,7 @@ class _GenerationTag(Extension):
     tags = {"generation"}  # noqa: RUF012  # jinja2 declares it as a plain set
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """Return what stands between the two tags."""
+        """Return the content between the two tags."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
@@ -192,7 +192,7 @@ class _BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def _add_checks(tree: nodes.Template) -> None:
-    """Count loop passes, macro calls and written text, and weigh what is put into variables."""
+    """Count loop passes, macro calls and written text, and measure what is put into variables."""
     blocks: list[nodes.For | nodes.Macro | nodes.CallBlock] = []
     blocks.extend(tree.find_all(nodes.For))
     blocks.extend(tree.find_all(nodes.Macro))

@@ -23,19 +23,19 @@ class TokenBound:
     """Bounds for the texts of one vocabulary."""
 
     def __init__(self, spelled: Sequence[bytes]) -> None:
-        """Look at what every token spells."""
+        """Count the bytes of each kind in every token."""
         self._longest = max(map(len, spelled))
-        # A byte that no token stands for alone may be left out of a text, so it counts for nothing.
+        # A byte without a token of its own may be dropped from a text, so it is not counted.
         known = {one for one in spelled if len(one) == 1}
         self._kind_of = np.full(256, _REST, np.uint8)  # (256,)
-        for kind, members in enumerate(_KINDS):
-            for byte in members:
+        for kind, kind_bytes in enumerate(_KINDS):
+            for byte in kind_bytes:
                 if bytes([byte]) in known:
                     self._kind_of[byte] = kind
         written = [one for one in spelled if one]
         starts = np.cumsum([0, *map(len, written[:-1])])
         kinds = self._kinds(b"".join(written))
-        self._most = [  # bytes of each kind that one token can stand for
+        self._most = [  # most bytes of each kind in one token
             int(np.add.reduceat(kinds == kind, starts, dtype=np.int64).max())
             for kind in range(_REST)
         ]

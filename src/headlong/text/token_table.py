@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # see grammar.py
     from llguidance import LLTokenizer
 
 _MARK = "\x02"
-"""Stands before a text so that a tokenizer that adds a space at the beginning adds it there."""
+"""Put before a text, so that a tokenizer that adds a leading space adds it there."""
 
 
 def make_token_table(tokenizer: Tokenizer) -> "LLTokenizer":

@@ -117,7 +117,7 @@ class Tokenizer:
         return spelled_bytes(own.pieces[token_id], own.spelling)
 
     def token_text(self, token_id: int) -> str:
-        """Return a token as text to look at; parts of characters show as U+FFFD."""
+        """Return a token as printable text; parts of characters show as U+FFFD."""
         return self.token_bytes(token_id).decode("utf-8", errors="replace")
 
     def has_same_tokens(self, other: "Tokenizer") -> bool:

@@ -3,7 +3,7 @@
 In:  pieces of text. Out: text for people, and calls as they begin and as their arguments grow.
 Reads `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, and an answer that is nothing but such
 JSON, an object or a list of them. Half a tag is never shown as text, nor is a call that the answer
-breaks off in; white space around calls is nobody's, and what turns out to be no call stays text as
+breaks off in; white space around calls is dropped, and what turns out to be no call stays text as
 it was written. Knows tools by name only.
 """
 
@@ -20,7 +20,7 @@ _HEAD = re.compile(
 )
 _BARE_HEADS = ('{"name":"', '[{"name":"')
 _SURELY_TAG = "<tool"
-"""So much of a tag is no text that happens to end with a bracket."""
+"""At this length a partial tag is taken for a tag, not for text that ends with a bracket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class ToolCallReader:
         """End the answer and return what was held back, unless it is a call without its end.
 
         Args:
-            is_cut: There was no room for more; the model would have gone on.
+            is_cut: The answer ended at its token limit, not by itself.
         """
         held = self._held
         if self._call is not None:
@@ -256,7 +256,7 @@ class _Candidate:
     arguments_start: int | None = None
     arguments_end: int | None = None
     streamed: int = 0
-    """Where the arguments stand that were not yet passed on; 0 while none were."""
+    """Start of the arguments that were not yet passed on; 0 while none were."""
     is_broken: bool = False
     _depth: int = 0
     _is_string: bool = False

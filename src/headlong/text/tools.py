@@ -1,4 +1,4 @@
-"""Tools: what a model may call, checked, and put into words for models that have none for them.
+"""Tools: what a model may call, checked; described in text where a chat template lacks tools.
 
 In:  tools, tool choice and messages shaped as in OpenAI's API.
 Out: checked tools by name; messages that any chat template can write.
@@ -16,7 +16,7 @@ from headlong.errors import RequestError
 from headlong.text.vocabulary import TOOL_TAGS
 
 ToolChoice: TypeAlias = Literal["none", "auto", "required"] | Mapping[str, Any]
-"""Whether tools are called: never, as the model likes, surely, or surely this one."""
+"""Whether tools are called: never, if the model wants, always, or always this one."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 

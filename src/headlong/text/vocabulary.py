@@ -21,7 +21,7 @@ SENTENCEPIECE_SPACE = "▁"
 
 TOOL_TAGS = ("<tool_call>", "</tool_call>")
 """What many models put around a tool call. Some have a token for each, some of these call it a
-special one; it is part of the answer all the same, since whoever reads the call has to see it."""
+special one; it is part of the answer all the same, since the reader of the call has to see it."""
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 

@@ -17,7 +17,7 @@ from headlong.train.batches import make_batch
 from headlong.train.pointwise import noise
 from headlong.train.shards import Answers
 from headlong.train.targets import make_targets
-from headlong.train.torch_backbone import TorchBackbone
+from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 
 SCALES = (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
@@ -28,7 +28,7 @@ _SEED = 17
 
 @torch.no_grad()
 def fit_logit_scale(
-    backbone: TorchBackbone, head: TorchHead, vocabulary: Tensor, answers: Answers
+    teacher: Teacher, head: TorchHead, vocabulary: Tensor, answers: Answers
 ) -> float:
     """Return the factor at which most first drafts stand; 1 without sampled answers."""
     rng = np.random.default_rng(_SEED)
@@ -36,11 +36,11 @@ def fit_logit_scale(
     chosen = rng.permutation(np.flatnonzero(is_useful))[:NUM_ANSWERS]
     if not len(chosen):
         return 1.0
-    lm_rows = backbone.lm_head[vocabulary.to(backbone.device)]
+    lm_rows = teacher.lm_rows(vocabulary)
     counts = np.zeros(len(SCALES))
     for first in range(0, len(chosen), _PER_BATCH):
         members = chosen[first : first + _PER_BATCH]
-        counts += _count_standing(backbone, head, lm_rows, _lay_out(answers, members))
+        counts += _count_standing(teacher, head, lm_rows, _lay_out(answers, members))
     # The counts are flat around their best; the middle of those nearly as good moves least.
     good = np.flatnonzero(counts >= 0.998 * counts.max())
     return SCALES[int(good[len(good) // 2])]
@@ -67,16 +67,16 @@ def _lay_out(answers: Answers, members: Any) -> tuple[Tensor, Tensor, Tensor, Te
 
 
 def _count_standing(
-    backbone: TorchBackbone,
+    teacher: Teacher,
     head: TorchHead,
     lm_rows: Tensor,
     laid_out: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> FloatArray:
     """Count, for every scale, the first drafts that equal the backbone's pick."""
-    ids, starts, sequences, heat = (part.to(backbone.device) for part in laid_out)
-    hidden = backbone.forward(ids, head.tap_layers)
+    ids, starts, sequences, heat = (part.to(teacher.device) for part in laid_out)
+    hidden = teacher.forward(ids, head.tap_layers)
     target = make_targets(hidden.normed, lm_rows, starts, sequences, 1).at_depth(1).float()
-    with backbone.mixed_precision():
+    with teacher.mixed_precision():
         state = next(head.rollout(hidden, ids))
         logits = head.logits(torch.index_select(state, 0, starts), 1).float()
     tokens = torch.arange(logits.shape[1], device=logits.device)

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headlong.models.model_config import ModelConfig
-from headlong.train.pointwise import Pointwise
+from headlong.ops.op_set import Rope
+from headlong.ops.torch_ops import Angles, TorchOps
 from headlong.train.projection import Projection
+from headlong.train.teacher import Teacher
 
 
 @dataclass(slots=True)
@@ -22,26 +23,25 @@ class Chains:
 
     batch: int
     length: int
-    frequencies: Tensor  # (D / 2,)
+    ops: TorchOps
+    rope: Rope
     keys: list[Tensor] = field(default_factory=list)  # per step (B, KV, T, D)
     values: list[Tensor] = field(default_factory=list)
 
-    def angles(self) -> tuple[Tensor, Tensor]:
+    def angles(self) -> Angles:
         """Return cosines and sines of the rows' positions at the coming step."""
-        device = self.frequencies.device
-        positions = torch.arange(self.length, device=device).repeat(self.batch) + len(self.keys)
-        turned = positions.float()[:, None] * self.frequencies[None]
-        return turned.cos(), turned.sin()
+        own = torch.arange(self.length, device=self.ops.device).repeat(self.batch)
+        return self.ops.angles(own + len(self.keys), self.rope)
 
 
 class Norm(nn.Module):
     """A root-mean-square norm."""
 
-    def __init__(self, size: int, eps: float, pointwise: Pointwise) -> None:
+    def __init__(self, size: int, teacher: Teacher) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
-        self._eps = eps
-        self._rms_norm = pointwise.rms_norm
+        self._eps = teacher.config.norm_eps
+        self._rms_norm = teacher.ops.maths.rms_norm
 
     def forward(self, x: Tensor) -> Tensor:
         """Norm rows: (N, size)."""
@@ -51,8 +51,9 @@ class Norm(nn.Module):
 class SelfAttention(nn.Module):
     """Attention over chains."""
 
-    def __init__(self, config: ModelConfig, input_size: int, pointwise: Pointwise) -> None:
+    def __init__(self, teacher: Teacher, input_size: int) -> None:
         super().__init__()
+        config = teacher.config
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         self.q_proj = Projection(input_size, queries, bias=False)
         self.k_proj = Projection(input_size, keys, bias=False)
@@ -60,12 +61,13 @@ class SelfAttention(nn.Module):
         self.o_proj = Projection(queries, config.hidden_size, bias=False)
         self._head_dim = config.head_dim
         self._num_kv_heads = config.num_kv_heads
-        self._pointwise = pointwise
+        self._rotate = teacher.ops.maths.rotate
+        self._mix_scores = teacher.pointwise.mix_scores
 
     def forward(self, x: Tensor, chains: Chains) -> Tensor:
         """Take the next step of all chains: (N, input_size) → (N, H)."""
         angles = chains.angles()
-        rotate, head_dim = self._pointwise.rotate, self._head_dim
+        rotate, head_dim = self._rotate, self._head_dim
         query = rotate(self.q_proj(x).view(len(x), -1, head_dim), *angles)
         key = rotate(self.k_proj(x).view(len(x), -1, head_dim), *angles)
         shape = (chains.batch, chains.length, -1, head_dim)
@@ -93,7 +95,7 @@ class SelfAttention(nn.Module):
         scores = query.reshape(wide) @ chains.keys[0].transpose(-1, -2)
         scores = scores.view(*query.shape[:4], length)  # (B, KV, G, T, T)
         own = [(query * key[:, :, None]).sum(-1) for key in chains.keys[1:]]
-        probs, own_probs = self._pointwise.mix_scores(scores, torch.stack(own, -1))
+        probs, own_probs = self._mix_scores(scores, torch.stack(own, -1))
         mixed = (probs.reshape(wide) @ chains.values[0]).view(query.shape)
         for step, value in enumerate(chains.values[1:]):
             mixed = mixed + own_probs[..., step : step + 1] * value[:, :, None]
@@ -103,18 +105,19 @@ class SelfAttention(nn.Module):
 class GatedMlp(nn.Module):
     """The gated MLP."""
 
-    def __init__(self, config: ModelConfig, pointwise: Pointwise) -> None:
+    def __init__(self, teacher: Teacher) -> None:
         super().__init__()
+        config = teacher.config
         hidden, inner = config.hidden_size, config.intermediate_size
         self.gate_proj = Projection(hidden, inner, bias=False)
         self.up_proj = Projection(hidden, inner, bias=False)
         self.down_proj = Projection(inner, hidden, bias=False)
-        self._swiglu = pointwise.swiglu
+        self._silu_gate = teacher.ops.maths.silu_gate
 
     def forward(self, x: Tensor) -> Tensor:
         """Run the MLP: (N, H)."""
         both = torch.cat([self.gate_proj(x), self.up_proj(x)], -1)
-        return self.down_proj(self._swiglu(both))
+        return self.down_proj(self._silu_gate(both))
 
 
 class ChainLayer(nn.Module):
@@ -124,15 +127,15 @@ class ChainLayer(nn.Module):
     residual is the state; without, the layer is the backbone's ordinary one.
     """
 
-    def __init__(self, config: ModelConfig, pointwise: Pointwise, *, beside: bool) -> None:
+    def __init__(self, teacher: Teacher, *, beside: bool) -> None:
         super().__init__()
-        hidden = config.hidden_size
-        self.input_layernorm = Norm(hidden, config.norm_eps, pointwise)
+        hidden = teacher.config.hidden_size
+        self.input_layernorm = Norm(hidden, teacher)
         if beside:
-            self.hidden_norm = Norm(hidden, config.norm_eps, pointwise)
-        self.self_attn = SelfAttention(config, hidden * (2 if beside else 1), pointwise)
-        self.post_attention_layernorm = Norm(hidden, config.norm_eps, pointwise)
-        self.mlp = GatedMlp(config, pointwise)
+            self.hidden_norm = Norm(hidden, teacher)
+        self.self_attn = SelfAttention(teacher, hidden * (2 if beside else 1))
+        self.post_attention_layernorm = Norm(hidden, teacher)
+        self.mlp = GatedMlp(teacher)
 
     def forward(self, state: Tensor, chains: Chains, beside: Tensor | None = None) -> Tensor:
         """Take one step: (N, H) → (N, H)."""

@@ -19,7 +19,7 @@ from headlong.train.prompt_files import Prompt, read_frame
 from headlong.train.recipe import Recipe
 from headlong.train.sampler import Job, Sampler
 from headlong.train.simulate import Sample, Simulator, table
-from headlong.train.torch_backbone import TorchBackbone
+from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 
 Samples: TypeAlias = dict[float, dict[str, list[Sample]]]
@@ -57,7 +57,7 @@ def sample_bench(
 
 
 def evaluate_head(
-    backbone: TorchBackbone,
+    teacher: Teacher,
     head: TorchHead,
     vocabulary: DraftVocabulary,
     samples: Samples,
@@ -65,7 +65,7 @@ def evaluate_head(
     report: Report,
 ) -> dict[str, Any]:
     """Simulate acceptance and say it as tables; return the numbers."""
-    simulator = Simulator(backbone, head, vocabulary, recipe.evaluation.max_depth)
+    simulator = Simulator(teacher, head, vocabulary, recipe.evaluation.max_depth)
     found: dict[str, Any] = {}
     for temperature, by_task in samples.items():
         results = {task: simulator.run(items) for task, items in sorted(by_task.items())}

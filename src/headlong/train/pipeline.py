@@ -18,11 +18,11 @@ import torch
 from headlong.arrays import IntArray
 from headlong.errors import RequestError
 from headlong.heads.head_files import WEIGHTS_FILE
-from headlong.heads.shipped_heads import fingerprint_norm
+from headlong.heads.shipped_heads import fingerprint
+from headlong.ops.torch_attention import choose_attention
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.train.calibrate import fit_logit_scale, scale_logits
 from headlong.train.conversations import Conversations
-from headlong.train.decode_attention import choose_attention
 from headlong.train.draft_vocabulary import DraftVocabulary, choose_vocabulary
 from headlong.train.evaluation import evaluate_head, sample_bench, shorten
 from headlong.train.export import (
@@ -33,14 +33,13 @@ from headlong.train.export import (
     split_weights,
 )
 from headlong.train.generate import GenerationPlan, generate_answers
-from headlong.train.pointwise import make_pointwise
 from headlong.train.progress import LoggedReport, Report
 from headlong.train.prompt_files import Prompt, read_prompts
 from headlong.train.recipe import Recipe
 from headlong.train.run_record import RUN_FILE, add_to_run, describe_data, hash_file, write_run
 from headlong.train.sampler import Sampler
 from headlong.train.shards import Answers, ShardWriter, read_shards, shard_files
-from headlong.train.torch_backbone import TorchBackbone, load_torch_backbone
+from headlong.train.teacher import Teacher, load_teacher
 from headlong.train.torch_head import make_head
 from headlong.train.trainer import Trainer
 from headlong.weights.checkpoint import open_checkpoint
@@ -82,10 +81,8 @@ class Pipeline:
         self.device = _find_device(options.device)
         checkpoint = open_checkpoint(options.model)
         self.tokenizer: Tokenizer = load_tokenizer(checkpoint)
-        fused = make_pointwise(compile=options.compile and self.device.type == "cuda")
-        self.backbone: TorchBackbone = load_torch_backbone(checkpoint, self.device, fused)
-        # From the file: in torch the norm may have been rounded to 16 bits.
-        self._final_norm = checkpoint.tensors["output_norm.weight"].to_float32()
+        compile = options.compile and self.device.type == "cuda"
+        self.teacher: Teacher = load_teacher(checkpoint, self.device, compile=compile)
         self.prompts: list[Prompt] = [p for f in options.prompt_files for p in read_prompts(f)]
         name = torch.cuda.get_device_name() if self.device.type == "cuda" else "CPU"
         self.report.say(
@@ -161,7 +158,7 @@ class Pipeline:
         sampler = self._make_sampler(min(512, self.recipe.answers.num_rows), capacity)
         samples = sample_bench(sampler, self.tokenizer, prompts, self.recipe)
         results = evaluate_head(
-            self.backbone, trainer.head, vocabulary, samples, self.recipe, self.report
+            self.teacher, trainer.head, vocabulary, samples, self.recipe, self.report
         )
         self.options.out.mkdir(parents=True, exist_ok=True)
         path = self.options.out / "evaluation.json"
@@ -186,9 +183,10 @@ class Pipeline:
         return answers
 
     def _make_sampler(self, num_rows: int, capacity: int) -> Sampler:
-        attend, words = choose_attention(self.device, wants_triton=self.options.triton)
+        blocks = [layer.attention for layer in self.teacher.backbone.layers]
+        attend, words = choose_attention(self.device, blocks, wants_triton=self.options.triton)
         self.report.say(f"{num_rows} rows of {capacity} tokens, {words}")
-        return Sampler(self.backbone, num_rows, capacity, self.tokenizer.eos_ids, attend)
+        return Sampler(self.teacher, num_rows, capacity, self.tokenizer.eos_ids, attend)
 
     def _load_vocabulary(self, answers: Answers | None) -> DraftVocabulary:
         """Choose the draft vocabulary once; later calls and heads to go on from must keep it."""
@@ -206,7 +204,7 @@ class Pipeline:
             )
         answers = answers or self._read_answers()
         size = self.recipe.head.draft_vocab_size
-        vocabulary = choose_vocabulary(answers, self.backbone.config.vocab_size, size)
+        vocabulary = choose_vocabulary(answers, self.teacher.config.vocab_size, size)
         if given is not None:
             vocabulary = DraftVocabulary(given, np.arange(len(given)), vocabulary.coverage)
         with path.open("wb") as file:
@@ -224,10 +222,10 @@ class Pipeline:
     def _make_trainer(self, vocabulary: DraftVocabulary) -> Trainer:
         torch.manual_seed(self.recipe.seed)
         depths = self.recipe.training.num_depths
-        head = make_head(self.recipe.head, self.backbone, vocabulary.ids, depths)
+        head = make_head(self.recipe.head, self.teacher, vocabulary.ids, depths)
         if self.options.from_head is not None:
             fill_head(head, read_for_tuning(self.options.from_head, self.recipe.head.kind))
-        trainer = Trainer(self.backbone, head, torch.from_numpy(vocabulary.ids), self.recipe)
+        trainer = Trainer(self.teacher, head, torch.from_numpy(vocabulary.ids), self.recipe)
         if self._state_path.is_file():
             trainer.restore(self._state_path)
         return trainer
@@ -235,7 +233,7 @@ class Pipeline:
     def _calibrate(self, trainer: Trainer, vocabulary: DraftVocabulary, answers: Answers) -> float:
         """Set the sharpness of the head's logits; the saved training state stays as it is."""
         ids = torch.from_numpy(vocabulary.ids)
-        scale: float = fit_logit_scale(self.backbone, trainer.head, ids, answers)
+        scale: float = fit_logit_scale(self.teacher, trainer.head, ids, answers)
         scale_logits(trainer.head, scale)
         self.report.say(f"calibrate: logits times {scale}")
         return scale
@@ -269,7 +267,7 @@ class Pipeline:
             },
             "started_from": self._describe_start(),
             "logit_scale": scale,
-            "backbone_fingerprint": fingerprint_norm(self._final_norm),
+            "backbone_fingerprint": fingerprint(self.teacher.backbone),
             "vocabulary_coverage": vocabulary.coverage,
             "data": describe_data(answers, self.prompts, self.options.prompt_files),
         }

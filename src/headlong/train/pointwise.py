@@ -1,7 +1,8 @@
-"""The small maths between matrix products, plain or fused by torch.compile.
+"""The small maths that only training does, plain or fused by torch.compile.
 
 In:  rows of activations, always flattened to (N, …), so that few shapes need compiling.
 Out: rows. `make_pointwise(compile=False)` is the plain truth; the compiled set computes the same.
+What inference computes as well is in `ops/torch_maths.py`.
 """
 
 from collections.abc import Callable
@@ -9,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from headlong.ops.torch_maths import fuse
 
 _GOLDEN = -1640531527  # 0x9E3779B9
 _FIRST = 0x7FEB352D
@@ -22,11 +24,8 @@ GROUP = 32
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """The set of fused functions a backbone, a head and a loss work with."""
+    """The set of fused functions that heads in training, losses and the sampler work with."""
 
-    rms_norm: Callable[..., Any]
-    rotate: Callable[..., Any]
-    swiglu: Callable[..., Any]
     pick: Callable[..., Any]
     mix_scores: Callable[..., Any]
     loss_forward: Callable[..., Any]
@@ -36,43 +35,8 @@ class Pointwise:
 
 def make_pointwise(*, compile: bool) -> Pointwise:
     """Return the functions, fused where asked for."""
-    plain = (
-        rms_norm,
-        rotate,
-        swiglu,
-        pick,
-        mix_scores,
-        loss_forward,
-        loss_backward,
-        round_to_q4,
-    )
-    if not compile:
-        return Pointwise(*plain)
-    # Grouped lengths, row counts and grad modes each compile once; the default limit of 8 is less.
-    torch._dynamo.config.recompile_limit = 64
-    # A norm's epsilon is a constant; as an input it might be copied to the device inside a graph.
-    torch._dynamo.config.specialize_float = True
-    return Pointwise(*(torch.compile(function, dynamic=True) for function in plain))
-
-
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Divide rows by their root mean square and scale: (N, H)."""
-    wide = x.float()
-    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return (scaled * weight).to(x.dtype)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the two halves of every head: (N, heads, D) by (N, D / 2)."""
-    first, second = x.float().chunk(2, -1)
-    cos, sin = cos[:, None], sin[:, None]
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
-
-
-def swiglu(gate_up: Tensor) -> Tensor:
-    """Return silu(gate) * up: (N, 2 I) → (N, I)."""
-    gate, up = gate_up.chunk(2, -1)
-    return F.silu(gate) * up
+    plain = (pick, mix_scores, loss_forward, loss_backward, round_to_q4)
+    return Pointwise(*fuse(*plain, compile=compile))
 
 
 def noise(seeds: Tensor, positions: Tensor, token_ids: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headlong.arrays import IntArray
-from headlong.train.decode_attention import AttendRows
-from headlong.train.torch_backbone import KeepKeys, TorchBackbone
+from headlong.ops.torch_attention import AttendRows
+from headlong.ops.torch_ops import KeepKeys
+from headlong.train.teacher import Teacher
 
 _PREFILL_TOKENS = 65_536
 """Padded prompt tokens read in one go; bounds the memory of activations."""
@@ -37,16 +38,14 @@ class Job:
 class KeyValueRows(KeepKeys):
     """Puts a prompt's keys and values into the cache rows it was given."""
 
-    def __init__(self, caches: tuple[Tensor, Tensor], rows: Tensor) -> None:
+    def __init__(self, caches: Sequence[tuple[Tensor, Tensor]], rows: Tensor) -> None:
         self._caches = caches
         self._rows = rows
 
-    def __call__(self, layer: int, key: Tensor, value: Tensor) -> None:
+    def __call__(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Store (n, kv_heads, P, D) at positions 0 … P - 1 of the rows."""
-        keys, values = self._caches
-        # One layer at a time: all of them together are beyond 2**31 numbers.
-        keys[layer][self._rows, :, : key.shape[2]] = key
-        values[layer][self._rows, :, : value.shape[2]] = value
+        for cache, new in zip(self._caches[layer], (keys, values), strict=True):
+            cache[self._rows, :, : new.shape[2]] = new
 
 
 class Sampler:
@@ -54,20 +53,24 @@ class Sampler:
 
     def __init__(
         self,
-        backbone: TorchBackbone,
+        teacher: Teacher,
         num_rows: int,
         capacity: int,
         eos_ids: frozenset[int],
         attend: AttendRows,
     ) -> None:
-        self.backbone = backbone
+        self.teacher = teacher
         self.num_rows = num_rows
         self.capacity = capacity
         self._attend = attend
-        config, device = backbone.config, backbone.device
-        shape = (config.num_layers, num_rows, config.num_kv_heads, capacity, config.head_dim)
-        self._keys = torch.zeros(shape, device=device, dtype=backbone.embedding.dtype)
-        self._values = torch.zeros_like(self._keys)
+        device, dtype = teacher.device, teacher.ops.dtype
+        self._caches: list[tuple[Tensor, Tensor]] = []
+        """Keys and values of every layer: (rows, kv_heads, capacity, D)."""
+        for layer in teacher.backbone.layers:
+            block = layer.attention
+            shape = (num_rows, block.num_kv_heads, capacity, block.head_dim)
+            keys = torch.zeros(shape, device=device, dtype=dtype)
+            self._caches.append((keys, torch.zeros_like(keys)))
         long = {"dtype": torch.long, "device": device}
         self._history = torch.zeros(num_rows, capacity, dtype=torch.int32, device=device)
         self._token = torch.zeros(num_rows, **long)
@@ -77,8 +80,7 @@ class Sampler:
         self._temperature = torch.zeros(num_rows, device=device)
         self._is_done = torch.ones(num_rows, dtype=torch.bool, device=device)
         self._rows = torch.arange(num_rows, **long)
-        self._kv_heads = torch.arange(config.num_kv_heads, **long)
-        self._ends = torch.zeros(config.vocab_size, dtype=torch.bool, device=device)
+        self._ends = torch.zeros(teacher.config.vocab_size, dtype=torch.bool, device=device)
         self._ends[sorted(eos_ids)] = True
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -98,16 +100,20 @@ class Sampler:
                 group = []
 
     def _load_group(self, rows: list[int], jobs: list[Job], length: int) -> None:
-        device = self.backbone.device
+        device = self.teacher.device
         padded = np.zeros((len(jobs), length), dtype=np.int64)
         for line, job in zip(padded, jobs, strict=True):
             line[: len(job.prompt_ids)] = job.prompt_ids
         prompts = torch.from_numpy(padded).to(device)
         where = torch.tensor(rows, device=device)
         sizes = torch.tensor([len(job.prompt_ids) for job in jobs], device=device)
-        store = KeyValueRows((self._keys, self._values), where)
-        for _ in self.backbone.run_layers(prompts, store):
-            pass
+        teacher = self.teacher
+        teacher.ops.run_sequences(
+            teacher.embed(prompts),
+            teacher.backbone.layers,
+            length,
+            keep=KeyValueRows(self._caches, where),
+        )
         # The last prompt token is read again by the first step, which needs its logits.
         self._history[where, :length] = prompts.int()
         self._token[where] = prompts[torch.arange(len(jobs), device=device), sizes - 1]
@@ -121,7 +127,7 @@ class Sampler:
     @torch.no_grad()
     def run(self, num_steps: int) -> None:
         """Write up to `num_steps` tokens in every row that is not done."""
-        if self.backbone.device.type == "cuda" and self._graph is None:
+        if self.teacher.device.type == "cuda" and self._graph is None:
             self._graph = self._capture()
         for _ in range(num_steps):
             if self._graph is None:
@@ -135,7 +141,7 @@ class Sampler:
         rows = [row for row in occupied if is_done[row]]
         if not rows:
             return {}
-        where = torch.tensor(rows, device=self.backbone.device)
+        where = torch.tensor(rows, device=self.teacher.device)
         history: NDArray[np.int32] = self._history[where].cpu().numpy()
         last = self._position[where].cpu().tolist()
         return {
@@ -145,20 +151,20 @@ class Sampler:
 
     def _step(self) -> None:
         """Read every row's newest token and append the next; rows that are done stand still."""
-        backbone = self.backbone
-        x = backbone.embedding[self._token]
-        angles = backbone.angles(self._position)
+        teacher, ops, layers = self.teacher, self.teacher.ops, self.teacher.backbone.layers
+        x = teacher.embed(self._token)
+        angles = ops.angles_by_rope(self._position, layers)
         lengths = (self._position + 1).int()
-        at = (self._rows[:, None], self._kv_heads[None], self._position[:, None])
-        for index, layer in enumerate(backbone.layers):
-            query, key, value = backbone.project_qkv(x, layer, angles)
-            keys, values = self._keys[index], self._values[index]
-            keys[at] = key
-            values[at] = value
-            attended = self._attend(query.contiguous(), keys, values, lengths)
-            x = backbone.finish_layer(x, attended, layer)
-        logits = backbone.norm(x, backbone.final_norm) @ backbone.lm_head.T
-        picked = backbone.pointwise.pick(logits, self._temperature, self._seed, self._position + 1)
+        for layer, (keys, values) in zip(layers, self._caches, strict=True):
+            block = layer.attention
+            query, key, value = ops.query_key_value(x, block, angles[block.rope])
+            keys[self._rows, :, self._position] = key
+            values[self._rows, :, self._position] = value
+            attended = self._attend(query.contiguous(), keys, values, lengths, block)
+            x = ops.add_attended(x, attended.view(len(x), -1), block)
+            x = ops.gated_mlp(x, layer.channel)
+        logits = teacher.logits(ops.norm(x, teacher.backbone.final_norm))
+        picked = teacher.pointwise.pick(logits, self._temperature, self._seed, self._position + 1)
         is_alive = ~self._is_done
         token = torch.where(is_alive, picked, self._token)
         self._position.add_(is_alive.long())

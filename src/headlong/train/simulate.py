@@ -20,7 +20,7 @@ from headlong.train.batches import LENGTH_STEP, Batch, make_batch
 from headlong.train.draft_vocabulary import DraftVocabulary
 from headlong.train.pointwise import noise
 from headlong.train.sampler import Job
-from headlong.train.torch_backbone import TorchBackbone
+from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 
 _ROWS_PER_BATCH = 16
@@ -39,7 +39,7 @@ class Sample:
 class Simulator:
     """A head to be judged, maybe with fewer draft tokens than it has."""
 
-    backbone: TorchBackbone
+    teacher: Teacher
     head: TorchHead
     vocabulary: DraftVocabulary
     max_depth: int
@@ -68,16 +68,16 @@ class Simulator:
         self, batch: Batch, samples: Sequence[Sample], deepest: int
     ) -> NDArray[np.bool_]:
         """Tell for every depth and start row whether the draft token would stand: (K, N)."""
-        device = self.backbone.device
+        device = self.teacher.device
         ids, starts = (torch.from_numpy(a).to(device) for a in (batch.ids, batch.starts))
         owners = torch.from_numpy(batch.sequences).to(device).clamp(min=0)
         seeds = torch.tensor([s.job.seed for s in samples], device=device)[owners]
         heat = torch.tensor([s.job.temperature for s in samples], device=device)[owners]
         vocabulary = torch.from_numpy(self.vocabulary.ids).to(device)
-        hidden = self.backbone.forward(ids, self.head.tap_layers)
+        hidden = self.teacher.forward(ids, self.head.tap_layers)
         flat = ids.reshape(-1)
         found: list[Tensor] = []
-        with self.backbone.mixed_precision():
+        with self.teacher.mixed_precision():
             states = self.head.rollout(hidden, ids)
             for depth in range(1, deepest + 1):
                 logits = self._cut(self.head.logits(next(states)[starts], depth)).float()

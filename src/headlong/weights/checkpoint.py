@@ -1,8 +1,8 @@
-"""Checkpoints: one door for every kind of model file.
+"""Checkpoints: one way to open every kind of model file.
 
 In:  the path of a GGUF file, or of a Hugging Face folder (config.json with safetensors beside it).
 Out: a `Checkpoint` whose tensors have canonical names and one layout, whatever they came from.
-Does not know which tensors a model needs; `ledger` keeps those books. Pickled weights are refused,
+Does not know which tensors a model needs; `ledger` records that. Pickled weights are refused,
 since unpickling runs whatever code the file carries.
 """
 
@@ -33,7 +33,7 @@ _PICKLED = (".bin", ".pth", ".pt", ".ckpt")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model as it lies on disk, in the one layout all rooms above know."""
+    """A model as it lies on disk, in the one layout that the packages above expect."""
 
     path: Path
     """The GGUF file or the Hugging Face folder."""

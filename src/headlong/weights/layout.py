@@ -1,13 +1,15 @@
-"""One layout for all: the two ways in which the formats store the same weights differently.
+"""One layout for all: the ways in which the formats store the same weights differently.
 
 In:  tensors under canonical names, as their file has them.
-Out: the same tensors as every room above expects them: rotary rows as Hugging Face orders them
+Out: the same tensors as the packages above expect them: rotary rows as Hugging Face orders them
      (first half, second half of each head), and norm weights that multiply as they are.
 
     | format      | architecture | differs in                | made the same by              |
     |-------------|--------------|---------------------------|-------------------------------|
     | GGUF        | llama        | q/k rows are interleaved  | putting the halves back       |
     | safetensors | gemma3       | norms hold w, mean 1 + w  | adding the 1 that GGUF stores |
+    | safetensors | qwen35       | same, but for `ssm_norm`; | same; −exp and the shape of   |
+    |             |              | `A_log`; conv1d (C, 1, W) | GGUF: `ssm_a`, (C, W)         |
 """
 
 import re
@@ -18,12 +20,15 @@ from typing import Any
 import numpy as np
 from gguf import GGMLQuantizationType
 
+from headlong.arrays import FloatArray
 from headlong.errors import ArchitectureError, CheckpointError, TensorError
 from headlong.weights.mapped_file import DOWNLOAD_AGAIN, shown
 from headlong.weights.tensors import StoredTensor
 
 _ROTARY = re.compile(r"blk\.\d+\.attn_([qk])\.(?:weight|bias)")
-_NORM = re.compile(r"(?:blk\.\d+\.\w+_norm|output_norm)\.weight")
+_NORM = re.compile(r"(?:blk\.\d+\.(?!ssm_)\w+_norm|output_norm)\.weight")
+_LOG_DECAY = re.compile(r"blk\.\d+\.ssm_a")
+_CONVOLUTION = re.compile(r"blk\.\d+\.ssm_conv1d\.weight")
 
 
 def unify_gguf(
@@ -46,12 +51,19 @@ def unify_safetensors(
     architecture: str, tensors: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
     """Return a Hugging Face folder's tensors in the one layout."""
-    if architecture != "gemma3":
+    if architecture not in ("gemma3", "qwen35"):
         return dict(tensors)
-    return {
-        name: _plus_one(tensor) if _NORM.fullmatch(name) else tensor
-        for name, tensor in tensors.items()
-    }
+    unified = {}
+    for name, tensor in tensors.items():
+        if _NORM.fullmatch(name):
+            tensor = _with_values(tensor, tensor.to_float32() + np.float32(1))
+        elif _LOG_DECAY.fullmatch(name):
+            tensor = _with_values(tensor, -np.exp(tensor.to_float32()))
+        elif _CONVOLUTION.fullmatch(name) and len(tensor.shape) == 3:
+            values = tensor.to_float32()
+            tensor = _with_values(tensor, values.reshape(len(values), -1))
+        unified[name] = tensor
+    return unified
 
 
 def _halves_apart(tensor: StoredTensor, num_heads: int) -> StoredTensor:
@@ -67,10 +79,10 @@ def _halves_apart(tensor: StoredTensor, num_heads: int) -> StoredTensor:
     return tensor.with_rows(order.reshape(-1))
 
 
-def _plus_one(tensor: StoredTensor) -> StoredTensor:
-    values = tensor.to_float32() + np.float32(1)
-    data = values.reshape(tensor.data.shape[0], -1).view(np.uint8)
-    return replace(tensor, type=GGMLQuantizationType.F32, data=data)
+def _with_values(tensor: StoredTensor, values: FloatArray) -> StoredTensor:
+    num_rows = 1 if values.ndim < 2 else len(values)
+    data = np.ascontiguousarray(values).reshape(num_rows, -1).view(np.uint8)
+    return replace(tensor, shape=values.shape, type=GGMLQuantizationType.F32, data=data)
 
 
 def _head_count(metadata: Mapping[str, Any], key: str, default: int | None) -> int:

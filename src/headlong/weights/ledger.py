@@ -3,17 +3,17 @@
 In:  a checkpoint, and the requests of a model under construction.
 Out: packed matrices and float32 vectors; at the end a `LoadReport`, or one error that lists
      everything that is missing, mis-shaped or broken.
-Nothing is dropped in silence: what nobody asked for is listed, MTP heads by themselves.
+Nothing is dropped in silence: tensors that were not requested are listed, MTP heads separately.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from headlong.arrays import FloatArray
+from headlong.arrays import FloatArray, IntArray
 from headlong.errors import TensorError
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.mapped_file import shown
@@ -37,7 +37,7 @@ class LoadReport:
 
 
 class WeightReader:
-    """Hands out a checkpoint's tensors to a model under construction and keeps the books.
+    """Hands out a checkpoint's tensors to a model under construction and records what was used.
 
     A tensor that is missing or broken is noted and replaced by a placeholder (None, or NaN), so
     that `finish` can name all of them at once. Nothing may be computed before `finish` has passed.
@@ -61,14 +61,23 @@ class WeightReader:
         tensor = self._take(name, shape)
         return None if tensor is None else self._pack(tensor)
 
+    def matrices(self, name: str, shape: tuple[int, int], orders: Sequence[IntArray]) -> list[Any]:
+        """Return some rows each of a matrix that holds several projections, packed apart."""
+        tensor = self._take(name, shape)
+        return [None if tensor is None else self._pack(tensor.with_rows(rows)) for rows in orders]
+
     def vector(self, name: str, size: int) -> FloatArray:
         """Return a vector in float32."""
-        tensor = self._take(name, (size,))
+        return self.array(name, (size,))
+
+    def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
+        """Return numbers that no backend packs, in float32."""
+        tensor = self._take(name, shape)
         if tensor is None:
-            return np.full(size, np.nan, dtype=np.float32)
+            return np.full(shape, np.nan, dtype=np.float32)
         # A copy: a view would keep the whole mapped file in memory beside the packed weights.
         values = tensor.to_float32().copy()
-        num_broken = size - int(np.isfinite(values).sum())
+        num_broken = values.size - int(np.isfinite(values).sum())
         if num_broken:
             self._problems[name] = f"holds {num_broken} values that are NaN or infinite"
         return values
@@ -78,7 +87,7 @@ class WeightReader:
         return self.vector(name, size) if self.has(name) else None
 
     def finish(self) -> LoadReport:
-        """Close the books: list what was used and left over, or refuse with all problems."""
+        """List what was used and left over, or refuse with all problems."""
         if self._problems:
             faults = [f"{shown(name)} {fault}" for name, fault in self._problems.items()]
             if len(faults) > _MAX_LISTED:

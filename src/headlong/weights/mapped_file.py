@@ -1,4 +1,4 @@
-"""The ground under the readers: files mapped, never copied, and JSON read within a bound.
+"""What all readers share: files mapped, never copied, and JSON read within a bound.
 
 In:  a path.
 Out: the file's bytes as a read-only array that pages in on use and out on demand, or a JSON object.
@@ -48,7 +48,7 @@ def map_file(path: Path) -> ByteArray:
 
 
 def let_go(data: ByteArray) -> None:
-    """Drop the pages that part of a mapped file takes in this process; a later look reads anew."""
+    """Drop the pages of part of a mapped file from this process; a later access reads them anew."""
     whole = data
     base: object = data.base
     while isinstance(base, np.ndarray):

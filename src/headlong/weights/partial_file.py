@@ -22,7 +22,7 @@ class _FinishedPiece:
     end: int
     """Where the next piece starts in the file."""
     transfer_bytes: int
-    """What bringing this piece here cost; a wheel is a little smaller than what it carries."""
+    """Bytes transferred for this piece; a wheel is a little smaller than what it carries."""
 
 
 class PartialFile:
@@ -51,7 +51,7 @@ class PartialFile:
 
     @property
     def transfer_bytes(self) -> int:
-        """What bringing the finished pieces here cost."""
+        """Bytes transferred for the finished pieces."""
         return sum(piece.transfer_bytes for piece in self._finished)
 
     @property
@@ -66,7 +66,7 @@ class PartialFile:
         try:
             end = self._write(chunks, digest)
         except BaseException:
-            # A half piece is worth nothing and would only fill the disk.
+            # A partial piece is useless and would only fill the disk.
             os.truncate(self.path, self.num_bytes)
             raise
         name = self._piece_names[self.num_finished]

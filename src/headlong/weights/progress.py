@@ -1,4 +1,4 @@
-"""How a pull tells what it is doing, without knowing who listens.
+"""How a pull reports its progress, without knowing who displays it.
 
 In:  labels, byte counts and short notes from the sources.
 Out: calls on a `Progress`; the command line draws a bar from them, Python callers get log lines.
@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from typing import Protocol
 
 POLL_INTERVAL_S = 0.2
-"""How often `watched` looks at a growing download."""
+"""How often `watched` measures a growing download."""
 
 
 class Progress(Protocol):
-    """Someone who wants to know how far a pull is."""
+    """Receives the progress of a pull."""
 
     def begin(self, label: str, total_bytes: int | None, done_bytes: int) -> None:
-        """Start counting from what is here to `total_bytes`; None when nobody knows the total."""
+        """Start counting from what is here to `total_bytes`; None when the total is unknown."""
 
     def update(self, done_bytes: int) -> None:
         """Say how many bytes are there by now, earlier pulls included."""
@@ -51,8 +51,8 @@ class LogProgress:
 def watched(measure: Callable[[], int], progress: Progress) -> Iterator[None]:
     """Report `measure()` to `progress` several times a second until the block ends.
 
-    Neither pip nor the hub client tells its byte count in a way that all their versions share; the
-    size of what they have written is the same number and always true.
+    Neither pip nor the hub client reports its byte count in a way that all their versions share.
+    The size of what they have written is the same number and always true.
     """
     finished = threading.Event()
 

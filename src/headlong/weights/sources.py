@@ -39,7 +39,7 @@ def resolve_model(
     Args:
         name: What the user typed; None means the default model.
         pull: Whether to fetch a model that is not here; otherwise that is refused.
-        progress: Who is told how far a pull is; by default the `headlong` logger.
+        progress: Receives the progress of a pull; by default the `headlong` logger.
     """
     source = find_source(name or DEFAULT_MODEL)
     if isinstance(source, Path):
@@ -62,7 +62,7 @@ def pull_model(
     Args:
         name: What the user typed; None means the default model.
         verify: Whether to hash files that are already here again; a damaged one is pulled anew.
-        progress: Who is told how far it is; by default the `headlong` logger.
+        progress: Receives its progress; by default the `headlong` logger.
     """
     started = time.perf_counter()
     source = find_source(name or DEFAULT_MODEL)

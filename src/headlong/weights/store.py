@@ -101,7 +101,7 @@ class Store:
         return folder
 
     def find(self, name: str) -> StoredModel | None:
-        """Return what was recorded about a model, or None; its files are not looked at."""
+        """Return what was recorded about a model, or None; its files are not checked."""
         model = _read_record(self.folder_of(name) / "source.json")
         return model if model and model.name == name else None
 

@@ -17,7 +17,9 @@ MAX_BLOCKS = 256
 """Blocks beyond this keep their own names; the deepest known model has about half as many."""
 
 _BLOCK = re.compile(r"(?:^|\.)layers\.(\d{1,3})\.")
-_ARCHITECTURES = {"gemma3_text": "gemma3"}
+_ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_5_text": "qwen35", "qwen3_5": "qwen35"}
+_NAMED_LIKE: dict[str, str] = {}
+"""Architectures the gguf library does not know → one it knows with the same tensor names."""
 
 
 def canonical_architecture(model_type: str) -> str:
@@ -29,7 +31,7 @@ def canonical_names(architecture: str, names: Iterable[str]) -> dict[str, str]:
     """Return the canonical name of every name; one the tables do not know stays as it is."""
     names = list(names)
     known = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
-    arch: MODEL_ARCH | None = known.get(architecture)
+    arch: MODEL_ARCH | None = known.get(_NAMED_LIKE.get(architecture, architecture))
     if arch is None:
         return {name: name for name in names}
     table = get_tensor_name_map(arch, _num_blocks(names))
@@ -38,6 +40,7 @@ def canonical_names(architecture: str, names: Iterable[str]) -> dict[str, str]:
     for name in names:
         # Multimodal checkpoints put the text model's names behind a prefix.
         text_name = name.replace("language_model.", "", 1)
+        text_name = text_name.replace(".dt_bias", ".dt_proj.bias")  # as the tables have it
         canonical = table.get_name(text_name, try_suffixes=(".weight", ".bias")) or name
         if canonical in owners:
             raise TensorError(

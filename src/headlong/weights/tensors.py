@@ -83,16 +83,16 @@ class StoredTensor:
         return self.data.view(dtype).reshape(self.shape).astype(np.int64)
 
     def with_rows(self, order: IntArray) -> "StoredTensor":
-        """Return the same tensor with its rows in another order; works on packed bytes.
+        """Return the same tensor with its rows in another order, or some of them; works on bytes.
 
         The rows of a one-dimensional tensor, a bias, are its elements.
         """
         if len(self.shape) != 1:
-            return replace(self, data=self.data[order])
+            return replace(self, shape=(len(order), *self.shape[1:]), data=self.data[order])
         if GGML_QUANT_SIZES[self.type][0] != 1:
             raise TensorError(
                 f"Tensor {self.name} is a vector packed as {self.type.name}; it cannot be sorted.",
                 "Use the model with its vectors in F32 or F16.",
             )
         elements = self.data.reshape(self.shape[0], -1)
-        return replace(self, data=elements[order].reshape(1, -1))
+        return replace(self, shape=(len(order),), data=elements[order].reshape(1, -1))

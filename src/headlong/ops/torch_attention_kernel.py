@@ -1,4 +1,4 @@
-"""The Triton kernel behind `decode_attention`: one program per row and key head.
+"""The Triton kernel behind `torch_attention`: one program per row and key head.
 
 Reads a row's keys and values once, block by block, with a running softmax. Only importable where
 Triton is installed; whether it computes the right thing is checked before it is used.
@@ -16,6 +16,7 @@ def attend_kernel(  # type: ignore[no-untyped-def]  # Triton reads the arguments
     out,
     lengths,
     capacity,
+    window,
     scale,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -37,7 +38,7 @@ def attend_kernel(  # type: ignore[no-untyped-def]  # Triton reads the arguments
     highest = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     mixed = tl.zeros([QUERIES, HEAD_DIM], tl.float32)
-    for start in range(0, length, BLOCK):
+    for start in range(tl.maximum(length - window, 0), length, BLOCK):
         entry = start + tl.arange(0, BLOCK)
         is_entry = entry < length
         at = first + entry[:, None] * HEAD_DIM + column[None, :]

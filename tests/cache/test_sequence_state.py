@@ -1,57 +1,67 @@
-"""The books of a KV cache: appended is pending, committed stays, truncated is gone."""
+"""The counts of a sequence's state: appended is pending, committed stays, rolled back is gone."""
 
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from headlong.cache.kv_cache import GROWTH, KVCache
+from headlong.cache.sequence_state import GROWTH, SequenceState
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
-from headlong.ops.numpy_ops import NumpyKVLayer
+from headlong.ops.native_ops import NativeOps
+from headlong.ops.numpy_weights import NumpyKVLayer
 
 
 @pytest.fixture
-def cache() -> KVCache:
-    """A cache of two layers with two heads of size four."""
-    return KVCache([NumpyKVLayer(2, 4), NumpyKVLayer(2, 4)])
+def cache() -> SequenceState:
+    """A state of two layers with two heads of size four."""
+    return SequenceState([NumpyKVLayer(2, 4), NumpyKVLayer(2, 4)])
 
 
-def test_append_returns_position_behind_pending(cache: KVCache) -> None:
+def test_append_returns_position_behind_pending(cache: SequenceState) -> None:
     assert cache.append(3) == 0
     assert cache.append(2) == 3
     assert (cache.length, cache.num_pending) == (0, 5)
 
 
-def test_commit_keeps_leading_rows_only(cache: KVCache) -> None:
+def test_commit_keeps_leading_rows_only(cache: SequenceState) -> None:
     cache.append(5)
     cache.commit(2)
     assert (cache.length, cache.num_pending) == (2, 0)
     assert cache.append(1) == 2, "refused rows must leave no entries behind"
 
 
-def test_truncate_takes_committed_rows_back(cache: KVCache) -> None:
+def test_rollback_drops_pending_rows_only(cache: SequenceState) -> None:
     cache.append(5)
     cache.commit(5)
     cache.append(2)
-    cache.truncate(3)
+    cache.rollback()
+    assert (cache.length, cache.num_pending) == (5, 0)
+
+
+def test_state_that_is_taken_over_can_begin_shorter(cache: SequenceState) -> None:
+    cache.append(5)
+    cache.commit(5)
+    cache.append(2)
+    cache.rewind(3)
     assert (cache.length, cache.num_pending) == (3, 0)
 
 
 @pytest.mark.parametrize("too_many", [4, -1])
-def test_commit_beyond_pending_is_our_bug(cache: KVCache, too_many: int) -> None:
+def test_commit_beyond_pending_is_our_bug(cache: SequenceState, too_many: int) -> None:
     cache.append(3)
     with pytest.raises(AssertionError):
         cache.commit(too_many)
 
 
-def test_truncate_beyond_length_is_our_bug(cache: KVCache) -> None:
+@pytest.mark.parametrize("verb", ["fork", "rewind"])
+def test_going_beyond_the_length_is_our_bug(cache: SequenceState, verb: str) -> None:
     with pytest.raises(AssertionError):
-        cache.truncate(1)
+        cache.rewind(1) if verb == "rewind" else cache.fork(1, lambda: cache)
 
 
-def test_growing_keeps_what_was_written(cache: KVCache) -> None:
+def test_growing_keeps_what_was_written(cache: SequenceState) -> None:
     layer = cache.layers[0]
     assert isinstance(layer, NumpyKVLayer)
     keys = np.arange(3 * 2 * 4, dtype=np.float32).reshape(3, 2, 4)
@@ -63,13 +73,13 @@ def test_growing_keeps_what_was_written(cache: KVCache) -> None:
     assert np.array_equal(layer.values[:, :3], -keys.swapaxes(0, 1))
 
 
-def test_bytes_follow_the_room_made(cache: KVCache) -> None:
+def test_bytes_follow_the_room_made(cache: SequenceState) -> None:
     assert cache.num_bytes == 0
     cache.append(1)
     assert cache.num_bytes == 2 * 2 * (2 * GROWTH * 4) * 4  # layers, k and v, values, float32
 
 
-def test_promised_bytes_are_the_bytes_taken(cache: KVCache) -> None:
+def test_promised_bytes_are_the_bytes_taken(cache: SequenceState) -> None:
     for num_rows in (1, 3, GROWTH, 5 * GROWTH, 7):
         promised = cache.bytes_for(cache.length + num_rows)
         cache.append(num_rows)
@@ -78,7 +88,7 @@ def test_promised_bytes_are_the_bytes_taken(cache: KVCache) -> None:
         assert cache.num_bytes == sum(layer.num_bytes for layer in cache.layers)
 
 
-def test_known_end_keeps_growth_small(cache: KVCache) -> None:
+def test_known_end_keeps_growth_small(cache: SequenceState) -> None:
     cache.reserve(10 * GROWTH)
     cache.max_length = 10 * GROWTH + 1
     cache.append(10 * GROWTH + 1)
@@ -87,18 +97,18 @@ def test_known_end_keeps_growth_small(cache: KVCache) -> None:
 
 def test_shape_mismatch_is_never_copied() -> None:
     ops = make_ops("auto")
-    if ops.name == "numpy":
+    if not isinstance(ops, NativeOps):
         pytest.skip("only compiled layers can be written beyond their end")
-    small, large = ops.make_kv_layer(2, 8), ops.make_kv_layer(3, 8)
+    small, large = ops.engine.make_kv_layer(2, 8), ops.engine.make_kv_layer(3, 8)
     large.reserve(GROWTH)
     with pytest.raises(ValueError, match="same shape"):
         small.copy_from(large, 4)
     with pytest.raises(ValueError, match="does not hold"):
-        ops.make_kv_layer(3, 8).copy_from(large, GROWTH + 1)
+        ops.engine.make_kv_layer(3, 8).copy_from(large, GROWTH + 1)
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, 15, 16, 17, 63, 64, 65, 99])
-def test_copied_rows_are_as_good_as_computed_ones(
+def test_forked_rows_are_as_good_as_computed_ones(
     default_llm: LLM, tiny_backbone: Callable[[str], Backbone], num_rows: int
 ) -> None:
     """Compiled layers lie in blocks of positions, so every place inside a block must work."""
@@ -107,8 +117,8 @@ def test_copied_rows_are_as_good_as_computed_ones(
         cache = backbone.make_cache()
         whole = backbone.forward([token_ids], [cache]).normed
         cache.commit(len(token_ids))
-        copied = cache.copy(num_rows, backbone.make_cache)
-        cache.truncate(0)
-        backbone.forward([token_ids[::-1].copy()], [cache])  # the original is written over
-        rest = backbone.forward([token_ids[num_rows:]], [copied]).normed
+        forked = cache.fork(num_rows, backbone.make_cache)
+        cache.rewind(1)
+        backbone.forward([token_ids[:0:-1].copy()], [cache])  # the original is written over
+        rest = backbone.forward([token_ids[num_rows:]], [forked]).normed
         assert np.array_equal(rest, whole[num_rows:])

@@ -1,0 +1,70 @@
+// What every mixer of a layer offers, whatever it keeps of a sequence.
+//
+// A layer is a mixer and a channel part. The mixer combines rows of one sequence; attention is one. A new kind is a
+// class derived from Mixer with a state derived from MixerState, a file for its `run`, and its binding.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace headlong {
+
+class Pass;
+class Worker;
+struct Kernels;
+
+// In a pass of up to so many rows, workers wait for memory and other cores more than for products.
+constexpr int64_t kFewRows = 16;
+
+// Consecutive rows of a pass that belong to one sequence.
+struct Span {
+    int64_t first_row, num_rows, first_position;
+};
+
+// What a mixer keeps of one sequence.
+struct MixerState {
+    virtual ~MixerState() = default;
+};
+
+using MixerStates = std::vector<MixerState*>;  // one per span
+
+// The scratch that a block needs in a pass. Sizes are per row where nothing else is said.
+struct ScratchNeeds {
+    int64_t hidden = 0;         // rows that the block adds to
+    int64_t inputs = 0;         // of its first projections
+    int64_t inner = 0;          // inputs of its last projection
+    int64_t projected = 0;      // outputs of a mixer's first projections
+    int64_t gates = 0;          // what multiplies a mixer's result
+    int64_t query_bytes = 0;
+    int64_t cut_bytes = 0;      // per worker, for one attention item that it shares with others
+    int64_t unit = 0;           // outputs that a worker computes together
+
+    void include(const ScratchNeeds& other) {
+        for (const auto field : {&ScratchNeeds::hidden, &ScratchNeeds::inputs, &ScratchNeeds::inner,
+                                 &ScratchNeeds::projected, &ScratchNeeds::gates, &ScratchNeeds::query_bytes, &ScratchNeeds::cut_bytes,
+                                 &ScratchNeeds::unit}) {
+            this->*field = std::max(this->*field, other.*field);
+        }
+    }
+};
+
+class Mixer {
+public:
+    virtual ~Mixer() = default;
+
+    virtual int64_t hidden_size() const = 0;
+    // Whether it reads rows beside x (PassInput::beside).
+    virtual bool reads_beside() const { return false; }
+    // Throws std::invalid_argument when sizes do not fit together.
+    virtual void check() const = 0;
+    // Throws std::invalid_argument when the state is of another kind or shape, or has no room for the span.
+    virtual void check_state(const MixerState& state, const Span& span) const = 0;
+    virtual ScratchNeeds needs(const std::vector<Span>& spans, const Kernels& kernels) const = 0;
+    // Called before a pass that goes up to `num_positions`, never during one.
+    virtual void prepare(int64_t num_positions) const { static_cast<void>(num_positions); }
+    // x += mixer(norm(x)) for all rows. Every worker calls it, and finds all rows finished when it returns.
+    virtual void run(Pass& pass, Worker& worker, const MixerStates& states) const = 0;
+};
+
+}  // namespace headlong

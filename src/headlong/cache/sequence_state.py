@@ -1,0 +1,183 @@
+"""What a model remembers of one sequence: append, commit, roll back, fork.
+
+A pass *appends* rows; they are pending. After acceptance the sequence *commits* the leading ones
+that stand, and the others are gone. `rollback` drops all pending rows; committed rows are never
+taken back. `fork` gives another sequence a state of its own of the first rows. Keys and values can
+be forked at any length; a recurrent state only at the committed length and where a snapshot lies.
+How states are stored is the backend's business; this file only counts.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from headlong.ops.layer_state import LayerState, has_positions, is_recurrent
+
+GROWTH = 64
+"""Room is made in steps of this many positions or a quarter of what there is; growing copies."""
+
+MAX_SNAPSHOTS = 3
+"""Earlier lengths that a sequence with recurrent layers can be forked at."""
+
+SNAPSHOT_STEP = 64
+"""One snapshot lies at the last multiple of this in a prompt, for prompts that end otherwise."""
+
+
+class SequenceState:
+    """The layer states of one sequence, one per layer, and the counts they share."""
+
+    def __init__(self, layers: Sequence[LayerState]) -> None:
+        self.layers = tuple(layers)
+        self.length = 0
+        """Committed rows."""
+        self.num_pending = 0
+        """Rows appended behind them by passes that are not yet judged."""
+        self.max_length: int | None = None
+        """Rows that will never be exceeded, if known: no room is made beyond them."""
+        self._capacity = 0
+        self._kv_layers = [layer for layer in self.layers if has_positions(layer)]
+        self._recurrent = [layer for layer in self.layers if is_recurrent(layer)]
+        self._bytes_per_position = sum(layer.bytes_per_position for layer in self._kv_layers)
+        self._fixed_bytes = sum(layer.num_bytes for layer in self._recurrent) * (1 + MAX_SNAPSHOTS)
+        self._planned: list[int] = []
+        self._snapshots: list[int] = []
+        self._pending_snapshots: list[int] = []
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes the state takes now, with the snapshots it may come to hold."""
+        return self._capacity * self._bytes_per_position + self._fixed_bytes
+
+    def bytes_for(self, length: int) -> int:
+        """Return the bytes it will take once it holds `length` rows, pending ones included."""
+        return self._capacity_for(length) * self._bytes_per_position + self._fixed_bytes
+
+    def append(self, num_rows: int, *, all_or_none: bool = False) -> int:
+        """Make room for `num_rows` pending rows; return the position of the first.
+
+        `all_or_none` promises that they will be committed or rolled back together: a recurrent
+        layer then need not keep what it takes to stop between them.
+        """
+        first_position = self.length + self.num_pending
+        self.reserve(first_position + num_rows)
+        if self._recurrent:
+            self._append_recurrent(first_position, num_rows, all_or_none)
+        self.num_pending += num_rows
+        return first_position
+
+    def reserve(self, length: int) -> None:
+        """Make room for `length` rows at once, where it is known that they will come."""
+        capacity = self._capacity_for(length)
+        if capacity > self._capacity:
+            if self._kv_layers:
+                self._kv_layers[0].reserve(capacity, self._kv_layers[1:])
+            self._capacity = capacity
+
+    def commit(self, num_rows: int) -> None:
+        """Keep the first `num_rows` pending rows, drop the other pending ones."""
+        assert 0 <= num_rows <= self.num_pending, (num_rows, self.num_pending)
+        for state in self._recurrent:
+            state.commit(num_rows)
+        self._settle_snapshots(has_stood=num_rows > 0)
+        self.length += num_rows
+        self.num_pending = 0
+
+    def rollback(self) -> None:
+        """Drop all pending rows."""
+        for state in self._recurrent:
+            state.rollback()
+        self._settle_snapshots(has_stood=False)
+        self.num_pending = 0
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it can be forked at a few lengths only."""
+        return bool(self._recurrent)
+
+    def plan_snapshots(self, num_prompt: int, num_common: int) -> None:
+        """Choose lengths of a prompt that others are likely to share.
+
+        An equal prompt shares all rows but the last, which it runs itself; one that ends otherwise
+        shares a little less. And where `num_common` tokens were those of an earlier prompt, they
+        may be those of a later one.
+        """
+        most = num_prompt - 1
+        lengths = {most, most // SNAPSHOT_STEP * SNAPSHOT_STEP, min(num_common - 1, most)}
+        self._planned = sorted(length for length in lengths if length > self.length)
+
+    def shareable_length(self, num_rows: int) -> int:
+        """Return the largest length, at most `num_rows`, that this state can be forked at."""
+        if not self._recurrent or num_rows >= self.length:
+            return min(num_rows, self.length)
+        place = bisect_right(self._snapshots, num_rows)
+        return self._snapshots[place - 1] if place else 0
+
+    def will_share(self, num_rows: int) -> int:
+        """Return the same for the time when its whole prompt has run."""
+        if not self._recurrent:
+            return num_rows
+        planned = [length for length in self._planned if length <= num_rows]
+        return max([self.shareable_length(num_rows), *planned])
+
+    def fork(
+        self, length: int, make_empty: "Callable[[], SequenceState]", room: int = 0
+    ) -> "SequenceState":
+        """Return a state of its own of the first `length` committed rows of this one.
+
+        It has room for `room` rows, where it is known that so many will come.
+        """
+        assert length == self.shareable_length(length), (length, self.length, self._snapshots)
+        forked = make_empty()
+        forked.reserve(max(length, room))
+        for layer, original in zip(forked._kv_layers, self._kv_layers, strict=True):
+            layer.copy_from(original, length)
+        if length:
+            place = self._snapshot_at(length)
+            for state, source in zip(forked._recurrent, self._recurrent, strict=True):
+                state.copy_from(source, place)
+        forked.length = length
+        return forked
+
+    def rewind(self, length: int) -> None:
+        """Become what `fork` would give, for the one sequence that takes this state over."""
+        assert 0 < length == self.shareable_length(length), (length, self.length, self._snapshots)
+        self.rollback()
+        place = self._snapshot_at(length)
+        if place is not None:
+            for state in self._recurrent:
+                state.copy_from(state, place)
+            self._forget_snapshots(place + 1, len(self._snapshots))
+        self.length = length
+
+    def _append_recurrent(self, first: int, num_rows: int, all_or_none: bool) -> None:
+        stop = first + num_rows
+        taken = [at for at in self._planned if first < at <= stop] if all_or_none else []
+        self._forget_snapshots(0, max(0, len(self._snapshots) + len(taken) - MAX_SNAPSHOTS))
+        offsets = [at - first for at in taken]
+        for state in self._recurrent:
+            state.append(num_rows, all_or_none=all_or_none, snapshots=offsets)
+        self._pending_snapshots = taken
+
+    def _settle_snapshots(self, *, has_stood: bool) -> None:
+        if self._pending_snapshots:
+            if has_stood:
+                self._snapshots += self._pending_snapshots
+            self._pending_snapshots = []
+
+    def _snapshot_at(self, length: int) -> int | None:
+        """Return which snapshot holds the state at this length; None where it is the newest."""
+        is_newest = length == self.length or not self._recurrent
+        return None if is_newest else self._snapshots.index(length)
+
+    def _forget_snapshots(self, first: int, stop: int) -> None:
+        for place in reversed(range(first, stop)):
+            for state in self._recurrent:
+                state.forget_snapshot(place)
+            del self._snapshots[place]
+
+    def _capacity_for(self, length: int) -> int:
+        if length <= self._capacity:
+            return self._capacity
+        grown = self._capacity + self._capacity // 4
+        if self.max_length is not None:
+            grown = min(grown, self.max_length)
+        return -(-max(length, grown) // GROWTH) * GROWTH

@@ -1,0 +1,103 @@
+"""Attention of one new token per row over that row's own cache, however long it is.
+
+In:  queries (B, heads, D); keys and values (B, kv_heads, T, D) of which row b has `lengths[b]`; the
+     block whose scale and window apply.
+Out: (B, heads, D). On CUDA a Triton kernel reads exactly the entries a row sees, so that short rows
+do not pay for long ones; `attend_plain` is the truth beside it and what the CPU uses.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from headlong.ops.op_set import Attention
+
+try:
+    from headlong.ops.torch_attention_kernel import attend_kernel
+except ImportError:  # a CPU build of torch comes without Triton
+    attend_kernel = None
+
+AttendRows: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Attention], Tensor]
+
+_BLOCK = 64
+_BLOCK_WIDE = 32
+"""Entries read at once where heads are wider than 128 numbers: a block must fit on the chip."""
+_MIN_QUERIES = 16  # the fewest rows a tensor-core product takes
+_LOG2_E = 1.4426950408889634
+
+
+def attend_plain(
+    query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, block: Attention
+) -> Tensor:
+    """Attend with full score rows and a mask."""
+    batch, kv_heads, capacity, head_dim = keys.shape
+    grouped = query.view(batch, kv_heads, -1, head_dim)
+    scores = (grouped @ keys.transpose(-1, -2)).float() * block.scale  # (B, KV, G, T)
+    entries = torch.arange(capacity, device=keys.device)[None]
+    is_hidden = entries >= lengths[:, None]
+    if block.window is not None:
+        is_hidden = is_hidden | (entries < lengths[:, None] - block.window)
+    probs = scores.masked_fill(is_hidden[:, None, None], float("-inf")).softmax(-1)
+    return (probs.to(values.dtype) @ values).view(query.shape)
+
+
+def attend_triton(
+    query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, block: Attention
+) -> Tensor:
+    """Attend with one program per row and key head."""
+    batch, kv_heads, capacity, head_dim = keys.shape
+    group = query.shape[1] // kv_heads
+    out = torch.empty_like(query)
+    attend_kernel[(batch, kv_heads)](
+        query,
+        keys,
+        values,
+        out,
+        lengths,
+        capacity,
+        capacity if block.window is None else block.window,
+        block.scale * _LOG2_E,  # exp2 is what the hardware has
+        KV_HEADS=kv_heads,
+        GROUP=group,
+        QUERIES=max(_MIN_QUERIES, 1 << (group - 1).bit_length()),
+        HEAD_DIM=head_dim,
+        BLOCK=_BLOCK if head_dim <= 128 else _BLOCK_WIDE,
+        num_warps=2,
+        num_stages=3,
+    )
+    return out
+
+
+def choose_attention(
+    device: torch.device, blocks: Iterable[Attention], *, wants_triton: bool
+) -> tuple[AttendRows, str]:
+    """Return the fastest attention that gives these blocks' right numbers, and a word about it."""
+    if device.type != "cuda" or not wants_triton:
+        return attend_plain, "plain attention"
+    if attend_kernel is None:
+        return attend_plain, "plain attention (triton is not installed)"
+    kinds = {(b.num_heads, b.num_kv_heads, b.head_dim, b.window): b for b in blocks}
+    try:
+        difference = max(_compare(device, block) for block in kinds.values())
+    except Exception as error:  # any compiler failure: generation must go on, only slower
+        return attend_plain, f"plain attention (the Triton kernel failed: {error!r:.300})"
+    if not difference < 0.02:
+        return attend_plain, f"plain attention (the Triton kernel is off by {difference:.3g})"
+    return attend_triton, f"Triton attention (differs by {difference:.1e} from the plain one)"
+
+
+def _compare(device: torch.device, block: Attention) -> float:
+    """Return the largest difference between the kernel and the plain attention of a block."""
+    generator = torch.Generator(device).manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, device=device).bfloat16()
+
+    query = normal(8, block.num_heads, block.head_dim)
+    keys, values = normal(2, 8, block.num_kv_heads, 300, block.head_dim)
+    lengths = torch.tensor([1, 2, 63, 64, 65, 150, 299, 300], device=device, dtype=torch.int32)
+    fast = attend_triton(query, keys, values, lengths, block)
+    slow = attend_plain(query.float(), keys.float(), values.float(), lengths, block)
+    return float((fast.float() - slow).abs().max())

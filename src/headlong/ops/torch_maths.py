@@ -1,0 +1,67 @@
+"""The small maths between matrix products in torch, plain or fused by torch.compile.
+
+In:  rows of activations. Out: rows, computed in float32 and rounded to the type they came in.
+`make_row_maths(compile=False)` is the plain truth; the compiled set computes the same.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class RowMaths:
+    """The functions that blocks are made of, besides projections and attention."""
+
+    rms_norm: Callable[..., Any]
+    rotate: Callable[..., Any]
+    silu_gate: Callable[..., Any]
+    gelu_gate: Callable[..., Any]
+
+
+def make_row_maths(*, compile: bool) -> RowMaths:
+    """Return the functions, fused where asked for."""
+    return RowMaths(*fuse(rms_norm, rotate, silu_gate, gelu_gate, compile=compile))
+
+
+def fuse(*functions: Callable[..., Any], compile: bool) -> list[Callable[..., Any]]:
+    """Return the functions, each compiled to one kernel where asked for."""
+    if not compile:
+        return list(functions)
+    # Sequence lengths, row counts and grad modes each compile once; the default limit of 8 is less.
+    torch._dynamo.config.recompile_limit = 64
+    # A norm's epsilon is a constant; as an input it might be copied to the device inside a graph.
+    torch._dynamo.config.specialize_float = True
+    return [torch.compile(function, dynamic=True) for function in functions]
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Divide by the root mean square of the last dimension and scale: (N, …, H)."""
+    wide = x.float()
+    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (scaled * weight).to(x.dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn the first R dimensions of every head by halves: (N, heads, D) by (N, R / 2)."""
+    num_turned = 2 * cos.shape[-1]
+    first, second = x[..., :num_turned].float().chunk(2, -1)
+    cos, sin = cos[:, None], sin[:, None]
+    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+    return torch.cat([turned, x[..., num_turned:]], -1) if num_turned < x.shape[-1] else turned
+
+
+def silu_gate(gate_up: Tensor) -> Tensor:
+    """Return silu(gate) * up: (N, 2 I) → (N, I)."""
+    gate, up = gate_up.chunk(2, -1)
+    return F.silu(gate) * up
+
+
+def gelu_gate(gate_up: Tensor) -> Tensor:
+    """Return gelu(gate) * up with the tanh form of GELU: (N, 2 I) → (N, I)."""
+    gate, up = gate_up.chunk(2, -1)
+    return F.gelu(gate, approximate="tanh") * up

@@ -1,0 +1,349 @@
+"""The torch backend: the op set on tensors, float32 on the CPU, bfloat16 or float32 on CUDA.
+
+Two ways of running the same blocks, chosen when the backend is made:
+exact    a row's bits do not depend on other rows (law 1): projections in tiles of a fixed number of
+         rows (`TorchMatrix.times`), all other maths row by row, attention row by row.
+together all rows of a pass at once, for training and for writing answers, where rows may differ in
+         the last bits with their batch. `run_sequences` reads whole sequences without a cache.
+Attention and gated MLPs read fused matrices (q/k/v, gate/up), of which the specs' own are views.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headlong.arrays import FloatArray, IntArray
+from headlong.errors import BackendError
+from headlong.ops.backends import register_backend
+from headlong.ops.host_ops import HostOps
+from headlong.ops.layer_state import LayerState
+from headlong.ops.numpy_weights import round_to
+from headlong.ops.op_set import (
+    Attention,
+    GatedDeltaNet,
+    GatedMlp,
+    Layer,
+    Linear,
+    Mixer,
+    Norm,
+    Rope,
+    Rows,
+)
+from headlong.ops.torch_host import TorchHost
+from headlong.ops.torch_maths import RowMaths, make_row_maths
+from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix
+from headlong.weights.tensors import StoredTensor
+
+_FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16"}
+
+Angles = tuple[Tensor, Tensor]
+"""Cosines and sines of the rows' rotary positions, (N, D / 2) each."""
+
+
+class KeepKeys(Protocol):
+    """Receives the keys and values that `run_sequences` computes."""
+
+    def __call__(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Take one layer's keys and values: (B, kv_heads, T, D) each."""
+
+
+class TorchOps:
+    """The op set in torch."""
+
+    name = "torch"
+    host: HostOps = TorchHost()
+
+    def __init__(
+        self,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        maths: RowMaths | None = None,
+        *,
+        is_exact: bool = True,
+    ) -> None:
+        has_cuda = torch.cuda.is_available()
+        self.device = device or torch.device("cuda" if has_cuda else "cpu")
+        is_cuda = self.device.type == "cuda"
+        self.dtype = dtype or (torch.bfloat16 if is_cuda else torch.float32)
+        self.maths = maths or make_row_maths(compile=False)
+        self._is_exact = is_exact
+        # What was made of a spec: its vector on the device, or a fused matrix with its bias.
+        self._made: WeakKeyDictionary[object, Any] = WeakKeyDictionary()
+        place = torch.cuda.get_device_name(self.device) if is_cuda else "CPU"
+        self.note = f"torch {torch.__version__} on {place}, {_FORMATS.get(self.dtype, self.dtype)}"
+
+    def matrix(self, tensor: StoredTensor, quant: str | None = None) -> TorchMatrix:
+        """Unpack a stored tensor onto the device, rounded to the precision of `quant` if given."""
+        values = tensor.to_float32()
+        rounded = values if quant is None else round_to(values, quant)
+        return TorchMatrix(torch.tensor(rounded).to(self.device, self.dtype))
+
+    def matrix_bytes(self, tensor: StoredTensor, quant: str | None = None) -> int:
+        """Return the bytes of a tensor on the device, whatever it is rounded to."""
+        return int(np.prod(tensor.shape) * self.dtype.itemsize)
+
+    def matrix_format(self, tensor: StoredTensor, quant: str | None = None) -> str:
+        """Return the name of the format everything is unpacked to."""
+        return _FORMATS.get(self.dtype, str(self.dtype))
+
+    def settle(self) -> None:
+        """Do nothing: tensors are as large as they must be."""
+
+    def make_state(self, mixer: Mixer) -> LayerState:
+        """Return an empty state on the device."""
+        if isinstance(mixer, GatedDeltaNet):
+            raise _no_recurrence()
+        like = torch.empty(0, dtype=self.dtype, device=self.device)
+        return TorchKVLayer(like, mixer.num_kv_heads, mixer.head_dim)
+
+    def join(self, parts: Sequence[Any], axis: int = 0) -> Tensor:
+        """Put arrays one after the other along an axis; rows that waited on the host come back."""
+        if len(parts) == 1 and isinstance(parts[0], Tensor):
+            return parts[0]
+        return torch.cat([torch.as_tensor(p).to(self.device, self.dtype) for p in parts], axis)
+
+    def stack(self, parts: Sequence[Tensor]) -> Tensor:
+        """Put arrays of one shape beside each other along a new first axis."""
+        return torch.stack(list(parts))
+
+    def rows(self, x: Tensor, indices: Sequence[int]) -> Tensor:
+        """Return the rows at these indices."""
+        return x[torch.tensor(list(indices), dtype=torch.long, device=x.device)]
+
+    def to_host(self, x: Tensor) -> FloatArray:
+        """Return an array's numbers as float32 in numpy."""
+        on_host: FloatArray = x.float().cpu().numpy()
+        return on_host
+
+    def embed(self, table: TorchMatrix, token_ids: IntArray | Tensor, scale: float = 1.0) -> Tensor:
+        """Look up embedding rows: (N,) → (N, H)."""
+        rows = table.values[torch.as_tensor(token_ids, device=self.device)]
+        return rows if scale == 1.0 else rows * scale
+
+    def norm(self, x: Tensor, norm: Norm) -> Tensor:
+        """Scale to unit root mean square, times the learned weight: (N, …, H)."""
+        weight = self._vector(norm, norm.weight)
+        return self._by_row(lambda rows: self.maths.rms_norm(rows, weight, norm.eps), x)
+
+    def project(self, x: Tensor, linear: Linear) -> Tensor:
+        """Apply a projection to every row."""
+        bias = None if linear.bias is None else self._vector(linear, linear.bias)
+        return self._times(x, linear.weight, bias)
+
+    def attention(
+        self,
+        x: Tensor,
+        block: Attention,
+        states: Sequence[LayerState],
+        rows: Rows,
+        beside: Tensor | None = None,
+    ) -> Tensor:
+        """Norm, q/k/v, rotary, cache write, attend, project, add."""
+        angles = self.angles(torch.tensor(rows.positions, device=self.device), block.rope)
+        query, key, value = self.query_key_value(x, block, angles, beside)
+        attended: list[Tensor] = []
+        for span, layer in zip(rows.spans, states, strict=True):
+            assert isinstance(layer, TorchKVLayer)
+            own = slice(span.first_row, span.first_row + span.num_rows)
+            layer.write(span.first_position, key[own], value[own])
+            attended += [
+                _attend(query[span.first_row + i], layer, span.first_position + i, block)
+                for i in range(span.num_rows)
+            ]
+        return self.add_attended(x, torch.stack(attended), block)
+
+    def gated_delta_net(self, *_: object) -> Tensor:
+        """Refuse: recurrent mixers have no torch form yet."""
+        raise _no_recurrence()
+
+    def gated_mlp(self, x: Tensor, block: GatedMlp) -> Tensor:
+        """Norm, gate and up, activation, down, add."""
+        gate_up = self._times(self.norm(x, block.norm), *self._fused(block, block.gate, block.up))
+        is_silu = block.activation == "silu"
+        gate = self.maths.silu_gate if is_silu else self.maths.gelu_gate
+        return self._add(x, self._by_row(gate, gate_up), block.down, block.output_norm)
+
+    def run_layers(
+        self,
+        x: Tensor,
+        layers: Sequence[Layer],
+        states: Sequence[Sequence[LayerState]],
+        rows: Rows,
+        tap_layers: tuple[int, ...] = (),
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run the layers one block after the other."""
+        tapped: dict[int, Tensor] = {}
+        for index, layer in enumerate(layers):
+            if index in tap_layers:
+                tapped[index] = x
+            x = self.attention(x, layer.attention, [one[index] for one in states], rows)
+            x = self.gated_mlp(x, layer.channel)
+        return x, torch.cat([tapped[i] for i in tap_layers], -1) if tap_layers else None
+
+    def run_last(
+        self,
+        x: Tensor,
+        layer: Layer,
+        states: Sequence[LayerState],
+        rows: Rows,
+        beside: Tensor | None = None,
+    ) -> Tensor:
+        """Run the layer over all rows, and take the last of every span."""
+        x = self.gated_mlp(self.attention(x, layer.attention, states, rows, beside), layer.channel)
+        return self.rows(x, [span.first_row + span.num_rows - 1 for span in rows.spans])
+
+    def residual_silu(self, x: Tensor, linear: Linear) -> Tensor:
+        """x + silu(linear(x))."""
+        return x + self._by_row(F.silu, self.project(x, linear))
+
+    def run_sequences(
+        self,
+        x: Tensor,
+        layers: Sequence[Layer],
+        length: int,
+        tap_layers: tuple[int, ...] = (),
+        keep: KeepKeys | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run layers over whole sequences of `length` rows each, from position 0, uncached.
+
+        `keep` is told every layer's keys and values, which is how a prompt enters a cache.
+        """
+        positions = torch.arange(length, device=x.device).repeat(len(x) // length)
+        angles = self.angles_by_rope(positions, layers)
+        tapped: dict[int, Tensor] = {}
+        for index, layer in enumerate(layers):
+            block = layer.attention
+            if index in tap_layers:
+                tapped[index] = x
+            query, key, value = (
+                part.view(-1, length, part.shape[1], block.head_dim).transpose(1, 2)
+                for part in self.query_key_value(x, block, angles[block.rope])
+            )  # each (B, heads, T, D)
+            if keep is not None:
+                keep(index, key, value)
+            attended = _attend_sequences(query, key, value, block)
+            x = self.add_attended(x, attended.transpose(1, 2).reshape(len(x), -1), block)
+            x = self.gated_mlp(x, layer.channel)
+        return x, torch.cat([tapped[i] for i in tap_layers], -1) if tap_layers else None
+
+    def angles(self, positions: Tensor, rope: Rope) -> Angles:
+        """Return cosines and sines of rotary positions: (N,) → twice (N, D / 2)."""
+        frequencies = self._vector(rope, rope.frequencies).double()
+        turned = positions.double()[:, None] * frequencies[None]
+        return self._by_row(torch.cos, turned).float(), self._by_row(torch.sin, turned).float()
+
+    def angles_by_rope(self, positions: Tensor, layers: Sequence[Layer]) -> dict[Rope, Angles]:
+        """Return the angles of every kind of rotary positions that the layers use."""
+        ropes = {layer.attention.rope for layer in layers}
+        return {rope: self.angles(positions, rope) for rope in ropes}
+
+    def query_key_value(
+        self, x: Tensor, block: Attention, angles: Angles, beside: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return rotated queries and keys, and values: (N, heads, D), twice (N, kv_heads, D)."""
+        normed = self.norm(x, block.norm)
+        if block.beside_norm is not None:
+            assert beside is not None
+            normed = torch.cat([self.norm(beside, block.beside_norm), normed], -1)
+        fused = self._fused(block, block.query, block.key, block.value)
+        heads = self._times(normed, *fused).view(len(x), -1, block.head_dim)
+        sizes = [block.num_heads, block.num_kv_heads, block.num_kv_heads]
+        query, key, value = heads.split(sizes, dim=1)
+        if block.query_norm is not None:
+            query = self.norm(query, block.query_norm)
+        if block.key_norm is not None:
+            key = self.norm(key, block.key_norm)
+        return self.maths.rotate(query, *angles), self.maths.rotate(key, *angles), value
+
+    def add_attended(self, x: Tensor, attended: Tensor, block: Attention) -> Tensor:
+        """Gate and project what was attended to, (N, heads * D), and add it to x: (N, H)."""
+        if block.gate is not None:
+            gate = self.project(self.norm(x, block.norm), block.gate)
+            attended = attended * self._by_row(torch.sigmoid, gate)
+        return self._add(x, attended, block.output, block.output_norm)
+
+    def _add(self, x: Tensor, inner: Tensor, linear: Linear, norm: Norm | None) -> Tensor:
+        """x + norm(linear(inner)), the end of every block."""
+        result = self.project(inner, linear)
+        return x + (result if norm is None else self.norm(result, norm))
+
+    def _times(self, x: Tensor, matrix: TorchMatrix, bias: Tensor | None) -> Tensor:
+        if not self._is_exact:
+            return F.linear(x, matrix.values, None if bias is None else bias.to(self.dtype))
+        y = matrix.times(x)
+        return y if bias is None else (y.float() + bias).to(self.dtype)
+
+    def _by_row(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Apply a function to all rows, in exact mode to one after the other.
+
+        Kernels compute the last numbers of an array otherwise than the others, and sum in an order
+        that depends on the number of rows.
+        """
+        if not self._is_exact or len(x) == 1:
+            return function(x)
+        return torch.cat([function(row) for row in x.split(1)])
+
+    def _vector(self, spec: object, values: FloatArray) -> Tensor:
+        """Return the one vector of a norm, a projection or a rope on the device."""
+        found = self._made.get(spec)
+        if found is None:
+            found = self._made[spec] = torch.tensor(values, dtype=torch.float32, device=self.device)
+        return found
+
+    def _fused(self, spec: object, *linears: Linear) -> tuple[TorchMatrix, Tensor | None]:
+        """Return a block's projections of the same input as one matrix and one bias."""
+        found = self._made.get(spec)
+        if found is None:
+            matrix = TorchMatrix.join([linear.weight for linear in linears])
+            found = self._made[spec] = (matrix, self._joined_bias(linears))
+        fused: tuple[TorchMatrix, Tensor | None] = found
+        return fused
+
+    def _joined_bias(self, linears: Sequence[Linear]) -> Tensor | None:
+        if all(linear.bias is None for linear in linears):
+            return None
+        biases = [
+            np.zeros(len(one.weight.values), np.float32) if one.bias is None else one.bias
+            for one in linears
+        ]
+        return torch.tensor(np.concatenate(biases), device=self.device)
+
+
+def _attend(query: Tensor, layer: TorchKVLayer, position: int, block: Attention) -> Tensor:
+    """Attend from one row over everything it may see: (heads, D) → (heads * D,)."""
+    first = 0 if block.window is None else max(0, position + 1 - block.window)
+    # Contiguous: the room a cache has must not decide which kernel is taken.
+    keys = layer.keys[:, first : position + 1].contiguous()  # (G, L, D)
+    values = layer.values[:, first : position + 1].contiguous()  # (G, L, D)
+    grouped = query.reshape(block.num_kv_heads, -1, block.head_dim)  # (G, heads / G, D)
+    scores = (grouped @ keys.transpose(1, 2)).float() * block.scale  # (G, heads / G, L)
+    return (scores.softmax(-1).to(values.dtype) @ values).view(-1)
+
+
+def _attend_sequences(query: Tensor, key: Tensor, value: Tensor, block: Attention) -> Tensor:
+    """Attend within whole sequences: (B, heads, T, D)."""
+    length = query.shape[2]
+    mask: Tensor | None = None
+    if block.window is not None and block.window < length:
+        index = torch.arange(length, device=query.device)
+        distance = index[:, None] - index[None]
+        mask = (distance >= 0) & (distance < block.window)
+    return F.scaled_dot_product_attention(
+        query, key, value, mask, is_causal=mask is None, scale=block.scale, enable_gqa=True
+    )
+
+
+def _no_recurrence() -> BackendError:
+    problem = "The torch backend cannot run recurrent layers (gated delta net) yet."
+    return BackendError(problem, "Use backend='native' or backend='numpy' for this model.")
+
+
+@register_backend("torch")
+def make_ops(threads: int | None = None) -> TorchOps:
+    """Return the torch backend on the GPU, if there is one; threads are torch's own business."""
+    return TorchOps()

@@ -1,0 +1,231 @@
+"""The torch backend against the oracle on every architecture, and its batch invariance in bits."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headlong.arrays import FloatArray, IntArray
+from headlong.cache.sequence_state import SequenceState
+from headlong.config import SamplingParams, StopParams
+from headlong.decode.autoregressive import generate_plain
+from headlong.decode.request import Request
+from headlong.decode.sampling import Sampler
+from headlong.engine.engine import Engine
+from headlong.errors import BackendError
+from headlong.heads.head import RecursiveHead
+from headlong.heads.head_files import build_head
+from headlong.heads.head_weights import HeadKind
+from headlong.llm import LLM
+from headlong.models.registry import load_backbone
+from headlong.models.transformer import Backbone
+from headlong.ops import backends
+from headlong.ops.backends import make_ops
+from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.op_set import Array, Ops, Rows, Span
+from headlong.weights.checkpoint import open_checkpoint
+from model_files import ARCHITECTURES, write_gguf, write_hf_folder
+from native_parts import stored
+from random_drafters import drafter_named
+from random_heads import HEAD_KINDS, random_head
+from tiny_text import byte_level_metadata
+
+torch = pytest.importorskip("torch")
+from headlong.ops import torch_weights  # noqa: E402  # both need torch
+from headlong.ops.torch_ops import TorchOps  # noqa: E402
+
+# Threads that spin for each other collapse when a shared machine takes a core away.
+torch.set_num_threads(1)
+
+CPU = torch.device("cpu")
+
+Maker = Callable[[str, Ops], Backbone]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Maker:
+    """Builds a tiny random model of one architecture on one backend."""
+    folders: dict[str, Path] = {}
+
+    def make(architecture: str, ops: Ops) -> Backbone:
+        if architecture not in folders:
+            folder = tmp_path_factory.mktemp(architecture)
+            folders[architecture] = write_hf_folder(folder, architecture)
+        return load_backbone(open_checkpoint(folders[architecture]), ops).backbone
+
+    return make
+
+
+def random_rows(seed: int, *shape: int) -> FloatArray:
+    """Return reproducible normal numbers."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def token_ids(seed: int, length: int) -> IntArray:
+    """Return reproducible token ids."""
+    return np.random.default_rng(seed).integers(3, 90, length)
+
+
+def assert_close(found: Array, expected: FloatArray) -> None:
+    """Compare with the oracle up to rounding."""
+    np.testing.assert_allclose(found.numpy(), expected, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_each_block_equals_the_oracle(tiny: Maker, architecture: str, is_exact: bool) -> None:
+    ops, oracle = TorchOps(CPU, is_exact=is_exact), NumpyOps()
+    ours, theirs = tiny(architecture, ops), tiny(architecture, oracle)
+    x = random_rows(1, 13, ours.config.hidden_size)
+    rows = Rows(np.zeros(13, dtype=np.int64), (Span(0, 9, 0), Span(9, 4, 0)))
+    for layer, expected in zip(ours.layers, theirs.layers, strict=True):
+        block = layer.attention
+        caches = [ops.make_state(block) for _ in rows.spans]
+        known = [oracle.make_state(expected.mixer) for _ in rows.spans]
+        SequenceState(caches).reserve(16)
+        SequenceState(known).reserve(16)
+        given = torch.tensor(x)
+        assert_close(
+            ops.attention(given, block, caches, rows),
+            oracle.attention(x, expected.attention, known, rows),
+        )
+        assert_close(ops.gated_mlp(given, layer.channel), oracle.gated_mlp(x, expected.channel))
+        last = ops.run_last(given, layer, caches, rows)
+        assert_close(last, oracle.run_last(x, expected, known, rows))
+    assert_close(ops.norm(given, ours.final_norm), oracle.norm(x, theirs.final_norm))
+    assert_close(ops.project(given, ours.lm_head), oracle.project(x, theirs.lm_head))
+    assert_close(ours.embed(token_ids(2, 5)), theirs.embed(token_ids(2, 5)))
+
+
+@pytest.mark.parametrize("kind", HEAD_KINDS)
+def test_heads_equal_the_oracle(tiny: Maker, kind: HeadKind) -> None:
+    ours, theirs = tiny("llama", TorchOps(CPU)), tiny("llama", NumpyOps())
+    ids = token_ids(3, 12)
+
+    def logits(backbone: Backbone) -> FloatArray:
+        head = build_head(random_head(kind, backbone.config, 1), backbone)
+        hidden = backbone.forward([ids[:-1]], [backbone.make_cache()], head.tap_layers)
+        features = head.features(hidden)
+        if isinstance(head, RecursiveHead):
+            return head.logits(head.step(head.enter(features), [ids[1:]], [head.make_cache()]))
+        states = head.states(features, [head.make_cache()], [len(ids) - 1])
+        return head.logits(states[head.num_depths - 1], head.num_depths)
+
+    np.testing.assert_allclose(logits(ours), logits(theirs), rtol=1e-3, atol=1e-4)
+
+
+def run(backbone: Backbone, ids: IntArray, cuts: list[int]) -> FloatArray:
+    """Run one sequence in passes of the given sizes; return all logits."""
+    cache = backbone.make_cache()
+    parts = []
+    for part in np.split(ids, np.cumsum(cuts)[:-1]):
+        parts.append(backbone.logits(backbone.forward([part], [cache]).normed))
+        cache.commit(len(part))
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) -> None:
+    backbone = tiny(architecture, TorchOps(CPU))
+    ids = token_ids(4, 30)
+    whole = run(backbone, ids, [30])
+    for cuts in ([1] * 30, [7, 7, 7, 9], [29, 1]):
+        assert run(backbone, ids, cuts).tobytes() == whole.tobytes(), cuts
+    others = [token_ids(5, 5), ids, token_ids(6, 1)]
+    caches = [backbone.make_cache() for _ in others]
+    together = backbone.logits(backbone.forward(others, caches).normed)
+    assert together[5:35].tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_whole_sequences_equal_the_oracle(tiny: Maker, architecture: str) -> None:
+    """The uncached way that training reads answers, sliding windows included."""
+    ops = TorchOps(CPU, is_exact=False)
+    ours, theirs = tiny(architecture, ops), tiny(architecture, NumpyOps())
+    ids = np.stack([token_ids(7, 21), token_ids(8, 21)])
+    x, taps = ops.run_sequences(ours.embed(ids.reshape(-1)), ours.layers, 21, (1, 0))
+    expected = theirs.forward(list(ids), [theirs.make_cache() for _ in ids], (1, 0))
+    assert_close(x, expected.raw)
+    assert expected.taps is not None
+    assert_close(taps, expected.taps)
+
+
+@pytest.mark.parametrize("name", ["ngram", "chain-eagle3", "nextn", "meta", "draft-model"])
+def test_drafts_leave_the_text_alone(tiny: Maker, name: str) -> None:
+    """Law 1 on this backend: several requests at once, drafted for, against the plain loop."""
+    backbone = tiny("llama", TorchOps(CPU))
+    rng = random.Random(name)
+    requests = [
+        Request(
+            tuple(rng.randrange(90) for _ in range(rng.randint(1, 25))),
+            SamplingParams(temperature=rng.choice([0.0, 0.8]), seed=seed),
+            StopParams(max_tokens=rng.randint(4, 14), ignore_eos=True),
+            mtp=rng.choice([0, 3, 5, "auto"]) or "off",
+        )
+        for seed in range(4)
+    ]
+    engine = Engine.for_model(backbone, drafter_named(name, backbone))
+    running = [engine.submit(request) for request in requests]
+    while any(one.finish_reason is None for one in running):
+        engine.step()
+    for request, one in zip(requests, running, strict=True):
+        sampler = Sampler(request.sampling, request.prompt_ids, backbone.config.vocab_size)
+        plain = generate_plain(backbone, request.prompt_ids, sampler)
+        assert [e.pick for e in one.outbox] == [next(plain) for _ in one.outbox]
+        assert len(one.outbox) == request.stopping.max_tokens
+
+
+def test_a_model_generates_on_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model_files.VOCAB_SIZE", 266)
+    path = write_gguf(tmp_path / "tiny.gguf", "llama", extra_metadata=byte_level_metadata())
+    llm = LLM.load(path, backend="torch")
+    reference = LLM.load(path, backend="numpy")
+    assert llm.backbone.ops.name == "torch"
+    found, expected = (
+        one.generate("hello", max_tokens=12, temperature=0.0, ignore_eos=True)
+        for one in (llm, reference)
+    )
+    assert found.token_ids == expected.token_ids
+
+
+def test_a_library_that_mixes_rows_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the silent failure where a kernel depends on the row's place in the tile."""
+    matrix = TorchOps(CPU).matrix(stored("F32", random_rows(9, 32, 16)))
+    x = torch.tensor(random_rows(10, 11, 16))
+    monkeypatch.setattr(torch_weights, "_keeps_rows_apart", lambda values: False)
+    alone = torch.cat([torch.nn.functional.linear(row, matrix.values) for row in x.split(1)])
+    assert torch.equal(matrix.times(x), alone)
+
+
+def test_fused_matrices_lie_in_memory_once() -> None:
+    ops = TorchOps(CPU)
+    parts = [ops.matrix(stored("F32", random_rows(seed, 4, 8))) for seed in (11, 12)]
+    before = [part.values.clone() for part in parts]
+    joined = torch_weights.TorchMatrix.join(parts)
+    assert torch.equal(joined.values, torch.cat(before))
+    assert parts[1].values.data_ptr() == joined.values[4:].data_ptr()
+    assert joined.num_bytes == 4 * 8 * 8
+
+
+def test_rounding_is_that_of_the_oracle() -> None:
+    tensor = stored("F32", random_rows(13, 6, 64))
+    found = TorchOps(CPU).matrix(tensor, "q4").values.numpy()
+    assert np.array_equal(found, NumpyOps().matrix(tensor, "q4").values)
+
+
+def test_rows_that_waited_on_the_host_come_back() -> None:
+    newest = torch.ones(1, 2)
+    joined = TorchOps(CPU).join([np.zeros((2, 2), np.float32), newest])
+    assert joined.tolist() == [[0, 0], [0, 0], [1, 1]]
+    assert TorchOps(CPU).join([newest]) is newest
+
+
+def test_without_torch_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError("No module named 'torch'")
+
+    monkeypatch.setattr(backends, "import_module", missing)
+    with pytest.raises(BackendError, match="pip install torch"):
+        make_ops("torch")

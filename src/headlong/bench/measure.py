@@ -49,7 +49,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PieceTimes:
     """How evenly an answer came, in seconds between one piece of it and the next."""
 
     num_pieces: int
@@ -57,7 +57,7 @@ class Pace:
     gap_p95_s: float | None
 
     @classmethod
-    def of(cls, times_s: Sequence[float]) -> "Pace":
+    def of(cls, times_s: Sequence[float]) -> "PieceTimes":
         """Compute it from the times at which the pieces came."""
         gaps = [later - earlier for earlier, later in pairwise(times_s)]
         if not gaps:
@@ -66,7 +66,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TimedAnswer:
     """One answer of one side, timed from where the question was put."""
 
     num_tokens: int
@@ -77,7 +77,7 @@ class Answer:
     text: str
     token_ids: tuple[int, ...] | None = None
     """Unknown behind a URL; texts are compared then."""
-    pace: Pace = field(default_factory=lambda: Pace(1, None, None))
+    pace: PieceTimes = field(default_factory=lambda: PieceTimes(1, None, None))
     num_prompt_tokens: int | None = None
     num_cached_tokens: int | None = None
     """Prompt tokens that were remembered from an earlier question."""
@@ -109,7 +109,7 @@ class Run:
     question: Question
     place: int
     """Which side answered first: 0, second: 1, …"""
-    answer: Answer | None = None
+    answer: TimedAnswer | None = None
     error: str | None = None
 
 
@@ -127,7 +127,7 @@ class Side(Protocol):
     def warm_up(self, question: Question) -> None:
         """Answer a little of a question, untimed, so that the first answer is not the slowest."""
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> TimedAnswer:
         """Answer a question; refuse with a `HeadlongError`."""
 
 

@@ -163,7 +163,7 @@ class _Stage(PassTimer):
         self.memory = self.drafter.begin()
         ids, next_ids = self.ids(plan.context), self.ids(plan.context)
         features = head.features(self.context_rows)
-        self.drafter.observe([Settled(self.memory, ids, features, next_ids)])
+        self.drafter.observe([Settled(self.memory, ids, (features,), next_ids)])
 
     def draft_step_s(self) -> float:
         """Time a draft after a pass, as in a round; return the mean of its steps."""

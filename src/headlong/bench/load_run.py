@@ -34,6 +34,15 @@ from headlong.errors import HeadlongError, RequestError
 
 MAX_CONNECTIONS = 1024
 
+SLICE_S = 5.0
+"""Slices are about this long; shorter ones would be mostly beginnings and ends."""
+
+MAX_FAILURES = 3
+"""So many failures in a row beyond one for each open request: the server is gone."""
+
+MAX_OPEN = 512
+"""Requests that may be open at once when arrivals do not wait for answers."""
+
 
 class Ending(StrEnum):
     """How a request ended."""
@@ -116,16 +125,6 @@ class LoadClient:
         if received.finish_reason is not None and not received.pieces:
             return None
         return side.make_answer(received, began_s, 0)
-
-
-SLICE_S = 5.0
-"""Slices are about this long; shorter ones would be mostly beginnings and ends."""
-
-MAX_FAILURES = 3
-"""So many failures in a row beyond one for each open request: the server is gone."""
-
-MAX_OPEN = 512
-"""Requests that may be open at once when arrivals do not wait for answers."""
 
 
 @dataclass(frozen=True, slots=True)

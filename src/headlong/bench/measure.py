@@ -31,6 +31,8 @@ STOPPED_BY_USER = "stopped with Ctrl-C"
 Key: TypeAlias = tuple[str, float, int]
 """What was asked: prompt hash, temperature, number of the run."""
 
+DEFAULT_MAX_TOKENS = 128
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -182,9 +184,6 @@ class QuestionPlan:
     num_runs: int = 1
     seed: int = 0
     time_budget_s: float | None = None
-
-
-DEFAULT_MAX_TOKENS = 128
 
 
 def make_questions(plan: QuestionPlan) -> list[Question]:

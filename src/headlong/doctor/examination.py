@@ -18,7 +18,7 @@ from headlong.doctor import draft_checks, head_checks, machine, model_checks, sp
 from headlong.doctor.alternatives import list_alternatives, taps_needed
 from headlong.doctor.draft_checks import Judged
 from headlong.doctor.exactness import Decoder, check_exactness, decode_modes
-from headlong.doctor.finding import Check, Finding, Severity, count, refused, skipped
+from headlong.doctor.finding import Check, Finding, Severity, refused, skipped
 from headlong.doctor.head_record import read_record
 from headlong.doctor.probe import (
     PROMPTS,
@@ -56,12 +56,12 @@ class Examination:
     @property
     def num_faults(self) -> int:
         """How many checks found something broken."""
-        return count([finding for _, finding in self.findings], Severity.FAULT)
+        return sum(finding.level is Severity.FAULT for _, finding in self.findings)
 
     @property
     def num_warnings(self) -> int:
         """How many checks found something that could be better."""
-        return count([finding for _, finding in self.findings], Severity.WARNING)
+        return sum(finding.level is Severity.WARNING for _, finding in self.findings)
 
     def number(self, check: str, name: str) -> Any:
         """Return a number that a check found; None when it did not."""

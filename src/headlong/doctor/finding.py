@@ -4,7 +4,7 @@ In:  nothing. Out: `Finding`, the one record every check of the doctor returns, 
 make one. Knows nothing of models, heads or terminals.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -77,8 +77,3 @@ def refused(check: str, error: HeadlongError) -> Finding:
 def skipped(check: str, reason: str) -> Finding:
     """Return that a check could not be made, and why."""
     return Finding(check, Severity.SKIPPED, reason)
-
-
-def count(findings: Sequence[Finding], level: Severity) -> int:
-    """Return how many findings are of a level."""
-    return sum(finding.level is level for finding in findings)

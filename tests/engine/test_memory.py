@@ -253,7 +253,7 @@ def test_rows_that_wait_count_as_kept(backbone: Backbone) -> None:
     engine = Engine(backbone, ScriptedDrafter([], backbone.config.vocab_size))
     engine.submit(ask(1, mtp="off", max_tokens=60))
     engine.step()
-    finish(engine, ask(1, 2, mtp="auto", max_tokens=20))
+    finish(engine, ask(1, 2, mtp="auto", max_tokens=1))
     (kept,) = engine._memory.prefixes
     assert kept.unobserved.num_rows > 0
     cache_bytes = kept.cache.bytes_for(kept.cache.length)

@@ -9,8 +9,8 @@ from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
 from headlong.engine.limits import EngineLimits
-from headlong.engine.policy import Policy
 from headlong.engine.request import Request, Running
+from headlong.engine.request_policy import RequestPolicy
 from headlong.engine.scheduler import MAX_RETRY_S, MIN_CHUNK, PREFILL_SHARE, Scheduler
 from headlong.errors import BusyError, RequestError
 
@@ -20,7 +20,7 @@ def reading(num_tokens: int) -> Running:
     prompt = (1,) * num_tokens
     sampler = Sampler(SamplingParams(), prompt, 8)
     sequence = DecodingSequence(list(prompt), KVCache(()), sampler, None)
-    return Running(Request(prompt), sequence, Policy("off"))
+    return Running(Request(prompt), sequence, RequestPolicy("off"))
 
 
 def decoding() -> Running:

@@ -125,6 +125,6 @@ def test_what_a_request_says_is_settled_when_it_ends(tiny_llm: LLM) -> None:
     """Its numbers are read by another thread while the engine goes on learning prices."""
     (running,) = run(tiny_llm, "auto")
     told = mtp_report([running], "auto")
-    tiny_llm.engine.planner.costs.weather *= 3
-    assert running.policy.prospect is not None
+    tiny_llm.engine.policy.prices.slowdown *= 3
+    assert running.policy.forecast is not None
     assert mtp_report([running], "auto") == told

@@ -20,12 +20,11 @@ from headlong.decode.sampling import Pick, Sampler
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Drafter
+from headlong.engine.accounting import FinishedRound, account
 from headlong.engine.admission import check_request, max_sequence_tokens
-from headlong.engine.booking import Round, book, learn
+from headlong.engine.draft_policy import Candidate, DraftPolicy
 from headlong.engine.limits import EngineLimits, EngineSnapshot
 from headlong.engine.memory import SPARE_ROWS, CacheMemory, no_cache
-from headlong.engine.planner import Planner
-from headlong.engine.policy import Policy
 from headlong.engine.recovery import Rescue, as_engine_error, run_together
 from headlong.engine.request import BACKBONE, Emitted, FinishReason, Request, Running
 from headlong.engine.scheduler import Scheduler
@@ -33,9 +32,6 @@ from headlong.models.traffic import CacheTraffic, cache_traffic
 from headlong.models.transformer import Backbone
 
 _T = TypeVar("_T")
-
-_NEVER = Policy("off")
-"""What the planner sees of a sequence that has no drafter."""
 
 
 @dataclass(slots=True)
@@ -45,7 +41,7 @@ class Engine:
     backbone: Backbone
     drafter: Drafter | None = None
     limits: EngineLimits = field(default_factory=EngineLimits)
-    planner: Planner = field(default_factory=Planner)
+    policy: DraftPolicy = field(default_factory=DraftPolicy)
     _scheduler: Scheduler = field(init=False)
     _memory: CacheMemory = field(init=False)
     _traffic: CacheTraffic = field(init=False)
@@ -80,7 +76,7 @@ class Engine:
         )
         if self.drafter is None and request.mtp != "off":
             sequence.off_reason = "The model was loaded without a drafter."
-        policy = self.planner.make_policy(request.mtp, request.sampling.temperature)
+        policy = self.policy.new_request(request.mtp, request.sampling.temperature)
         running = Running(request, sequence, policy, self._num_submitted, has_drafter)
         self._scheduler.enqueue(running)
         self._num_submitted += 1
@@ -214,49 +210,49 @@ class Engine:
         """Make one round for all requests whose prompt is through."""
         began_s = time.perf_counter()
         batch = self._scheduler.decoding
-        wishes = self._plan(batch) if batch else {}
-        batch = self._make_room(batch, wishes)
+        plans = self._plan(batch) if batch else {}
+        batch = self._make_room(batch, plans)
         if not batch:
             return
 
         def run(some: Sequence[Running]) -> list[RoundResult]:
-            plans = [wishes[id(one)] for one in some]
             sequences = [one.sequence for one in some]
+            own_plans = [plans[one] for one in some]
             most = self.limits.rows_per_step
-            return run_round(sequences, plans, self.backbone, self.drafter, most)
+            return run_round(sequences, own_plans, self.backbone, self.drafter, most)
 
-        asking = [one.sequence for one in batch if wishes[id(one)].runs_drafter]
-        num_looked = sum(sequence.unobserved.num_rows for sequence in asking)
+        drafting = [one.sequence for one in batch if plans[one].runs_drafter]
+        num_backlog_rows = sum(sequence.unobserved.num_rows for sequence in drafting)
         done = self._run_together(batch, run)
         num_emitted = [self._settle(running, result) for running, result in done]
         seconds = time.perf_counter() - began_s
         self._scheduler.observe_round(seconds)
-        self._last_rows = sum(len(result.draft.token_ids) + 1 for _, result in done)
-        made = Round(done, num_emitted, wishes, self._last_rows, seconds, num_looked)
-        # Passes that failed and were repeated one by one have times of their own: no price.
-        if len(done) == len(batch) and len(made.passes_s) == 1:
-            learn(self.planner, made)
-        book(self.planner, made)
+        is_whole = len(done) == len(batch)
+        made = FinishedRound(done, num_emitted, seconds, is_whole, num_backlog_rows)
+        self._last_rows = made.num_rows
+        account(self.policy, made)
 
-    def _plan(self, batch: Sequence[Running]) -> dict[int, DraftPlan]:
-        """Ask the planner for every sequence; never more than its request can still use."""
-        policies = [one.policy if one.sequence.draft_state is not None else _NEVER for one in batch]
-        for one in batch:
-            one.policy.num_waiting = one.sequence.unobserved.num_rows
-        reading = self._traffic.share([one.sequence.cache.length for one in batch])
-        wishes = self.planner.plan(policies, self.limits.rows_per_step, reading)
-        found: dict[int, DraftPlan] = {}
-        for running, wish in zip(batch, wishes, strict=True):
-            most = max(0, running.tokens_left(self.backbone.config.context_length) - 1)
-            found[id(running)] = wish.at_most(most)
-        return found
+    def _plan(self, batch: Sequence[Running]) -> dict[Running, DraftPlan]:
+        """Ask the policy for every request; never for more than it can still use."""
+        sequences = [one.sequence for one in batch]
+        candidates = [
+            Candidate(one.policy, sequence.unobserved.num_rows, sequence.draft_state is not None)
+            for one, sequence in zip(batch, sequences, strict=True)
+        ]
+        cache_share = self._traffic.share([sequence.cache.length for sequence in sequences])
+        plans = self.policy.plan(candidates, self.limits.rows_per_step, cache_share)
+        context = self.backbone.config.context_length
+        return {
+            one: plan.at_most(max(0, one.tokens_left(context) - 1))
+            for one, plan in zip(batch, plans, strict=True)
+        }
 
-    def _make_room(self, batch: list[Running], wishes: dict[int, DraftPlan]) -> list[Running]:
+    def _make_room(self, batch: list[Running], plans: dict[Running, DraftPlan]) -> list[Running]:
         """Set the newest requests back until the rows of the others fit into memory."""
         if self.limits.kv_bytes is None:
             return batch
         running = self._scheduler.running
-        while running and not self._memory.has_room(self._bytes_after(wishes)):
+        while running and not self._memory.has_room(self._bytes_after(plans)):
             resting = [one for one in running if one.sequence.unobserved.num_rows]
             if resting:
                 self._run_together(resting, self._catch_up)  # what waits takes room, too
@@ -274,10 +270,10 @@ class Engine:
         catch_up(self.drafter, [one.sequence for one in batch])
         return [None] * len(batch)
 
-    def _bytes_after(self, wishes: dict[int, DraftPlan]) -> int:
-        """Return the bytes of running sequences after a round of those in `wishes`."""
+    def _bytes_after(self, plans: dict[Running, DraftPlan]) -> int:
+        """Return the bytes of running sequences after a round of those in `plans`."""
         return sum(
-            self._memory.bytes_of(one.sequence, SPARE_ROWS if id(one) in wishes else 0)
+            self._memory.bytes_of(one.sequence, SPARE_ROWS if one in plans else 0)
             for one in self._scheduler.running
         )
 

@@ -9,7 +9,7 @@ from headlong.config import MtpMode, SamplingParams, StopParams
 from headlong.decode.constraint import Grammar
 from headlong.decode.sampling import Pick
 from headlong.decode.sequence import DecodingSequence
-from headlong.engine.policy import Policy
+from headlong.engine.request_policy import RequestPolicy
 from headlong.errors import HeadlongError
 
 BACKBONE = "backbone"
@@ -60,7 +60,7 @@ class Running:
 
     request: Request
     sequence: DecodingSequence
-    policy: Policy
+    policy: RequestPolicy
     arrival: int = 0
     """Its place among all requests ever submitted."""
     has_drafter: bool = False

@@ -8,14 +8,13 @@ import pytest
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Draft
 from headlong.engine.draft_policy import (
-    PLAN_INTERVAL,
-    PROBE_INTERVAL,
     PROBE_SHARE,
     Candidate,
     DraftPolicy,
     MeasuredRound,
     Outcome,
 )
+from headlong.engine.request_policy import INTERVAL
 from policy_world import World, play
 
 
@@ -78,7 +77,7 @@ def test_idle_streams_share_their_probes() -> None:
         probed = finish(policy, candidates, plans)
         assert sum(probed) <= 1
         num_probes += any(probed)
-    assert 1 <= num_probes <= 160 // PROBE_INTERVAL
+    assert 1 <= num_probes <= 160 // INTERVAL
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_a_probe_costs_its_rows_unless_they_stand(num_accepted: int, is_rare: bo
     candidates = eight(policy)
     rounds_until_a_probe(policy, candidates, num_accepted=num_accepted, draft_s=0.0005)
     num_rounds, _ = rounds_until_a_probe(policy, candidates)
-    assert (num_rounds > 4 * PROBE_INTERVAL) == is_rare
+    assert (num_rounds > 4 * INTERVAL) == is_rare
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ def test_an_idle_decision_is_kept_for_long(decisions: list[DraftPolicy]) -> None
     policy = DraftPolicy()
     world = World(dear_pass, chance=never)
     play(world, "auto", 500, 8, policy)
-    assert len(decisions) <= 8 + 500 // PLAN_INTERVAL
+    assert len(decisions) <= 8 + 500 // INTERVAL
     decisions.clear()
     candidates = eight(policy)
     for _ in range(40):  # one after the other ends, and another begins
@@ -147,7 +146,7 @@ def test_an_idle_decision_is_kept_for_long(decisions: list[DraftPolicy]) -> None
             finish(policy, candidates, policy.plan(candidates, max_rows=64))
         assert all(one.policy.off_reason is not None for one in candidates), "all are told why"
         candidates = [*candidates[1:], Candidate(policy.new_request("auto", 0.0))]
-    assert len(decisions) <= 41 + 320 // PLAN_INTERVAL
+    assert len(decisions) <= 41 + 320 // INTERVAL
 
 
 @pytest.mark.parametrize("num_accepted", [0, 1])
@@ -157,9 +156,9 @@ def test_a_probe_is_news_only_if_it_stood(decisions: list[Any], num_accepted: in
     play(world, "auto", 800, 8, policy)
     candidates = eight(policy)
     rounds_until_a_probe(policy, candidates)
-    for _ in range(PLAN_INTERVAL):  # the next decision is far
+    for _ in range(INTERVAL):  # the next decision is far
         finish(policy, candidates, policy.plan(candidates, max_rows=64))
-        if len(decisions) and policy._next_plan == policy._round + PLAN_INTERVAL:
+        if len(decisions) and policy._next_plan == policy._round + INTERVAL:
             break
     policy._next_probe = 0
     rounds_until_a_probe(policy, candidates, num_accepted=num_accepted)

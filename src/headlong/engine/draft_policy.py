@@ -16,20 +16,20 @@ from headlong.config import MtpMode
 from headlong.drafters.draft_plan import DraftPlan, Threshold
 from headlong.drafters.drafter import NGRAM, Draft
 from headlong.engine.pass_prices import PassPrices
-from headlong.engine.request_policy import PROBE_TOKENS, Forecast, RequestPolicy, SharedRecord
+from headlong.engine.request_policy import (
+    INTERVAL,
+    PROBE_TOKENS,
+    Forecast,
+    RequestPolicy,
+    SharedRecord,
+)
 from headlong.engine.survival import Expected
-
-PLAN_INTERVAL = 16
-"""Rounds between two decisions while the same requests run; fewer at first."""
 
 MARGIN = 1.03
 """What another plan must promise over the present one: promises err by as much."""
 
 PAYBACK_ROUNDS = 48
 """Rounds within which drafts must pay for the rows that the drafter has to catch up on first."""
-
-PROBE_INTERVAL = 8
-"""The fewest rounds between two probes, and between two plain rounds."""
 
 PROBE_SHARE = 0.005
 """Share of the time that probes may lose, and that plain rounds may."""
@@ -174,7 +174,7 @@ class DraftPolicy:
         num_rows = len(candidates) + sum(one.policy.num_fixed for one in candidates)
         if num_rows != self._plain_rows:
             self._plain_rows = num_rows
-            self._next_plain = min(self._next_plain, self._round + PROBE_INTERVAL)
+            self._next_plain = min(self._next_plain, self._round + INTERVAL)
         return not self.prices.is_known(num_rows) or self._round >= self._next_plain
 
     def _next_to_probe(self, autos: Sequence[Candidate]) -> Candidate | None:
@@ -182,7 +182,7 @@ class DraftPolicy:
         idle = [one for one in autos if not one.policy.num_tokens]
         if not idle or self._round < self._next_probe:
             return None
-        self._next_probe = self._round + PROBE_INTERVAL
+        self._next_probe = self._round + INTERVAL
         return min(idle, key=lambda one: one.num_backlog_rows)
 
     def _judge_probe(self, made: MeasuredRound, probe: Outcome) -> None:
@@ -203,8 +203,8 @@ class DraftPolicy:
             return
         self._decide(candidates, autos, is_new)
         is_idle = not any(one.num_tokens for one in policies)
-        longer = PLAN_INTERVAL if is_idle else 2 * self._plan_rounds
-        self._plan_rounds = 1 if is_new and not is_idle else min(longer, PLAN_INTERVAL)
+        longer = INTERVAL if is_idle else 2 * self._plan_rounds
+        self._plan_rounds = 1 if is_new and not is_idle else min(longer, INTERVAL)
         self._planned, self._next_plan = policies, self._round + self._plan_rounds
 
     def _decide(
@@ -291,7 +291,7 @@ def _with_drafts(plain: _Round, expected: Sequence[Expected], lengths: Sequence[
 
 def _interval(num_lost: float) -> int:
     """Return after how many rounds something may be repeated that lost so many rounds."""
-    return max(PROBE_INTERVAL, round(num_lost / PROBE_SHARE))
+    return max(INTERVAL, round(num_lost / PROBE_SHARE))
 
 
 def within(plans: Sequence[DraftPlan], max_rows: int) -> list[DraftPlan]:

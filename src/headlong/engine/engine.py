@@ -20,7 +20,7 @@ from headlong.decode.sampling import Pick, Sampler
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Drafter
-from headlong.engine.accounting import FinishedRound, account
+from headlong.engine.accounting import account, count_rows
 from headlong.engine.admission import check_request, max_sequence_tokens
 from headlong.engine.draft_policy import Candidate, DraftPolicy
 from headlong.engine.limits import EngineLimits, EngineSnapshot
@@ -227,10 +227,9 @@ class Engine:
         num_emitted = [self._settle(running, result) for running, result in done]
         seconds = time.perf_counter() - began_s
         self._scheduler.observe_round(seconds)
-        is_whole = len(done) == len(batch)
-        made = FinishedRound(done, num_emitted, seconds, is_whole, num_backlog_rows)
-        self._last_rows = made.num_rows
-        account(self.policy, made)
+        self._last_rows = count_rows(done)
+        is_whole, is_typical = len(done) == len(batch), num_backlog_rows == 0
+        account(self.policy, done, num_emitted, seconds, is_typical=is_typical, is_whole=is_whole)
 
     def _plan(self, batch: Sequence[Running]) -> dict[Running, DraftPlan]:
         """Ask the policy for every request; never for more than it can still use."""

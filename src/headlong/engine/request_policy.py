@@ -25,8 +25,8 @@ OWN_MEMORY = 0.98
 PROBE_TOKENS = 2
 """Draft tokens of a probe."""
 
-PROBE_MEMORY = 0.8
-"""The same of a probe: they are few, and only the newest tell whether the subject has changed."""
+INTERVAL = 8
+"""Rounds between two decisions, and the fewest between two probes or two plain rounds."""
 
 
 @dataclass(slots=True)
@@ -112,7 +112,9 @@ class RequestPolicy:
         """Learn how far a draft has carried; of a lookup only its calibration is learned."""
         if plan.runs_drafter:
             seen = (plan.num_tokens, len(draft.token_ids), num_accepted)
-            self.survival.observe(*seen, PROBE_MEMORY if plan.is_idle else OWN_MEMORY)
+            # Probes are few, and only the newest tell whether the subject has changed.
+            own_memory = OWN_MEMORY**INTERVAL if plan.is_idle else OWN_MEMORY
+            self.survival.observe(*seen, own_memory)
             self.shared.survival.observe(*seen, SHARED_MEMORY)
         if draft.sources and draft.sources[0] != GRAMMAR:
             self.shared.calibration(draft.sources[0]).observe(draft.probs, num_accepted)

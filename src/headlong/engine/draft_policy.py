@@ -214,16 +214,19 @@ class DraftPolicy:
         self.prices.refresh()
         policies = [one.policy for one in autos]
         expected = [one.expected() for one in policies]
-        plain = self._plain_round(candidates)
+        fixed = [one.policy for one in candidates if one.policy.num_fixed]
+        fixed_lengths = [one.num_fixed for one in fixed]
+        bare = _Round(len(candidates), len(candidates))
+        plain = _with_drafts(bare, [one.expected() for one in fixed], fixed_lengths)
         plain_rate = self._rate(plain)
         found = self._best_lengths(plain, expected)
         best = _with_drafts(plain, expected, found)
-        lengths, chosen = [0] * len(autos), plain
-        kept = [one.num_tokens for one in policies]
-        kept_round = _with_drafts(plain, expected, kept)
-        if not is_new and self._rate(kept_round) >= plain_rate:
-            lengths, chosen = kept, kept_round
-        catch_up_s = self._catch_up_s(autos, found) / PAYBACK_ROUNDS
+        backlogs = [one.num_backlog_rows for one, num in zip(autos, found, strict=True) if num]
+        catch_up_s = self.prices.backlog_s(sum(backlogs)) / PAYBACK_ROUNDS
+        lengths = [0 if is_new else one.num_tokens for one in policies]
+        chosen = _with_drafts(plain, expected, lengths)
+        if self._rate(chosen) < plain_rate:
+            lengths, chosen = [0] * len(autos), plain
         if best.tokens / (self._seconds(best) + catch_up_s) >= MARGIN * self._rate(chosen):
             lengths, chosen = found, best
         rate = self._rate(chosen)
@@ -241,18 +244,6 @@ class DraftPolicy:
             else:
                 calibration = policy.shared.calibration(NGRAM).read()
                 policy.decide(0, {NGRAM: Threshold(lookup, lookup, calibration)}, forecast)
-
-    def _plain_round(self, candidates: Sequence[Candidate]) -> _Round:
-        """Return the round without drafts but those of a fixed length."""
-        fixed = [one.policy for one in candidates if one.policy.num_fixed]
-        expected, lengths = [one.expected() for one in fixed], [one.num_fixed for one in fixed]
-        return _with_drafts(_Round(len(candidates), len(candidates)), expected, lengths)
-
-    def _catch_up_s(self, autos: Sequence[Candidate], lengths: Sequence[int]) -> float:
-        """Return how long the drafter must catch up before these drafts can begin."""
-        pairs = zip(autos, lengths, strict=True)
-        beginning = [one for one, length in pairs if length and not one.policy.num_tokens]
-        return self.prices.backlog_s(sum(one.num_backlog_rows for one in beginning))
 
     def _best_lengths(self, plain: _Round, expected: Sequence[Expected]) -> list[int]:
         """Add draft tokens in order of merit; return the lengths with most tokens per second.

@@ -126,10 +126,10 @@ def test_64_mixed_requests_get_what_they_get_alone(
     clients = serve(engine, [draw_request(rng, prompts) for _ in range(64)], rng)
     check(backbone, clients)
     seen = engine.snapshot()
-    assert seen.num_preemptions > 0, "memory was to be short"
-    # Recurrent layers are shared only where a snapshot lies.
-    least = 20 if architecture in HYBRIDS else 200
-    assert seen.prefix_hit_tokens > least, "prompts were to be shared"
+    # What a hybrid takes hardly grows, and it is shared only where a snapshot lies.
+    is_hybrid = architecture in HYBRIDS
+    assert seen.num_preemptions > 0 or is_hybrid, "memory was to be short"
+    assert seen.prefix_hit_tokens > (20 if is_hybrid else 200), "prompts were to be shared"
     assert any(one.running.finish_reason is FinishReason.CANCELLED for one in clients)
     assert limits.kv_bytes is not None
     assert seen.kv_bytes <= limits.kv_bytes

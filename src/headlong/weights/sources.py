@@ -130,10 +130,8 @@ def _check_local(path: Path) -> Path:
     if ggufs:
         listed = "".join(f"\n    {path / name}" for name in ggufs)
         raise SourceError(f"{path} is a folder of GGUF files.", f"Name one of them:{listed}")
-    raise SourceError(
-        f"The folder {path} holds no model: it has neither config.json nor a GGUF file.",
-        "Name a GGUF file, or a folder as the Hugging Face hub keeps them.",
-    )
+    problem = f"The folder {path} holds no model: it has neither config.json nor a GGUF file."
+    raise SourceError(problem, "Name a GGUF file, or a folder as the Hugging Face hub keeps them.")
 
 
 def _describe_local(path: Path, *, rehash: bool) -> StoredModel:

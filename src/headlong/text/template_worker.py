@@ -37,25 +37,8 @@ class _GenerationTag(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _make_environment() -> ImmutableSandboxedEnvironment:
-    """Return the dialect of Hugging Face chat templates."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=["jinja2.ext.loopcontrols", _GenerationTag],
-    )
-    del environment.globals["lipsum"]
-    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
-    environment.filters["tojson"] = _tojson
-    return environment
-
-
 def _raise_exception(message: str) -> None:
     raise TemplateError(message)
-
-
-def _strftime_now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)
 
 
 def _tojson(
@@ -71,44 +54,49 @@ def _tojson(
     )
 
 
+# The dialect of Hugging Face chat templates.
+_ENVIRONMENT = ImmutableSandboxedEnvironment(
+    trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationTag]
+)
+del _ENVIRONMENT.globals["lipsum"]
+_ENVIRONMENT.globals["raise_exception"] = _raise_exception
+_ENVIRONMENT.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
+_ENVIRONMENT.filters["tojson"] = _tojson
+
+
 @lru_cache(maxsize=16)
 def _compile(source: str) -> tuple[Template, list[str]]:
     """Return a template ready to render, and the names it reads from outside."""
-    environment = _make_environment()
-    tree = environment.parse(source)
-    return environment.from_string(tree), sorted(meta.find_undeclared_variables(tree))
+    tree = _ENVIRONMENT.parse(source)
+    return _ENVIRONMENT.from_string(tree), sorted(meta.find_undeclared_variables(tree))
 
 
 def _answer(source: str, variables: Mapping[str, Any] | None, max_text: int) -> dict[str, Any]:
     """Return the text of a template, or its outside names where there are no variables."""
     try:
         template, names = _compile(source)
-    except MemoryError:
-        raise
     except Exception as error:
-        problem = f"The model's chat template is not valid: {_sentence(error)}"
-        return {"problem": problem, "remedy": "Give the model a plain prompt instead."}
+        return _refusal("is not valid", error, "Give the model a plain prompt instead.")
     if variables is None:
         return {"names": names}
     try:
         text = template.render(variables)
-    except MemoryError:
-        raise
     except TemplateError as error:
-        problem = f"The model's chat template refuses these messages: {_sentence(error)}"
-        return {"problem": problem, "remedy": "Write them the way this model was made for."}
+        remedy = "Write them the way this model was made for."
+        return _refusal("refuses these messages", error, remedy)
     except Exception as error:  # any other exception is the template's fault
-        problem = f"The model's chat template failed: {type(error).__name__}: {_sentence(error)}"
         remedy = "Check that each message has what this model expects."
-        return {"problem": problem, "remedy": remedy}
+        return _refusal(f"failed: {type(error).__name__}", error, remedy)
     if len(text) > max_text:
         raise MemoryError
     return {"text": text}
 
 
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    return text if text.endswith((".", "!", "?")) else f"{text}."
+def _refusal(fault: str, error: Exception, remedy: str) -> dict[str, Any]:
+    if isinstance(error, MemoryError):
+        raise error
+    end = "" if str(error).endswith((".", "!", "?")) else "."
+    return {"problem": f"The model's chat template {fault}: {error}{end}", "remedy": remedy}
 
 
 def _bound_memory(num_bytes: int) -> None:

@@ -194,16 +194,15 @@ class ToolCallReader:
             return _Step(events)
         if not call.streamed:
             found = _calls_in(self._held[: call.end])
-            if found is None or not self._knows(found):
+            if found is None or not (
+                self._names is None or all(n in self._names for n, _ in found)
+            ):
                 return self._give_up(call, events)
             for name, arguments in found:
                 events += [self._start(name), ToolCallArguments(self._num_calls - 1, arguments)]
         self._held = rest[len(call.closing) :]
         self._call = None
         return _Step(events, goes_on=True)
-
-    def _knows(self, calls: list[tuple[str, str]]) -> bool:
-        return self._names is None or all(name in self._names for name, _ in calls)
 
     def _can_stream(self, call: "_Candidate") -> bool:
         is_bare = not call.closing

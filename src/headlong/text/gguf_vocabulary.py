@@ -101,10 +101,7 @@ def _byte_level_splitter(
 
 
 def _sentencepiece_splitter(
-    metadata: Mapping[str, Any],
-    tokens: _Tokens,
-    ids: Mapping[str, int],
-    has_space_prefix: bool,
+    metadata: Mapping[str, Any], tokens: _Tokens, ids: Mapping[str, int], has_space_prefix: bool
 ) -> Splitter:
     scores = _read_list(metadata, "scores", float)
     if len(scores) != len(tokens.pieces):

@@ -21,13 +21,7 @@ from headlong.text.json_schemas import ANSWER, ANY_OBJECT, Owner, find_fault, wr
 from headlong.text.repeated_calls import RepeatBound
 from headlong.text.token_table import make_token_table
 from headlong.text.tokenizer import Tokenizer
-from headlong.text.tools import (
-    ToolChoice,
-    ToolStyle,
-    check_tools,
-    named_tools,
-    parameters_param,
-)
+from headlong.text.tools import ToolChoice, ToolStyle, check_tools, named_tools, parameters_param
 
 if TYPE_CHECKING:  # loaded with the first grammar: 50 ms and 4 MB that free text can do without
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer

@@ -74,7 +74,11 @@ def read_gguf(path: Path) -> GgufFile:
     _refuse_split(path, metadata)
     start = math.ceil(header.offset / alignment) * alignment
     _check_places(path, infos, alignment, data.nbytes - start)
-    return GgufFile(metadata, {info.name: _map_tensor(info, data[start:]) for info in infos})
+    tensors = {}
+    for info in infos:
+        stored = data[start + info.offset :][: info.num_bytes].reshape(-1, info.row_bytes)
+        tensors[info.name] = StoredTensor(info.name, info.shape, info.type, stored)
+    return GgufFile(metadata, tensors)
 
 
 class _Header:
@@ -268,8 +272,3 @@ def _check_places(path: Path, infos: list[_TensorInfo], alignment: int, availabl
         if info.offset < end:
             raise CheckpointError(f"{path}: tensors {before} and {name} overlap.", DOWNLOAD_AGAIN)
         end, before = info.offset + info.num_bytes, name
-
-
-def _map_tensor(info: _TensorInfo, data: ByteArray) -> StoredTensor:
-    stored = data[info.offset : info.offset + info.num_bytes].reshape(-1, info.row_bytes)
-    return StoredTensor(info.name, info.shape, info.type, stored)

@@ -310,12 +310,22 @@ def test_forked_process_renders_by_itself(impatient: TemplateProcess) -> None:
     first = impatient.process_id
     child = os.fork()
     if child == 0:
+        impatient.stop()  # as at its exit; the parent's stays
         is_own = render_within(impatient, "b") == "b" and impatient.process_id != first
         impatient.stop()
         os._exit(0 if is_own else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert render_within(impatient, "c") == "c"
     assert impatient.process_id == first
+
+
+def test_process_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(TextError, match="cannot be started"):
+        BoundedTemplate("a", TemplateProcess())
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(TextError, match="ended with 1"):
+        BoundedTemplate("a", TemplateProcess())
 
 
 def test_process_ends_with_the_one_that_started_it() -> None:

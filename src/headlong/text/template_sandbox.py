@@ -28,7 +28,6 @@ MAX_TEXT = 2**25
 """How long the finished text may be, in characters."""
 
 _WORKER = Path(__file__).with_name("template_worker.py")
-_TIME_EXIT_CODE = 1
 _REMEDY = "Do not use this chat template; give the model a plain prompt, or get another copy."
 
 
@@ -68,7 +67,7 @@ class TemplateProcess:
     def stop(self) -> None:
         """End the process."""
         process, self._process = self._process, None
-        if process is not None:
+        if process is not None and self._parent_id == os.getpid():  # else it is a fork's parent's
             process.kill()
             process.communicate()
 
@@ -85,15 +84,17 @@ class TemplateProcess:
             pass
         if reply.endswith(b"\n"):
             return reply
-        exceeded = f"asks for more than {self._max_memory >> 20} MB of memory"
-        if process.wait() == _TIME_EXIT_CODE:
-            exceeded = f"took more than {self._max_seconds:g} seconds"
-        raise TextError(f"The model's chat template {exceeded}.", _REMEDY)
+        faults = {
+            1: f"took more than {self._max_seconds:g} seconds",
+            2: f"asks for more than {self._max_memory >> 20} MB of memory",
+        }
+        code = process.wait()
+        fault = faults.get(code, f"broke off its process, which ended with {code}")
+        raise TextError(f"The model's chat template {fault}.", _REMEDY)
 
     def _find_process(self) -> subprocess.Popen[bytes]:
-        if self._parent_id != os.getpid():  # after a fork it belongs to the parent
-            self._process = None
-        if self._process is None or self._process.poll() is not None:
+        is_own = self._parent_id == os.getpid()
+        if self._process is None or not is_own or self._process.poll() is not None:
             self.stop()
             self._process = self._start()
             self._parent_id = os.getpid()
@@ -102,18 +103,24 @@ class TemplateProcess:
     def _start(self) -> subprocess.Popen[bytes]:
         limits = (self._max_seconds, self._max_memory, MAX_TEXT)
         # -P keeps the script's own folder out of the child's import path.
-        process = subprocess.Popen(
-            [sys.executable, "-P", str(_WORKER), *map(str, limits)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
+        command = [sys.executable, "-P", str(_WORKER), *map(str, limits)]
+        path = os.pathsep.join(filter(None, sys.path))
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": path},
+            )
+        except OSError as error:
+            problem = f"The process that renders chat templates cannot be started: {error}."
+            raise TextError(problem, "Check the limits on processes and memory.") from error
         assert process.stdout is not None
         if not process.stdout.readline():
             process.communicate()
             problem = f"The process that renders chat templates ended with {process.returncode}."
-            raise TextError(problem, f"Run `{sys.executable} -P {_WORKER} 2 0 0` to see why.")
+            raise TextError(problem, f"Run `{' '.join(command)}` to see why.")
         return process
 
 

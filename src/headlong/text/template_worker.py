@@ -110,7 +110,8 @@ def _bound_memory(num_bytes: int) -> None:
 
 def _serve(max_seconds: float, max_memory: int, max_text: int) -> None:
     """Answer line by line until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+    for number in (signal.SIGINT, signal.SIGTERM):  # they are meant for the process that asks
+        signal.signal(number, signal.SIG_IGN)
     _bound_memory(max_memory)
     _send("ready")
     with open(os.devnull, "w") as nowhere:

@@ -106,10 +106,8 @@ def _probe_frame(splitter: Splitter) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _obey(adds: object, token_id: int | None, frame: tuple[int, ...]) -> tuple[int, ...]:
-    """Return `frame` with or without the token, as tokenizer_config.json says; None says nothing.
-
-    An explicit word there outweighs tokenizer.json: DeepSeek's files ask for BOS only there.
-    """
+    """Return `frame` with or without the token, as tokenizer_config.json says, if it does."""
+    # An explicit word there outweighs tokenizer.json: DeepSeek's files ask for BOS only there.
     if token_id is None or not isinstance(adds, bool) or adds == (token_id in frame):
         return frame
     return (token_id, *frame) if adds else tuple(i for i in frame if i != token_id)

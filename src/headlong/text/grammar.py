@@ -200,12 +200,8 @@ class _Compiler:
     ) -> TokenGrammar:
         """Return the grammar written in `source`, a JSON schema or llguidance's Lark.
 
-        A grammar that cannot even begin is refused here, not in the engine.
-
-        Args:
-            source: The whole grammar.
-            parts: The schemas in it, each with what it belongs to, to say which is at fault.
-            repeated: How calls are written that may follow one another, and might not end.
+        One that cannot even begin is refused here, not in the engine. `parts` are the schemas in it
+        with their owners; `repeated` is how calls are written that may follow one another.
         """
         from llguidance import LLMatcher
 

@@ -66,10 +66,7 @@ class Tokenizer:
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = True
     ) -> list[int]:
-        """Return the token ids of `text`.
-
-        Characters the vocabulary has no tokens for are left out, as the model's own tokenizer
-        does it; SmolLM2 lacks a few control characters, most vocabularies lack none.
+        """Return the token ids of `text`; characters that the vocabulary lacks are left out.
 
         Args:
             text: Any text; it may be empty.

@@ -133,8 +133,7 @@ class ToolCallReader:
     def flush(self, *, is_cut: bool = False) -> list[ToolEvent]:
         """End the answer and return what was held back, unless it is a call without its end.
 
-        Args:
-            is_cut: The answer ended at its token limit, not by itself.
+        `is_cut` says that the answer ended at its token limit, not by itself.
         """
         held = self._held
         if self._call is not None:

@@ -53,10 +53,7 @@ _HTTP_ERROR = cast(type[Exception], errors.HfHubHTTPError.__bases__[0])
 
 
 def pull_hub_model(wanted: HubName, progress: Progress) -> StoredModel:
-    """Bring a repository's model files here; files that are already here are not fetched again.
-
-    The caller holds the model's lock and records the result.
-    """
+    """Bring files that are not here yet; the caller holds the model's lock and records it."""
     try:
         return _pull(wanted, progress)
     except KeyboardInterrupt:

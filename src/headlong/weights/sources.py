@@ -34,12 +34,9 @@ class PullResult:
 def resolve_model(
     name: str | None = None, *, pull: bool = True, progress: Progress | None = None
 ) -> Path:
-    """Return where a model lies, bringing it here first if need be.
+    """Return where a model lies; one that is not here is pulled, or refused without `pull`.
 
-    Args:
-        name: What the user typed; None means the default model.
-        pull: Whether to fetch a model that is not here; otherwise that is refused.
-        progress: Receives the progress of a pull; by default the `headlong` logger.
+    `name` is what the user typed, None the default model; `progress` is by default the logger's.
     """
     source = find_source(name or DEFAULT_MODEL)
     if isinstance(source, Path):
@@ -57,12 +54,9 @@ def resolve_model(
 def pull_model(
     name: str | None = None, *, verify: bool = False, progress: Progress | None = None
 ) -> PullResult:
-    """Bring a model here, or find that it is here already.
+    """Bring a model here, or find that it is here already; arguments as for `resolve_model`.
 
-    Args:
-        name: What the user typed; None means the default model.
-        verify: Whether to hash files that are already here again; a damaged one is pulled anew.
-        progress: Receives its progress; by default the `headlong` logger.
+    `verify` hashes files that are here already again; a damaged one is pulled anew.
     """
     started = time.perf_counter()
     source = find_source(name or DEFAULT_MODEL)

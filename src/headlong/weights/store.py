@@ -164,10 +164,7 @@ def now() -> str:
 
 
 def require_space(folder: Path, needed_bytes: int, variable: str = CACHE_VARIABLE) -> None:
-    """Refuse when `folder`'s disk has less than `needed_bytes` left.
-
-    `variable` is the environment variable that moves the folder elsewhere.
-    """
+    """Refuse when `folder`, which `variable` moves elsewhere, has less than `needed_bytes` left."""
     existing = folder
     while not existing.exists():
         existing = existing.parent

@@ -1,6 +1,10 @@
 import io
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +218,28 @@ def test_piped_bytes_are_read_as_utf_8_whatever_the_locale(
     monkeypatch.setattr(sys, "stdin", stream)
     assert main(["generate", "-m", "/no/such/model.gguf"]) == 1
     assert "Standard input is not text" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for the child process")
+def test_ctrl_c_works_while_a_chat_template_hangs(tmp_path: Path) -> None:
+    """Guards against a model file that freezes the process: comparing these lists never ends."""
+    template = (
+        "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(40) %}"
+        "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}"
+    )
+    path = write_talking_model(tmp_path / "hostile.gguf", chat_template=template)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headlong", "generate", "hi", "-m", str(path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while not children.read_text():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in err

@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from live_server import ONE_THREAD, LiveServer, serve
+from talking_model import write_talking_model
 
 KEYS = """
 [[api_keys]]
@@ -196,3 +197,30 @@ def test_tokens_there_and_back(live: LiveServer) -> None:
     assert chat["count"] == answer["usage"]["prompt_tokens"]
     assert live.post("/tokenize", {"prompt": "a", "messages": messages}).status_code == 400
     assert live.post("/detokenize", {"tokens": [10**8]}).status_code == 400
+
+
+def test_hanging_chat_template_holds_nobody_up_for_longer_than_its_limit(tmp_path: Path) -> None:
+    """Guards against a model file that freezes the server: comparing these lists never ends."""
+    template = (
+        "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(40) %}"
+        "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}"
+        "{% if messages[0].content == 'hang' and ns.x == ns.y %}{% endif %}hello"
+    )
+    model = write_talking_model(tmp_path / "hostile.gguf", chat_template=template)
+
+    def chat(content: str) -> httpx.Response:
+        body = {"messages": [{"role": "user", "content": content}], "max_tokens": 2}
+        return server.post("/v1/chat/completions", body)
+
+    options = ("--backend", "numpy")
+    with serve(model, *options, environment=ONE_THREAD) as server, ThreadPoolExecutor(1) as pool:
+        assert chat("hi").status_code == 200
+        hanging = pool.submit(chat, "hang")
+        time.sleep(0.3)
+        assert server.get("/health").status_code == 200
+        assert not hanging.done()
+        began_s = time.monotonic()
+        assert chat("ho").status_code == 200
+        assert time.monotonic() - began_s < 15  # two seconds at most, on a quiet machine
+        assert hanging.result().status_code == 400
+        assert "took more than 2 seconds" in hanging.result().json()["error"]["message"]

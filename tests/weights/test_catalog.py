@@ -9,12 +9,12 @@ from headlong.weights.store import Store
 @pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.name)
 def test_every_entry_is_complete_and_pinned(entry: object) -> None:
     found = next(known for known in CATALOG if known is entry)
-    assert re.fullmatch(r"[0-9a-f]{64}", found.file.sha256 or "")
-    assert (found.file.num_bytes or 0) > (found.file.download_bytes or 0) > 0
-    assert found.file.licence != "unknown"
-    assert found.file.uploader != "unknown"
-    assert found.file.file_name.endswith(".gguf")
-    assert len({str(part) for part in found.file.parts}) == len(found.file.parts)
+    assert re.fullmatch(r"[0-9a-f]{64}", found.sha256 or "")
+    assert (found.num_bytes or 0) > (found.download_bytes or 0) > 0
+    assert found.licence != "unknown"
+    assert found.uploader != "unknown"
+    assert found.file_name.endswith(".gguf")
+    assert len({str(part) for part in found.parts}) == len(found.parts)
 
 
 def test_names_and_aliases_are_unique() -> None:
@@ -39,4 +39,4 @@ def test_slip_leads_to_the_near_name() -> None:
 def test_third_party_uploads_are_never_the_default() -> None:
     default = find_entry(DEFAULT_MODEL)
     assert default is not None
-    assert default.file.uploader != "third party"
+    assert default.uploader != "third party"

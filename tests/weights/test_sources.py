@@ -10,7 +10,7 @@ from huggingface_hub import constants
 from fake_hub import FakeHub
 from headlong.errors import OfflineError, SourceError
 from headlong.weights import catalog, sources
-from headlong.weights.catalog import CATALOG, CatalogEntry
+from headlong.weights.catalog import CATALOG
 from headlong.weights.hub_name import HubName
 from headlong.weights.progress import LogProgress
 from headlong.weights.pypi import WheelFile, WheelPart
@@ -111,15 +111,11 @@ def test_absent_model_is_refused_when_pulling_is_not_wanted(links: Path) -> None
 def test_default_model_is_the_one_of_the_catalogue(
     links: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny = CatalogEntry(
-        WheelFile(
-            name=catalog.DEFAULT_MODEL,
-            file_name="tiny.gguf",
-            parts=(WheelPart("tiny-model", "2.0", "tiny_model/w.gguf"),),
-            sha256=hashlib.sha256(b"GGUF tiny").hexdigest(),
-        ),
-        aliases=(),
-        about="",
+    tiny = WheelFile(
+        name=catalog.DEFAULT_MODEL,
+        file_name="tiny.gguf",
+        parts=(WheelPart("tiny-model", "2.0", "tiny_model/w.gguf"),),
+        sha256=hashlib.sha256(b"GGUF tiny").hexdigest(),
     )
     monkeypatch.setattr(catalog, "CATALOG", (tiny,))
     assert resolve_model(None).name == "tiny.gguf"

@@ -16,7 +16,8 @@ from headlong.cli.output import (
     make_console,
     write_json,
 )
-from headlong.weights.catalog import CATALOG, DEFAULT_MODEL, THIRD_PARTY, CatalogEntry
+from headlong.weights.catalog import CATALOG, DEFAULT_MODEL, THIRD_PARTY
+from headlong.weights.pypi import WheelFile
 from headlong.weights.store import Store, StoredModel
 
 _EXAMPLES = """\
@@ -45,16 +46,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _describe_entry(entry: CatalogEntry, stored: StoredModel | None) -> dict[str, Any]:
+def _describe_entry(entry: WheelFile, stored: StoredModel | None) -> dict[str, Any]:
     return {
         "name": entry.name,
         "aliases": list(entry.aliases),
         "about": entry.about,
-        "bytes": entry.file.num_bytes,
-        "licence": entry.file.licence,
-        "source": entry.file.source,
-        "uploader": entry.file.uploader,
-        "sha256": entry.file.sha256,
+        "bytes": entry.num_bytes,
+        "licence": entry.licence,
+        "source": entry.source,
+        "uploader": entry.uploader,
+        "sha256": entry.sha256,
         **_describe_state(stored),
     }
 

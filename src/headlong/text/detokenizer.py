@@ -17,13 +17,10 @@ class Detokenizer:
     def __init__(
         self, tokenizer: Tokenizer, *, skip_special: bool = True, is_continuation: bool = False
     ) -> None:
-        """Begin a stream.
+        """Begin a stream; `skip_special` leaves control tokens out of the text.
 
-        Args:
-            tokenizer: Whose ids will come.
-            skip_special: Leave control tokens out of the text.
-            is_continuation: The ids go on from a text that is already there, so a space before
-                the first word is a real one and stays.
+        `is_continuation`: the ids go on from a text that is already there, so a space before the
+        first word is a real one and stays.
         """
         self._tokenizer = tokenizer
         self._skip_special = skip_special

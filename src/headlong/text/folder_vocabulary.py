@@ -14,13 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer as Splitter
 
 from headlong.errors import TextError
-from headlong.text.vocabulary import (
-    Pieces,
-    Spelling,
-    Vocabulary,
-    find_eos_ids,
-    make_plain_splitter,
-)
+from headlong.text.vocabulary import Pieces, Spelling, Vocabulary, find_eos_ids, make_plain_splitter
 from headlong.weights.mapped_file import read_json_object
 
 MAX_SETTINGS_BYTES = 2**24
@@ -107,17 +101,13 @@ def _probe_frame(splitter: Splitter) -> tuple[tuple[int, ...], tuple[int, ...]]:
     for start in range(len(framed) - len(bare) + 1):
         if framed[start : start + len(bare)] == bare:
             return tuple(framed[:start]), tuple(framed[start + len(bare) :])
-    raise TextError(
-        "tokenizer.json changes the tokens of a text when it adds its special ones.",
-        "This kind of tokenizer is not known here; use a GGUF of the model.",
-    )
+    problem = "tokenizer.json changes the tokens of a text when it adds its special ones."
+    raise TextError(problem, "This kind of tokenizer is not known here; use a GGUF of the model.")
 
 
 def _obey(adds: object, token_id: int | None, frame: tuple[int, ...]) -> tuple[int, ...]:
-    """Return `frame` with or without the token, as tokenizer_config.json says; None says nothing.
-
-    An explicit word there outweighs tokenizer.json: DeepSeek's files ask for BOS only there.
-    """
+    """Return `frame` with or without the token, as tokenizer_config.json says, if it does."""
+    # An explicit word there outweighs tokenizer.json: DeepSeek's files ask for BOS only there.
     if token_id is None or not isinstance(adds, bool) or adds == (token_id in frame):
         return frame
     return (token_id, *frame) if adds else tuple(i for i in frame if i != token_id)

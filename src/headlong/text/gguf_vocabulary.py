@@ -8,9 +8,9 @@ Opens no files; what is missing, inconsistent or unknown is refused with its val
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, TypeVar
 
+from gguf import TokenType
 from tokenizers import AddedToken, normalizers
 from tokenizers import Tokenizer as Splitter
 from tokenizers.models import BPE
@@ -32,17 +32,6 @@ _MAX_PIECE = 1024
 _DEFAULT_TEMPLATE = "tokenizer.chat_template"
 
 
-class _Kind(IntEnum):
-    """What `tokenizer.ggml.token_type` says of a token."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
-
-
 @dataclass(frozen=True, slots=True)
 class _Tokens:
     """The token list of a file with what it says of each token."""
@@ -50,7 +39,7 @@ class _Tokens:
     pieces: Sequence[str]
     kinds: Sequence[int]
 
-    def ids_of(self, *kinds: _Kind) -> list[int]:
+    def ids_of(self, *kinds: TokenType) -> list[int]:
         """Return the ids of all tokens of these kinds."""
         return [i for i, kind in enumerate(self.kinds) if kind in kinds]
 
@@ -76,17 +65,19 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
         adds_bos = True
     _add_tokens(splitter, tokens)
 
-    special_ids = frozenset(tokens.ids_of(_Kind.CONTROL, _Kind.UNKNOWN))
+    special_ids = frozenset(tokens.ids_of(TokenType.CONTROL, TokenType.UNKNOWN))
     adds_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", adds_bos)) and "bos" in ids
     adds_eos = bool(metadata.get("tokenizer.ggml.add_eos_token", False)) and "eos" in ids
-    unused = set(tokens.ids_of(_Kind.UNUSED))
+    unused = set(tokens.ids_of(TokenType.UNUSED))
     ending = {ids[name] for name in ("eos", "eot", "eom") if name in ids}
     return Vocabulary(
         splitter=splitter,
         plain_splitter=make_plain_splitter(splitter),
         pieces=Pieces("" if i in unused else piece for i, piece in enumerate(tokens.pieces)),
         spelling="byte-level" if model == "gpt2" else "sentencepiece",
-        literal_ids=frozenset(tokens.ids_of(_Kind.CONTROL, _Kind.UNKNOWN, _Kind.USER_DEFINED)),
+        literal_ids=frozenset(
+            tokens.ids_of(TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
+        ),
         special_ids=special_ids,
         prefix_ids=(ids["bos"],) if adds_bos else (),
         suffix_ids=(ids["eos"],) if adds_eos else (),
@@ -103,24 +94,20 @@ def _byte_level_splitter(
 ) -> Splitter:
     merges = [_parse_merge(merge) for merge in _read_list(metadata, "merges", str)]
     splitter = _make_bpe(tokens, merges, ignore_merges=rule.ignores_merges)
-    normalizer = rule.make_normalizer()
-    if normalizer is not None:
-        splitter.normalizer = normalizer
+    if rule.composes:
+        splitter.normalizer = normalizers.NFC()
     splitter.pre_tokenizer = rule.make_pre_tokenizer()
     return splitter
 
 
 def _sentencepiece_splitter(
-    metadata: Mapping[str, Any],
-    tokens: _Tokens,
-    ids: Mapping[str, int],
-    has_space_prefix: bool,
+    metadata: Mapping[str, Any], tokens: _Tokens, ids: Mapping[str, int], has_space_prefix: bool
 ) -> Splitter:
     scores = _read_list(metadata, "scores", float)
     if len(scores) != len(tokens.pieces):
         problem = f"The GGUF file has {len(tokens.pieces)} tokens but {len(scores)} scores."
         raise TextError(problem, _REMEDY)
-    unknown_ids = tokens.ids_of(_Kind.UNKNOWN)
+    unknown_ids = tokens.ids_of(TokenType.UNKNOWN)
     # Some files mark <unk> as a control token and name it by id only.
     stated = ids.get("unk", unknown_ids[0] if unknown_ids else 0)
     unknown = tokens.pieces[stated]
@@ -139,7 +126,7 @@ def _merges_from_scores(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[
     SentencePiece joins the neighbours whose result scores best. The library wants a ranked list of
     pairs instead, so each token is listed once for every cut that gives two tokens.
     """
-    ordinary = {tokens.pieces[i]: -scores[i] for i in tokens.ids_of(_Kind.NORMAL)}
+    ordinary = {tokens.pieces[i]: -scores[i] for i in tokens.ids_of(TokenType.NORMAL)}
     too_long = next((piece for piece in ordinary if len(piece) > _MAX_PIECE), None)
     if too_long is not None:
         problem = f"The GGUF file has a token of {len(too_long)} letters ({too_long[:20]!r}…)."
@@ -171,9 +158,9 @@ def _make_bpe(tokens: _Tokens, merges: list[tuple[str, str]], **options: Any) ->
 def _add_tokens(splitter: Splitter, tokens: _Tokens) -> None:
     """Make control and user-defined tokens whole: they are found in text before anything else."""
     added = [
-        AddedToken(piece, normalized=False, special=kind != _Kind.USER_DEFINED)
+        AddedToken(piece, normalized=False, special=kind != TokenType.USER_DEFINED)
         for piece, kind in zip(tokens.pieces, tokens.kinds, strict=True)
-        if piece and kind in (_Kind.CONTROL, _Kind.UNKNOWN, _Kind.USER_DEFINED)
+        if piece and kind in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
     ]
     splitter.add_tokens(added)
 

@@ -8,9 +8,9 @@ can be drafted for free. After the last bracket only the end of text is allowed.
 """
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -21,13 +21,7 @@ from headlong.text.json_schemas import ANSWER, ANY_OBJECT, Owner, find_fault, wr
 from headlong.text.repeated_calls import RepeatBound
 from headlong.text.token_table import make_token_table
 from headlong.text.tokenizer import Tokenizer
-from headlong.text.tools import (
-    ToolChoice,
-    ToolStyle,
-    check_tools,
-    named_tools,
-    parameters_param,
-)
+from headlong.text.tools import ToolChoice, ToolStyle, check_tools, named_tools, parameters_param
 
 if TYPE_CHECKING:  # loaded with the first grammar: 50 ms and 4 MB that free text can do without
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -65,7 +59,7 @@ def prepare_grammars(tokenizer: Tokenizer) -> None:
 def json_schema_grammar(tokenizer: Tokenizer, schema: Mapping[str, Any]) -> TokenGrammar:
     """Return the grammar of everything that `schema` describes, or say what it cannot follow."""
     source = written_schema(schema, ANSWER)
-    return _compiler_of(tokenizer).compile(source, {ANSWER: source})
+    return _compiler_of(tokenizer).compile(source, ((ANSWER, source),))
 
 
 def response_schema(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -129,10 +123,10 @@ def tool_call_grammar(
             for place, (name, schema) in enumerate(schemas.items())
         ),
     ]
-    parts = {owners[name]: schema for name, schema in schemas.items()}
-    parts |= {} if answer is None else {ANSWER: answer}
+    parts = [(owners[name], schema) for name, schema in schemas.items()]
+    parts += [] if answer is None else [(ANSWER, answer)]
     tagged = style if style.opening and max_calls > 1 else None
-    return _compiler_of(tokenizer).compile("\n".join(rules), parts, tagged)
+    return _compiler_of(tokenizer).compile("\n".join(rules), tuple(parts), tagged)
 
 
 def _calls_rules(style: ToolStyle, max_calls: int) -> Sequence[str]:
@@ -169,11 +163,11 @@ def _call_head(name: str, style: ToolStyle) -> str:
     return json.dumps(f'{{"name": {json.dumps(name)}, "{style.arguments_key}": ')
 
 
-def _refusal(parts: Mapping[Owner, str], problem: str) -> RequestError:
+def _refusal(parts: Sequence[tuple[Owner, str]], problem: str) -> RequestError:
     """Return why a grammar cannot be compiled, with the part and the place at fault."""
     from llguidance import LLMatcher
 
-    for owner, schema in parts.items():
+    for owner, schema in parts:
         grammar = LLMatcher.grammar_from_json_schema(schema)
         is_error, found = LLMatcher.validate_grammar_with_warnings(grammar, limits=_limits())
         if is_error:
@@ -188,9 +182,9 @@ def _refusal(parts: Mapping[Owner, str], problem: str) -> RequestError:
     return RequestError(problem, "Use simpler schemas.", _only_param(parts))
 
 
-def _only_param(parts: Mapping[Owner, str]) -> str | None:
+def _only_param(parts: Sequence[tuple[Owner, str]]) -> str | None:
     """Return the field at fault where there is but one."""
-    return next(iter(parts)).param if len(parts) == 1 else None
+    return parts[0][0].param if len(parts) == 1 else None
 
 
 class _Compiler:
@@ -199,34 +193,16 @@ class _Compiler:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._table: LLTokenizer = make_token_table(tokenizer)
         self._eos_ids = tokenizer.eos_ids
-        self._kept: OrderedDict[str, TokenGrammar] = OrderedDict()
-        self._lock = Lock()
+        self.compile = lru_cache(MAX_KEPT)(self._compile)
 
-    def compile(
-        self, source: str, parts: Mapping[Owner, str], repeated: ToolStyle | None = None
+    def _compile(
+        self, source: str, parts: tuple[tuple[Owner, str], ...], repeated: ToolStyle | None = None
     ) -> TokenGrammar:
         """Return the grammar written in `source`, a JSON schema or llguidance's Lark.
 
-        Args:
-            source: Also what the grammar is kept under.
-            parts: The schemas in it by whom they belong to, to say who is at fault.
-            repeated: How calls are written that may follow one another, and might not end.
+        One that cannot even begin is refused here, not in the engine. `parts` are the schemas in it
+        with their owners; `repeated` is how calls are written that may follow one another.
         """
-        with self._lock:
-            if source in self._kept:
-                self._kept.move_to_end(source)
-                return self._kept[source]
-        compiled = self._build(source, parts, repeated)
-        with self._lock:
-            self._kept[source] = compiled
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-        return compiled
-
-    def _build(
-        self, source: str, parts: Mapping[Owner, str], repeated: ToolStyle | None
-    ) -> TokenGrammar:
-        """Compile, and find out here if a grammar cannot even begin, not in the engine."""
         from llguidance import LLMatcher
 
         is_schema = source.startswith("{")

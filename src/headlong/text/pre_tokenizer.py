@@ -8,7 +8,7 @@ a wrong cut gives tokens the model has never seen, and it silently answers worse
 
 from dataclasses import dataclass
 
-from tokenizers import Regex, normalizers, pre_tokenizers
+from tokenizers import Regex, pre_tokenizers
 
 from headlong.errors import TextError
 
@@ -25,10 +25,6 @@ class PreTokenizer:
     """A piece that is a token as a whole is taken whole, whatever the merges say."""
     adds_bos: bool = False
     """Prompts begin with BOS unless the file says otherwise."""
-
-    def make_normalizer(self) -> normalizers.Normalizer | None:
-        """Build the normalizer, if there is one."""
-        return normalizers.NFC() if self.composes else None
 
     def make_pre_tokenizer(self) -> pre_tokenizers.PreTokenizer:
         """Build the pre-tokenizer."""

@@ -5,6 +5,7 @@ Out: text that surely comes before any stop string, and the one that was hit.
 However the text is cut, the joined result is the same as searching it whole. Knows no tokens.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -30,7 +31,6 @@ class StopScanner:
         if not all(stop):
             raise ValueError("a stop string needs at least one character")
         self._stop = stop
-        self._longest = max(map(len, stop), default=0)
         self._held = ""
         self._hit: str | None = None
 
@@ -47,7 +47,7 @@ class StopScanner:
             self._hit = min(ends, key=lambda stop: (ends[stop], -len(stop)))
             self._held = ""
             return StopResult(text[: ends[self._hit] - len(self._hit)], self._hit)
-        cut = self._find_beginning(text)
+        cut = beginning_of(self._stop, text)
         self._held = text[cut:]
         return StopResult(text[:cut], None)
 
@@ -56,9 +56,11 @@ class StopScanner:
         held, self._held = self._held, ""
         return held
 
-    def _find_beginning(self, text: str) -> int:
-        """Return where the longest end of `text` starts that a stop string could begin with."""
-        for start in range(max(0, len(text) - self._longest + 1), len(text)):
-            if any(stop.startswith(text[start:]) for stop in self._stop):
-                return start
-        return len(text)
+
+def beginning_of(wanted: Sequence[str], text: str) -> int:
+    """Return where the longest end of `text` starts that one of `wanted` could begin with."""
+    longest = max(map(len, wanted))
+    for start in range(max(0, len(text) - longest + 1), len(text)):
+        if any(one.startswith(text[start:]) for one in wanted):
+            return start
+    return len(text)

@@ -25,10 +25,8 @@ def make_token_table(tokenizer: Tokenizer) -> "LLTokenizer":
     from llguidance import LLTokenizer, TokenizerWrapper
 
     if not tokenizer.eos_ids:
-        raise RequestError(
-            "The model names no end-of-text token, so a structured answer could never end.",
-            "Name one in generation_config.json, or ask for free text.",
-        )
+        problem = "The model names no end-of-text token, so a structured answer could never end."
+        raise RequestError(problem, "Name one in generation_config.json, or ask for free text.")
     return LLTokenizer(TokenizerWrapper(_View(tokenizer)), eos_token=sorted(tokenizer.eos_ids))
 
 

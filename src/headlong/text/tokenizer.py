@@ -23,29 +23,21 @@ from headlong.weights.checkpoint import Checkpoint
 class Tokenizer:
     """The tokens of one model and its chat template."""
 
-    vocab_size: int
-    """How many ids there are; some may have no text."""
-    eos_ids: frozenset[int]
-    """Every id that ends a turn."""
-    bos_id: int | None
-    chat_template: ChatTemplate | None
-    strips_first_space: bool
-    """Whether a space at the very beginning of decoded text is an artefact and dropped."""
-
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self.vocab_size = len(vocabulary.pieces)
+        """How many ids there are; some may have no text."""
         self.eos_ids = vocabulary.eos_ids
+        """Every id that ends a turn."""
         self.bos_id = vocabulary.bos_id
         self.strips_first_space = vocabulary.strips_first_space
+        """Whether a space at the very beginning of decoded text is an artefact and dropped."""
+        pieces = vocabulary.pieces
         self._silent_ids = frozenset(
-            token_id
-            for token_id in vocabulary.special_ids
-            if vocabulary.pieces[token_id] not in TOOL_TAGS
+            token_id for token_id in vocabulary.special_ids if pieces[token_id] not in TOOL_TAGS
         )
-        self.chat_template = None
-        if vocabulary.templates:
-            self.chat_template = ChatTemplate(vocabulary.templates, vocabulary.named_tokens)
+        templates = vocabulary.templates
+        self.chat_template = ChatTemplate(templates, vocabulary.named_tokens) if templates else None
 
     @property
     def kind(self) -> str:
@@ -74,10 +66,7 @@ class Tokenizer:
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = True
     ) -> list[int]:
-        """Return the token ids of `text`.
-
-        Characters the vocabulary has no tokens for are left out, as the model's own tokenizer
-        does it; SmolLM2 lacks a few control characters, most vocabularies lack none.
+        """Return the token ids of `text`; characters that the vocabulary lacks are left out.
 
         Args:
             text: Any text; it may be empty.

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from headlong.text.stop import beginning_of
 from headlong.text.tools import HERMES, ToolStyle
 
 _HEAD = re.compile(
@@ -48,6 +49,9 @@ class ToolCallArguments:
 
 
 ToolEvent: TypeAlias = TextDelta | ToolCallStart | ToolCallArguments
+
+_Step: TypeAlias = tuple[list[ToolEvent], bool]
+"""What one step of reading gave, and whether another one may give more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +99,7 @@ class ToolCallReader:
     """The reading state of one answer."""
 
     def __init__(
-        self,
-        id_stem: str,
-        enforced: ToolStyle | None = None,
-        names: Collection[str] | None = None,
+        self, id_stem: str, enforced: ToolStyle | None = None, names: Collection[str] | None = None
     ) -> None:
         """Begin an answer.
 
@@ -122,16 +123,17 @@ class ToolCallReader:
         events: list[ToolEvent] = []
         self._held += text
         while True:
-            step = self._find_call() if self._call is None else self._read_call(self._call)
-            events += step.events
-            if not step.goes_on:
+            found, goes_on = (
+                self._find_call() if self._call is None else self._read_call(self._call)
+            )
+            events += found
+            if not goes_on:
                 return events
 
     def flush(self, *, is_cut: bool = False) -> list[ToolEvent]:
         """End the answer and return what was held back, unless it is a call without its end.
 
-        Args:
-            is_cut: The answer ended at its token limit, not by itself.
+        `is_cut` says that the answer ended at its token limit, not by itself.
         """
         held = self._held
         if self._call is not None:
@@ -160,29 +162,29 @@ class ToolCallReader:
         heads = [head + name for head in _BARE_HEADS for name in names]
         return bare != "" and any(head.startswith(bare) or bare.startswith(head) for head in heads)
 
-    def _find_call(self) -> "_Step":
+    def _find_call(self) -> _Step:
         """Release text up to where a call begins or may begin."""
         held = self._held
         if self._is_beginning:
             bare = "".join(held[:64].split())
             if not bare or any(head.startswith(bare) for head in _BARE_HEADS):
-                return _Step()
+                return [], False
             self._is_beginning = False
             if bare.startswith(_BARE_HEADS):
                 self._call = _Candidate("", "")
-                return _Step(goes_on=True)
+                return [], True
         start = held.find(HERMES.opening)
         if start >= 0:
             before = held[:start].rstrip()
             stop = start + len(HERMES.opening)
             self._call = _Candidate(held[len(before) : stop], HERMES.closing)
             self._held = held[stop:]
-            return _Step(_text(before), goes_on=True)
-        cut = len(held[: _tag_beginning(held)].rstrip())
+            return _text(before), True
+        cut = len(held[: beginning_of((HERMES.opening,), held)].rstrip())
         self._held = held[cut:]
-        return _Step(_text(held[:cut]))
+        return _text(held[:cut]), False
 
-    def _read_call(self, call: "_Candidate") -> "_Step":
+    def _read_call(self, call: "_Candidate") -> _Step:
         """Read on in what may be a call."""
         call.scan(self._held)
         events = list(self._stream(call)) if self._can_stream(call) else []
@@ -190,19 +192,18 @@ class ToolCallReader:
         if call.is_broken or (call.end is not None and not _may_close(rest, call.closing)):
             return self._give_up(call, events)
         if call.end is None or not rest.startswith(call.closing):
-            return _Step(events)
+            return events, False
         if not call.streamed:
             found = _calls_in(self._held[: call.end])
-            if found is None or not self._knows(found):
+            if found is None or not (
+                self._names is None or all(n in self._names for n, _ in found)
+            ):
                 return self._give_up(call, events)
             for name, arguments in found:
                 events += [self._start(name), ToolCallArguments(self._num_calls - 1, arguments)]
         self._held = rest[len(call.closing) :]
         self._call = None
-        return _Step(events, goes_on=True)
-
-    def _knows(self, calls: list[tuple[str, str]]) -> bool:
-        return self._names is None or all(name in self._names for name, _ in calls)
+        return events, True
 
     def _can_stream(self, call: "_Candidate") -> bool:
         is_bare = not call.closing
@@ -225,21 +226,13 @@ class ToolCallReader:
         self._num_calls += 1
         return ToolCallStart(index, f"call_{self._id_stem}_{index}", name)
 
-    def _give_up(self, call: "_Candidate", events: list[ToolEvent]) -> "_Step":
+    def _give_up(self, call: "_Candidate", events: list[ToolEvent]) -> _Step:
         """Return to text: the opening was no beginning of a call."""
         self._call = None
         if call.streamed:
             self._held = self._held[call.streamed :]
-            return _Step(events, goes_on=True)
-        return _Step([*events, *_text(call.opening)], goes_on=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What one step of reading gave, and whether another one may give more."""
-
-    events: list[ToolEvent] | tuple[ToolEvent, ...] = ()
-    goes_on: bool = False
+            return events, True
+        return [*events, *_text(call.opening)], True
 
 
 @dataclass(slots=True)
@@ -329,14 +322,6 @@ def _as_call(value: object) -> tuple[str, str] | None:
 
 def _may_close(rest: str, closing: str) -> bool:
     return rest.startswith(closing) or closing.startswith(rest)
-
-
-def _tag_beginning(text: str) -> int:
-    """Return where an opening tag may begin that the text breaks off in."""
-    for start in range(max(0, len(text) - len(HERMES.opening) + 1), len(text)):
-        if HERMES.opening.startswith(text[start:]):
-            return start
-    return len(text)
 
 
 def _text(text: str) -> list[ToolEvent]:

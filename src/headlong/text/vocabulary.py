@@ -25,23 +25,11 @@ special one; it is part of the answer all the same, since the reader of the call
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
-_END_OF_TURN = frozenset(
-    {
-        "<|im_end|>",
-        "<|endoftext|>",
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|end_of_text|>",
-        "<|end|>",
-        "<|return|>",
-        "<|call|>",
-        "<end_of_turn>",
-        "<end_of_utterance>",
-        "<eos>",
-        "</s>",
-        "<｜end▁of▁sentence｜>",
-    }
-)
+_END_OF_TURN = frozenset({
+    "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>",
+    "<|return|>", "<|call|>", "<end_of_turn>", "<end_of_utterance>", "<eos>", "</s>",
+    "<｜end▁of▁sentence｜>",
+})  # fmt: skip
 
 
 class Pieces:
@@ -128,10 +116,8 @@ def spelled_bytes(piece: str, spelling: Spelling) -> bytes:
 
 
 def find_eos_ids(pieces: Sequence[str], special_ids: Iterable[int]) -> frozenset[int]:
-    """Return the special tokens that are known by name to end a turn.
-
-    Only special ones count: in some vocabularies "</s>" is HTML for struck-out text.
-    """
+    """Return the special tokens that are known by name to end a turn."""
+    # Only special ones count: in some vocabularies "</s>" is HTML for struck-out text.
     named = {pieces[i]: i for i in special_ids if pieces[i] in _END_OF_TURN}
     # Where a turn ends in <|return|>, <|end|> only closes one message inside it.
     if "<|return|>" in named:

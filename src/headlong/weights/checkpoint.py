@@ -61,10 +61,6 @@ def _open_file(path: Path) -> Checkpoint:
         return _open_beside_config(path)
     if path.suffix in _PICKLED and not is_gguf:
         raise _pickled(path)
-    return _open_gguf(path)
-
-
-def _open_gguf(path: Path) -> Checkpoint:
     contents = read_gguf(path)
     architecture = contents.metadata.get("general.architecture")
     if not isinstance(architecture, str):

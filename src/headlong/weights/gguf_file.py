@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueType
 
 from headlong.arrays import ByteArray
 from headlong.errors import CheckpointError, TensorError
@@ -35,18 +35,9 @@ _SMALLEST_KEY_VALUE = 8 + 4 + 1  # key length, value type, one byte of value
 _SMALLEST_TENSOR_INFO = 8 + 4 + 4 + 8  # name length, dimensions, type, offset
 
 _UINT64 = struct.Struct("<Q")
-_SCALAR_DTYPES: dict[GGUFValueType, np.dtype[Any]] = {
-    GGUFValueType.UINT8: np.dtype("u1"),
-    GGUFValueType.INT8: np.dtype("i1"),
-    GGUFValueType.UINT16: np.dtype("<u2"),
-    GGUFValueType.INT16: np.dtype("<i2"),
-    GGUFValueType.UINT32: np.dtype("<u4"),
-    GGUFValueType.INT32: np.dtype("<i4"),
-    GGUFValueType.FLOAT32: np.dtype("<f4"),
-    GGUFValueType.BOOL: np.dtype("?"),
-    GGUFValueType.UINT64: np.dtype("<u8"),
-    GGUFValueType.INT64: np.dtype("<i8"),
-    GGUFValueType.FLOAT64: np.dtype("<f8"),
+_SCALAR_DTYPES = {
+    kind: np.dtype(numbers).newbyteorder("<")
+    for kind, numbers in GGUFReader.gguf_scalar_to_np.items()
 }
 
 
@@ -83,7 +74,11 @@ def read_gguf(path: Path) -> GgufFile:
     _refuse_split(path, metadata)
     start = math.ceil(header.offset / alignment) * alignment
     _check_places(path, infos, alignment, data.nbytes - start)
-    return GgufFile(metadata, {info.name: _map_tensor(info, data[start:]) for info in infos})
+    tensors = {}
+    for info in infos:
+        stored = data[start + info.offset :][: info.num_bytes].reshape(-1, info.row_bytes)
+        tensors[info.name] = StoredTensor(info.name, info.shape, info.type, stored)
+    return GgufFile(metadata, tensors)
 
 
 class _Header:
@@ -277,8 +272,3 @@ def _check_places(path: Path, infos: list[_TensorInfo], alignment: int, availabl
         if info.offset < end:
             raise CheckpointError(f"{path}: tensors {before} and {name} overlap.", DOWNLOAD_AGAIN)
         end, before = info.offset + info.num_bytes, name
-
-
-def _map_tensor(info: _TensorInfo, data: ByteArray) -> StoredTensor:
-    stored = data[info.offset : info.offset + info.num_bytes].reshape(-1, info.row_bytes)
-    return StoredTensor(info.name, info.shape, info.type, stored)

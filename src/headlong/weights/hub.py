@@ -13,16 +13,7 @@ from pathlib import Path
 from typing import cast
 
 import huggingface_hub
-from huggingface_hub import constants
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import constants, errors
 from huggingface_hub.hf_api import ModelInfo, RepoSibling
 from huggingface_hub.utils.tqdm import (
     are_progress_bars_disabled,
@@ -58,14 +49,11 @@ _FOLDER_FILES = (
 _CACHE_VARIABLE = "HF_HOME"
 # The client raises its HTTP library's errors bare, and which library that is changes between
 # versions; the parent of the client's own HTTP error belongs to it.
-_HTTP_ERROR = cast(type[Exception], HfHubHTTPError.__bases__[0])
+_HTTP_ERROR = cast(type[Exception], errors.HfHubHTTPError.__bases__[0])
 
 
 def pull_hub_model(wanted: HubName, progress: Progress) -> StoredModel:
-    """Bring a repository's model files here; files that are already here are not fetched again.
-
-    The caller holds the model's lock and records the result.
-    """
+    """Bring files that are not here yet; the caller holds the model's lock and records it."""
     try:
         return _pull(wanted, progress)
     except KeyboardInterrupt:
@@ -84,19 +72,23 @@ def _pull(wanted: HubName, progress: Progress) -> StoredModel:
         commit = info.sha or "main"
         siblings = _choose_files(wanted, info)
         total = sum(sibling.size or 0 for sibling in siblings)
-        absent = [s for s in siblings if _find_cached(wanted.repo, s.rfilename, commit) is None]
+        absent = (s for s in siblings if not _is_cached(wanted.repo, s.rfilename, commit))
         require_space(cache, sum(sibling.size or 0 for sibling in absent), _CACHE_VARIABLE)
         progress.begin(str(wanted), total, 0)
-        arrived = _Arrival(cache / f"models--{wanted.repo.replace('/', '--')}" / "blobs")
-        files = []
-        with _without_own_bars(), watched(arrived.count_bytes, progress):
+        blobs = cache / f"models--{wanted.repo.replace('/', '--')}" / "blobs"
+        files: list[StoredFile] = []
+
+        def count_bytes() -> int:
+            """Return the bytes of finished files and of those that the client is writing."""
+            growing = sum(map(_written_bytes, blobs.glob("*.incomplete")))
+            return sum(file.num_bytes for file in files) + growing
+
+        with _without_own_bars(), watched(count_bytes, progress):
             for sibling in siblings:
-                path = huggingface_hub.hf_hub_download(
-                    wanted.repo, sibling.rfilename, revision=commit
-                )
+                name = sibling.rfilename
+                path = huggingface_hub.hf_hub_download(wanted.repo, name, revision=commit)
                 files.append(_check_file(Path(path), sibling))
-                arrived.finished_bytes += files[-1].num_bytes
-        progress.update(arrived.finished_bytes)
+        progress.update(count_bytes())
     config = next((file.path for file in files if file.path.name == "config.json"), None)
     return StoredModel(
         name=str(wanted),
@@ -126,10 +118,8 @@ def _choose_files(wanted: HubName, info: ModelInfo) -> list[RepoSibling]:
         return [siblings[ggufs[0]]]
     if ggufs:
         listed = "".join(f"\n    {wanted}:{name}" for name in ggufs)
-        raise SourceError(
-            f"{wanted.repo} holds {len(ggufs)} GGUF files, each a whole model.",
-            f"Name one of them:{listed}",
-        )
+        problem = f"{wanted.repo} holds {len(ggufs)} GGUF files, each a whole model."
+        raise SourceError(problem, f"Name one of them:{listed}")
     listed = ", ".join(sorted(siblings)[:12]) or "nothing"
     raise SourceError(
         f"{wanted.repo} holds neither safetensors with a config.json nor a GGUF file.",
@@ -147,9 +137,8 @@ def _is_model_file(name: str) -> bool:
     return any(folder == place and fnmatch(file, pattern) for place, _, pattern in patterns)
 
 
-def _find_cached(repo: str, file: str, commit: str) -> str | None:
-    found = huggingface_hub.try_to_load_from_cache(repo, file, revision=commit)
-    return found if isinstance(found, str) else None
+def _is_cached(repo: str, file: str, commit: str) -> bool:
+    return isinstance(huggingface_hub.try_to_load_from_cache(repo, file, revision=commit), str)
 
 
 def _check_file(path: Path, sibling: RepoSibling) -> StoredFile:
@@ -166,18 +155,6 @@ def _check_file(path: Path, sibling: RepoSibling) -> StoredFile:
             "Run the same command again.",
         )
     return StoredFile(path, size, found)
-
-
-class _Arrival:
-    """Counts the bytes of a pull while the client writes its `.incomplete` files."""
-
-    def __init__(self, blobs: Path) -> None:
-        self.finished_bytes = 0
-        self._blobs = blobs
-
-    def count_bytes(self) -> int:
-        """Return finished files plus what is growing."""
-        return self.finished_bytes + sum(map(_written_bytes, self._blobs.glob("*.incomplete")))
 
 
 def _written_bytes(path: Path) -> int:
@@ -207,34 +184,34 @@ def _hub_errors(wanted: HubName) -> Iterator[None]:
     """Turn the client's errors into refusals with a remedy."""
     try:
         yield
-    except GatedRepoError as error:
+    except errors.GatedRepoError as error:
         raise SourceError(
             f"{wanted.repo} is gated: its makers ask you to accept their terms first.",
             "Accept them on the model's page of the hub, then log in here with `hf auth login`.",
         ) from error
-    except RepositoryNotFoundError as error:
+    except errors.RepositoryNotFoundError as error:
         raise SourceError(
             f"The hub has no model {wanted.repo!r} that you may see.",
             "Check the spelling (nothing of that name lies here either); if it is private, log in "
             "with `hf auth login`.",
         ) from error
-    except RevisionNotFoundError as error:
+    except errors.RevisionNotFoundError as error:
         raise SourceError(
             f"{wanted.repo} has no revision {wanted.revision!r}.",
             "Name a branch, a tag or a commit of it, or leave @REVISION out.",
         ) from error
-    except HFValidationError as error:
+    except errors.HFValidationError as error:
         raise SourceError(
             f"{wanted.repo!r} is no hub name: {error}", "Write it as ORG/NAME."
         ) from error
-    except LocalEntryNotFoundError as error:
+    except errors.LocalEntryNotFoundError as error:
         raise _offline(wanted, error.__cause__ or error) from error
-    except EntryNotFoundError as error:
+    except errors.EntryNotFoundError as error:
         raise SourceError(
             f"A file of {wanted.repo} has gone from the hub: {_first_line(error)}",
             "Run the same command again; the repository may just have changed.",
         ) from error
-    except HfHubHTTPError as error:
+    except errors.HfHubHTTPError as error:
         raise SourceError(
             f"The hub refused {wanted}: {_first_line(error)}",
             "Try again later; if it asks for permission, log in with `hf auth login`.",

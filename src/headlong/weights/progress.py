@@ -31,8 +31,7 @@ class Progress(Protocol):
 class LogProgress:
     """Tell the `headlong` logger what starts and what is noted; draw nothing."""
 
-    def __init__(self) -> None:
-        self._log = logging.getLogger("headlong")
+    _log = logging.getLogger("headlong")
 
     def begin(self, label: str, total_bytes: int | None, done_bytes: int) -> None:
         """Log that a transfer starts."""

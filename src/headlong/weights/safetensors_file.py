@@ -23,16 +23,10 @@ MAX_TENSORS = 2**16
 MAX_DIMENSIONS = 8
 
 _TYPES = {
-    "F64": GGMLQuantizationType.F64,
-    "F32": GGMLQuantizationType.F32,
-    "F16": GGMLQuantizationType.F16,
-    "BF16": GGMLQuantizationType.BF16,
-    "I64": GGMLQuantizationType.I64,
-    "I32": GGMLQuantizationType.I32,
-    "I16": GGMLQuantizationType.I16,
-    "I8": GGMLQuantizationType.I8,
-    "BOOL": GGMLQuantizationType.I8,
+    name: GGMLQuantizationType[name]
+    for name in ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8")
 }
+_TYPES["BOOL"] = GGMLQuantizationType.I8
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:

@@ -34,12 +34,9 @@ class PullResult:
 def resolve_model(
     name: str | None = None, *, pull: bool = True, progress: Progress | None = None
 ) -> Path:
-    """Return where a model lies, bringing it here first if need be.
+    """Return where a model lies; one that is not here is pulled, or refused without `pull`.
 
-    Args:
-        name: What the user typed; None means the default model.
-        pull: Whether to fetch a model that is not here; otherwise that is refused.
-        progress: Receives the progress of a pull; by default the `headlong` logger.
+    `name` is what the user typed, None the default model; `progress` is by default the logger's.
     """
     source = find_source(name or DEFAULT_MODEL)
     if isinstance(source, Path):
@@ -57,12 +54,9 @@ def resolve_model(
 def pull_model(
     name: str | None = None, *, verify: bool = False, progress: Progress | None = None
 ) -> PullResult:
-    """Bring a model here, or find that it is here already.
+    """Bring a model here, or find that it is here already; arguments as for `resolve_model`.
 
-    Args:
-        name: What the user typed; None means the default model.
-        verify: Whether to hash files that are already here again; a damaged one is pulled anew.
-        progress: Receives its progress; by default the `headlong` logger.
+    `verify` hashes files that are here already again; a damaged one is pulled anew.
     """
     started = time.perf_counter()
     source = find_source(name or DEFAULT_MODEL)
@@ -95,7 +89,7 @@ def find_source(name: str) -> Source:
     if path.exists():
         return _check_local(path)
     if entry := find_entry(name):
-        return entry.file
+        return entry
     if name.startswith(PREFIX):
         return parse_pypi_name(name)
     # `models/x.gguf` could be a hub name by its letters, but a slip in a path is likelier.
@@ -130,10 +124,8 @@ def _check_local(path: Path) -> Path:
     if ggufs:
         listed = "".join(f"\n    {path / name}" for name in ggufs)
         raise SourceError(f"{path} is a folder of GGUF files.", f"Name one of them:{listed}")
-    raise SourceError(
-        f"The folder {path} holds no model: it has neither config.json nor a GGUF file.",
-        "Name a GGUF file, or a folder as the Hugging Face hub keeps them.",
-    )
+    problem = f"The folder {path} holds no model: it has neither config.json nor a GGUF file."
+    raise SourceError(problem, "Name a GGUF file, or a folder as the Hugging Face hub keeps them.")
 
 
 def _describe_local(path: Path, *, rehash: bool) -> StoredModel:

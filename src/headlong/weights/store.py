@@ -18,7 +18,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ import platformdirs
 from filelock import FileLock, Timeout
 
 from headlong.errors import DiskFullError, SourceError
-from headlong.weights.partial_file import read_chunks, write_atomically
+from headlong.weights.partial_file import write_atomically
 from headlong.weights.progress import Progress
 
 CACHE_VARIABLE = "HEADLONG_CACHE"
@@ -113,21 +113,11 @@ class Store:
     def record(self, model: StoredModel) -> None:
         """Write down that a model is here."""
         folder = self.make_folder(model.name)
-        document = {
-            "name": model.name,
+        document = asdict(model) | {
             "path": _relative(model.path, folder),
-            "source": model.source,
-            "revision": model.revision,
-            "licence": model.licence,
-            "uploader": model.uploader,
-            "pulled_at": model.pulled_at,
             "files": [
-                {
-                    "path": _relative(file.path, folder),
-                    "bytes": file.num_bytes,
-                    "sha256": file.sha256,
-                }
-                for file in model.files
+                {"path": _relative(one.path, folder), "bytes": one.num_bytes, "sha256": one.sha256}
+                for one in model.files
             ],
         }
         with storage_errors(folder):
@@ -164,10 +154,8 @@ def cache_dir() -> Path:
 
 def hash_file(path: Path) -> str:
     """Return the sha256 of a file."""
-    digest = hashlib.sha256()
-    for chunk in read_chunks(path):
-        digest.update(chunk)
-    return digest.hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def now() -> str:
@@ -176,10 +164,7 @@ def now() -> str:
 
 
 def require_space(folder: Path, needed_bytes: int, variable: str = CACHE_VARIABLE) -> None:
-    """Refuse when `folder`'s disk has less than `needed_bytes` left.
-
-    `variable` is the environment variable that moves the folder elsewhere.
-    """
+    """Refuse when `folder`, which `variable` moves elsewhere, has less than `needed_bytes` left."""
     existing = folder
     while not existing.exists():
         existing = existing.parent
@@ -226,18 +211,10 @@ def _read_record(path: Path) -> StoredModel | None:
     """Read a source.json; None when it is absent or unreadable, as after a power cut."""
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
-        return StoredModel(
-            name=document["name"],
-            path=path.parent / document["path"],
-            files=tuple(
-                StoredFile(path.parent / file["path"], file["bytes"], file["sha256"])
-                for file in document["files"]
-            ),
-            source=document["source"],
-            licence=document["licence"],
-            uploader=document["uploader"],
-            revision=document["revision"],
-            pulled_at=document["pulled_at"],
+        files = tuple(
+            StoredFile(path.parent / file["path"], file["bytes"], file["sha256"])
+            for file in document["files"]
         )
+        return StoredModel(**document | {"path": path.parent / document["path"], "files": files})
     except (OSError, ValueError, KeyError, TypeError):
         return None

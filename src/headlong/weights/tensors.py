@@ -61,10 +61,8 @@ class StoredTensor:
         return np.require(values, dtype=np.float32, requirements=["C", "ALIGNED"])
 
     def row_blocks(self) -> "Iterator[StoredTensor]":
-        """Cut into blocks of rows, so that reading a tensor never holds it twice.
-
-        A block is there until the next one is asked for: mapped pages are let go behind it.
-        """
+        """Cut into blocks of rows, so that reading a tensor never holds it twice."""
+        # A block is there until the next one is asked for: mapped pages are let go behind it.
         num_columns = self.shape[-1] if self.shape else 1
         step = max(1, _VALUES_AT_ONCE // max(1, num_columns))
         for first in range(0, len(self.data), step):
@@ -83,10 +81,7 @@ class StoredTensor:
         return self.data.view(dtype).reshape(self.shape).astype(np.int64)
 
     def with_rows(self, order: IntArray) -> "StoredTensor":
-        """Return the same tensor with its rows in another order, or some of them; works on bytes.
-
-        The rows of a one-dimensional tensor, a bias, are its elements.
-        """
+        """Return the same tensor with its rows (a vector's elements) in another order, or fewer."""
         if len(self.shape) != 1:
             return replace(self, shape=(len(order), *self.shape[1:]), data=self.data[order])
         if GGML_QUANT_SIZES[self.type][0] != 1:

@@ -9,11 +9,11 @@ some. All parts are our own words, so what is composed has the licence of this p
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from headlong.train.tool_functions import TOOL_FUNCTIONS, Function, Parameter
 
 COMPOSED_TOOLS = "composed_tools"
 
@@ -34,6 +34,39 @@ _SIGNATURE = re.compile(r"^def (\w+)\((.*?)\)\s*(?:->[^:]*)?:", re.DOTALL | re.M
 _PARAMETER = re.compile(r"(\w+)\s*:\s*(\w+)")
 _DOCTEST = re.compile(r"^\s*>>> (\w+)\((.{1,120})\)\s*$", re.MULTILINE)
 _JSON_TYPES = {"int": "integer", "float": "float", "str": "string", "bool": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a function."""
+
+    name: str
+    type: str
+    description: str
+    values: Sequence[str]
+    is_required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function to call and ways to ask for it; requests name parameters in braces."""
+
+    name: str
+    description: str
+    parameters: Sequence[Parameter]
+    requests: Sequence[str]
+
+
+def _read_tool_functions() -> list[Function]:
+    records = json.loads(Path(__file__).with_name("tool_functions.json").read_text("utf-8"))
+    return [
+        Function(**record | {"parameters": [Parameter(**one) for one in record["parameters"]]})
+        for record in records
+    ]
+
+
+TOOL_FUNCTIONS = _read_tool_functions()
+"""Functions written by hand, in `tool_functions.json`."""
 
 
 class ToolPrompts:
@@ -81,11 +114,11 @@ def _read_function(text: str) -> Function | None:
     lines = [line.strip() for line in after.splitlines() if line.strip()]
     if not typed or not lines or lines[0].startswith(">>>") or "{" in doctest[2] + lines[0]:
         return None
-    parameters = tuple(
+    parameters = [
         Parameter(
             name, _JSON_TYPES.get(type_name, "array"), f"The {name.replace('_', ' ')}.", ("",)
         )
         for name, type_name in typed
-    )
+    ]
     requests = (f"{lines[0]} Do it for {doctest[2]}.", f"Call {signature[1]} with {doctest[2]}.")
     return Function(signature[1], lines[0], parameters, requests)

@@ -17,6 +17,7 @@ from headlong.cli.output import (
     write_json,
 )
 from headlong.weights.catalog import CATALOG, DEFAULT_MODEL, THIRD_PARTY, CatalogEntry
+from headlong.weights.pypi import WheelFile
 from headlong.weights.store import Store, StoredModel
 
 _EXAMPLES = """\
@@ -36,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
     """List everything."""
     store = Store()
     stored = {model.name: model for model in store.list()}
-    rows = [_describe_entry(entry, stored.pop(entry.name, None)) for entry in CATALOG]
-    rows += [_describe_stored(model) for model in stored.values()]
+    rows = [_describe(entry.file, stored.pop(entry.name, None), entry) for entry in CATALOG]
+    rows += [_describe(model, model) for model in stored.values()]
     if args.json:
         write_json({"default": DEFAULT_MODEL, "cache": str(store.root), "models": rows})
     else:
@@ -45,37 +46,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _describe_entry(entry: CatalogEntry, stored: StoredModel | None) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "aliases": list(entry.aliases),
-        "about": entry.about,
-        "bytes": entry.file.num_bytes,
-        "licence": entry.file.licence,
-        "source": entry.file.source,
-        "uploader": entry.file.uploader,
-        "sha256": entry.file.sha256,
-        **_describe_state(stored),
-    }
-
-
-def _describe_stored(model: StoredModel) -> dict[str, Any]:
+def _describe(
+    model: WheelFile | StoredModel, stored: StoredModel | None, entry: CatalogEntry | None = None
+) -> dict[str, Any]:
+    """Return one row: a file of the catalogue or a stored model, and how it is here."""
+    damage = stored.find_damage() if stored else None
     return {
         "name": model.name,
-        "aliases": [],
-        "about": "",
+        "aliases": list(entry.aliases) if entry else [],
+        "about": entry.about if entry else "",
         "bytes": model.num_bytes,
         "licence": model.licence,
         "source": model.source,
         "uploader": model.uploader,
         "sha256": model.sha256,
-        **_describe_state(model),
-    }
-
-
-def _describe_state(stored: StoredModel | None) -> dict[str, Any]:
-    damage = stored.find_damage() if stored else None
-    return {
         "here": stored is not None and damage is None,
         "damage": damage,
         "path": str(stored.path) if stored and damage is None else None,

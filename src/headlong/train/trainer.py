@@ -18,12 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headlong.train.batches import Batch, plan_epoch, read_batches
-from headlong.train.loss import depth_weights, draft_loss
+from headlong.train.loss import Targets, depth_weights, draft_loss, make_targets
 from headlong.train.progress import Report
 from headlong.train.projection import rounded_once
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answers
-from headlong.train.targets import Targets, make_targets
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 

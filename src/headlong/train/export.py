@@ -16,12 +16,7 @@ import torch
 from headlong.arrays import IntArray
 from headlong.errors import HeadError
 from headlong.heads.head_files import WEIGHTS_FILE, read_head_weights, save_head
-from headlong.heads.head_weights import (
-    QUANT_KEY,
-    FloatType,
-    HeadWeights,
-    store_arrays,
-)
+from headlong.heads.head_weights import QUANT_KEY, FloatType, HeadWeights, store_arrays
 from headlong.provenance import read_provenance
 from headlong.train.projection import running_parameters
 from headlong.train.prompt_files import Prompt

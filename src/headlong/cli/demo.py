@@ -46,20 +46,6 @@ _MEASURE_S = 8.0
 
 _WARM_UP_TOKENS = 12
 
-_EXAMPLES = """\
-examples:
-  headlong demo
-  headlong demo --max-tokens 256                      longer answers, steadier numbers
-  headlong demo -m qwen2.5-coder-0.5b-instruct
-  headlong demo --head my-head --drafter head         what a trained head gains alone
-  headlong demo --json > demo.json
-
-The chat prompt is sampled, since the text is the same at any temperature when the seed is. Each
-prompt is answered plain first and with MTP right after, on a model that has been warmed up, then
-both ways again in turn without showing it; the table has the medians. Tokens are counted the same
-way for both.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class DemoPrompt:
@@ -143,7 +129,6 @@ class Comparison:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     parser.add_argument(
         "--max-tokens",
         type=int,

@@ -20,16 +20,9 @@ from headlong.weights.catalog import CATALOG, DEFAULT_MODEL, THIRD_PARTY, Catalo
 from headlong.weights.pypi import WheelFile
 from headlong.weights.store import Store, StoredModel
 
-_EXAMPLES = """\
-examples:
-  headlong models
-  headlong models --json | jq '.models[] | select(.here) | .path'
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     add_json_argument(parser)
 
 

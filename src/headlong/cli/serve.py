@@ -25,29 +25,12 @@ from headlong.errors import RequestError
 from headlong.server.settings import declared_settings, kind_of
 from headlong.server.settings_sources import DEFAULT, EffectiveSettings, flag_name, read_settings
 
-_EXAMPLES = """\
-examples:
-  headlong serve                                        the default model on 127.0.0.1:8000
-  headlong serve qwen2.5-coder-0.5b-instruct --port 9000
-  headlong serve --host 0.0.0.0 --api-key-file keys.txt     others may use it, with a key
-  headlong serve --config headlong.toml --print-config  what is in effect, and why
-  headlong serve --mtp off                              requests that say nothing do not draft
-  headlong serve --port 0 --json | jq -r .url           a free port, told once it serves
-
-  curl http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\
-    -d '{"messages": [{"role": "user", "content": "Hello"}], "mtp": "auto"}'
-
-Every option is also a variable (--max-waiting is HEADLONG_MAX_WAITING) and a key of the TOML file
-(max_waiting). Flags win over variables, variables over the file. docs/server.md tells more.
-"""
-
 _GROUPS = ("serving", "limits", "access", "logs")
 _SIZES = ("max_body_bytes", "kv_bytes", "prefix_bytes")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options; none has a default, since a variable or the file may say."""
-    parser.epilog = _EXAMPLES
     parser.add_argument("named_model", metavar="MODEL", nargs="?", help="the same as --model")
     parser.add_argument("--config", metavar="FILE", help="a TOML file with settings")
     parser.add_argument(

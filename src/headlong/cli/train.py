@@ -15,24 +15,11 @@ from typing import Any, TextIO
 
 from headlong.errors import RequestError
 
-_EXAMPLES = """\
-examples:
-  headlong train -m model.gguf --prompts prompts.jsonl.gz --bench bench.jsonl --out my-head
-  headlong train … --stage generate --time-limit 500      ten minutes on a lent GPU, then
-  headlong train … --stage train --time-limit 500         on with the next stage, or the same
-  headlong generate -m model.gguf --head my-head "Hello"
-
-A prompt file has one JSON object a line with "prompt", maybe "set", "licence" and "tools". The
-answers are written by the model itself, and so are some of the prompts. The work folder keeps
-answers, training state and log; delete it to begin anew.
-"""
-
 STAGES = ("generate", "train", "evaluate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     parser.add_argument("--model", "-m", metavar="MODEL", help="the backbone, by path or name")
     parser.add_argument("--recipe", type=Path, metavar="FILE", help="a TOML recipe")
     parser.add_argument(

@@ -15,20 +15,9 @@ from typing import Any
 
 import numpy as np
 
-COMPOSED_TOOLS = "composed_tools"
+from headlong.train.questions import WORDINGS
 
-_FRAMES = (
-    "You can call these functions:\n{tools}\n\n"
-    'Answer with one JSON object {{"name": ..., "arguments": {{...}}}} only.\n\n'
-    "Request: {request}",
-    "You have access to these tools:\n{tools}\n\n"
-    "Reply only with a JSON object that has a name and arguments.\n\n{request}",
-    "{request}\n\nUse one of these functions and answer in JSON:\n{tools}",
-    "<tools>\n{tools}\n</tools>\n\nFor each call return a JSON object with the function's name and "
-    "arguments within <tool_call></tool_call> tags.\n\n{request}",
-    "Functions:\n{tools}\n\nUser: {request}\n\nWhich function should be called, and with which "
-    'arguments? Write {{"name": ..., "arguments": ...}}.',
-)
+COMPOSED_TOOLS = "composed_tools"
 
 _SIGNATURE = re.compile(r"^def (\w+)\((.*?)\)\s*(?:->[^:]*)?:", re.DOTALL | re.MULTILINE)
 _PARAMETER = re.compile(r"(\w+)\s*:\s*(\w+)")
@@ -91,7 +80,8 @@ class ToolPrompts:
         request = wanted.requests[int(rng.integers(len(wanted.requests)))].format(
             **{p.name: p.values[int(rng.integers(len(p.values)))] for p in wanted.parameters}
         )
-        frame = _FRAMES[int(rng.integers(len(_FRAMES)))] if rng.random() < 0.6 else _FRAMES[0]
+        frames: list[str] = WORDINGS["tool_frames"]
+        frame = frames[int(rng.integers(len(frames)))] if rng.random() < 0.6 else frames[0]
         return frame.format(tools=json.dumps(schemas, indent=indent), request=request)
 
 

@@ -32,7 +32,7 @@ class HeadReport:
     """The format it was packed in; None for that of its file."""
 
 
-class AnyHead(Protocol):
+class HeadBase(Protocol):
     """What both shapes of a head have in common."""
 
     @property
@@ -67,7 +67,7 @@ class AnyHead(Protocol):
 
 
 @runtime_checkable
-class RecursiveHead(AnyHead, Protocol):
+class RecursiveHead(HeadBase, Protocol):
     """A head that drafts depth after depth with the same weights."""
 
     def enter(self, features: Array) -> Array:
@@ -99,7 +99,7 @@ class RecursiveHead(AnyHead, Protocol):
 
 
 @runtime_checkable
-class ParallelHeads(AnyHead, Protocol):
+class ParallelHeads(HeadBase, Protocol):
     """One small head per depth, all reading the same backbone state."""
 
     @property

@@ -79,11 +79,7 @@ void Attention::check_state(const MixerState& state, const Span& span) const {
 }
 
 void GatedDeltaNet::check() const {
-    require(shape.num_key_heads > 0 && shape.num_value_heads > 0 && shape.num_value_heads % shape.num_key_heads == 0,
-            "value heads must share key heads evenly");
-    require(shape.key_dim >= 1 && shape.key_dim <= kMostHeadDim && shape.value_dim >= 1 &&
-                shape.value_dim <= kMostHeadDim && shape.conv_width >= 2 && shape.conv_width <= kMostConvWidth,
-            "heads must be of size 1 to 4096, and a convolution over 2 to 16 rows");
+    require(shape.is_sound(), kUnsound);
     require(output.weight != nullptr, "a projection has no weights");
     const int64_t hidden = hidden_size(), num_heads = shape.num_value_heads;
     check_norm(norm, hidden);

@@ -6,8 +6,6 @@
 
 namespace headlong {
 
-constexpr int kMostConvWidth = 16;
-
 struct GatedDeltaNet final : Mixer {
     Norm norm;
     Linear mixed, gate, update, decay, output;  // mixed: queries, keys and values side by side

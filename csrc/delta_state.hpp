@@ -22,11 +22,22 @@
 
 namespace headlong {
 
+constexpr int kMostHeads = 1024;
+constexpr int kMostDeltaDim = 4096;
+constexpr int kMostConvWidth = 16;
+constexpr const char* kUnsound =
+    "value heads, at most 1024, must share key heads evenly, be of size 1 to 4096, and convolve 2 to 16 rows";
+
 struct DeltaShape {
     int num_key_heads, num_value_heads, key_dim, value_dim;
     int conv_width;
     int vector_width;
 
+    bool is_sound() const {
+        return num_key_heads >= 1 && num_value_heads >= 1 && num_value_heads <= kMostHeads &&
+               num_value_heads % num_key_heads == 0 && key_dim >= 1 && key_dim <= kMostDeltaDim && value_dim >= 1 &&
+               value_dim <= kMostDeltaDim && conv_width >= 2 && conv_width <= kMostConvWidth;
+    }
     int heads_each() const { return num_value_heads / num_key_heads; }
     int padded_dim() const { return (value_dim + vector_width - 1) / vector_width * vector_width; }
     int64_t key_size() const { return int64_t{num_key_heads} * key_dim; }

@@ -9,14 +9,20 @@
 
 namespace headlong {
 
+namespace {
+DeltaShape make_shape(const Engine& engine, std::tuple<int, int, int, int> sizes, int conv_width) {
+    const auto [key_heads, value_heads, key_dim, value_dim] = sizes;
+    return {key_heads, value_heads, key_dim, value_dim, conv_width, engine.kernels.width};
+}
+}  // namespace
+
 void bind_delta(nb::module_& module, nb::class_<Engine>& engine) {
     nb::class_<GatedDeltaNet, Mixer>(module, "GatedDeltaNet")
         .def("__init__", [](GatedDeltaNet* block, const Engine& engine, std::tuple<int, int, int, int> sizes,
                             Input convolution, Vector decay_rate, Vector decay_bias) {
             new (block) GatedDeltaNet();
-            const auto [key_heads, value_heads, key_dim, value_dim] = sizes;
             const int width = static_cast<int>(std::min<size_t>(convolution.shape(0), kMostConvWidth + 1));
-            block->shape = {key_heads, value_heads, key_dim, value_dim, width, engine.kernels.width};
+            block->shape = make_shape(engine, sizes, width);
             block->convolution.assign(convolution.data(), convolution.data() + convolution.size());
             block->decay_rate = to_vector(decay_rate);
             block->decay_bias = to_vector(decay_bias);
@@ -42,9 +48,11 @@ void bind_delta(nb::module_& module, nb::class_<Engine>& engine) {
         }, nb::arg("other"), nb::arg("snapshot").none())
         .def("forget_snapshot", &DeltaState::forget_snapshot, nb::arg("snapshot"))
         .def_prop_ro("num_bytes", &DeltaState::num_bytes);
-    engine.def("make_delta_state", [](Engine& self, const GatedDeltaNet& block) {
-        return new DeltaState(block.shape, self.cache_buffers);
-    }, nb::arg("block"), nb::rv_policy::take_ownership);
+    engine.def("make_delta_state", [](Engine& self, std::tuple<int, int, int, int> sizes, int conv_width) {
+        const DeltaShape shape = make_shape(self, sizes, conv_width);
+        require(shape.is_sound(), kUnsound);
+        return new DeltaState(shape, self.cache_buffers);
+    }, nb::arg("sizes"), nb::arg("conv_width"), nb::rv_policy::take_ownership);
 }
 
 }  // namespace headlong

@@ -127,7 +127,9 @@ def test_64_mixed_requests_get_what_they_get_alone(
     check(backbone, clients)
     seen = engine.snapshot()
     assert seen.num_preemptions > 0, "memory was to be short"
-    assert seen.prefix_hit_tokens > 200, "prompts were to be shared"
+    # Recurrent layers are shared only where a snapshot lies.
+    least = 20 if architecture in HYBRIDS else 200
+    assert seen.prefix_hit_tokens > least, "prompts were to be shared"
     assert any(one.running.finish_reason is FinishReason.CANCELLED for one in clients)
     assert limits.kv_bytes is not None
     assert seen.kv_bytes <= limits.kv_bytes

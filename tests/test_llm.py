@@ -36,7 +36,7 @@ def test_public_names_are_these() -> None:
 
 def test_keywords_of_load_are_the_declared_options() -> None:
     """Type checkers need the names once more; no option may be missing in either place."""
-    assert {"model", *LoadOptions.__annotations__} == {*MODEL_OPTIONS, "progress"}
+    assert {"model", *LoadOptions.__annotations__} == {*MODEL_OPTIONS, "limits", "progress"}
 
 
 def test_completion_says_all_that_was_promised(tiny_llm: LLM) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from bench_parts import make_document, make_pairs
 from headlong.bench.charts import Axis, make_charts, make_curves, make_forest
-from headlong.bench.load_run import Level, LoadLog
+from headlong.bench.load_run import LoadLevel, LoadLog
 from headlong.bench.report_pages import Numbers
 from load_parts import make_load_document, make_load_plan, make_log
 
@@ -58,7 +58,7 @@ def test_no_speedup_draws_no_forest() -> None:
 PLAN = make_load_plan()
 
 
-def seconds(mode: str, level: Level, name: str) -> float:
+def seconds(mode: str, level: LoadLevel, name: str) -> float:
     """Some times that differ everywhere."""
     return (1.0 if mode == "off" else 0.6) * level.value * (1.0 if name == "chat" else 0.9)
 

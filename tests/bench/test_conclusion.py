@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headlong.bench.conclusion import (
     Conclusion,
     Gain,
-    Outcome,
+    GainKind,
     Wording,
     choose_setting,
     format_speedup,
@@ -76,15 +76,15 @@ def test_single_prompt_is_not_enough() -> None:
 
 
 def test_three_prompts_that_agree_prove_nothing() -> None:
-    assert finding(1.5, 1.6, 1.7, num_prompts=3).outcome == Outcome.UNKNOWN
-    assert finding(1.5, 1.6, 1.7, num_prompts=4).outcome == Outcome.GAIN
+    assert finding(1.5, 1.6, 1.7, num_prompts=3).outcome == GainKind.UNKNOWN
+    assert finding(1.5, 1.6, 1.7, num_prompts=4).outcome == GainKind.GAIN
 
 
 def test_gain_that_rounds_to_one_is_not_claimed() -> None:
     """The reader sees two digits: [1.00–1.02] must not stand beside "enable it"."""
-    assert finding(1.004, 1.01, 1.02).outcome == Outcome.SAME
-    assert finding(1.004, 1.05, 1.1).outcome == Outcome.UNKNOWN
-    assert finding(0.9, 0.95, 0.996).outcome == Outcome.UNKNOWN
+    assert finding(1.004, 1.01, 1.02).outcome == GainKind.SAME
+    assert finding(1.004, 1.05, 1.1).outcome == GainKind.UNKNOWN
+    assert finding(0.9, 0.95, 0.996).outcome == GainKind.UNKNOWN
 
 
 @given(

@@ -118,9 +118,9 @@ def documents(llm: LLM) -> dict[str, dict[str, Any]]:
     clock = FakeClock()
     forward = Backbone.forward
 
-    def timed(self: Backbone, token_ids: Any, *args: Any) -> Any:
+    def timed(self: Backbone, token_ids: Any, *args: Any, **options: Any) -> Any:
         clock.advance((PASS_MS + ROW_MS * sum(map(len, token_ids))) / 1e3)
-        return forward(self, token_ids, *args)
+        return forward(self, token_ids, *args, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "perf_counter", clock)

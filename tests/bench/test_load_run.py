@@ -13,8 +13,8 @@ from headlong.bench.load_run import (
     MAX_OPEN,
     Asked,
     Ending,
-    Level,
     LoadClient,
+    LoadLevel,
     LoadLog,
     LoadPlan,
     make_questions,
@@ -115,7 +115,7 @@ def run(client: ScriptedClient, plan: LoadPlan) -> LoadLog:
 
 
 def test_modes_take_turns_and_are_asked_the_same() -> None:
-    plan = make_load_plan(levels=[Level(1)], duration_s=0.4)
+    plan = make_load_plan(levels=[LoadLevel(1)], duration_s=0.4)
     log = run(ScriptedClient(answer_soon), plan)
     assert [(one.pair, one.mode) for one in log.slices] == [(0, "off"), (0, "auto")]
     off, auto = ([asked.run.question for asked in one.asked] for one in log.slices)
@@ -126,7 +126,7 @@ def test_modes_take_turns_and_are_asked_the_same() -> None:
 
 def test_order_of_modes_changes_from_pair_to_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headlong.bench.load_run.SLICE_S", 0.05)
-    plan = make_load_plan(levels=[Level(1)], duration_s=0.4)
+    plan = make_load_plan(levels=[LoadLevel(1)], duration_s=0.4)
     log = run(ScriptedClient(answer_soon), plan)
     assert [one.mode for one in log.slices] == ["off", "auto", "auto", "off"] * 2
 
@@ -140,7 +140,7 @@ def test_slices_are_about_five_seconds() -> None:
 
 def test_closed_loop_keeps_so_many_open() -> None:
     client = ScriptedClient(answer_soon)
-    log = run(client, make_load_plan(levels=[Level(3)], duration_s=0.3))
+    log = run(client, make_load_plan(levels=[LoadLevel(3)], duration_s=0.3))
     assert client.most_open == 3
     assert set(endings(log.slices)) == {Ending.DONE}
     for one in log.slices:
@@ -153,7 +153,7 @@ def test_open_loop_does_not_wait_for_answers() -> None:
         return make_asked(question, mode, time.perf_counter(), 0.1)
 
     client = ScriptedClient(never_soon)
-    plan = make_load_plan(levels=[Level(100, is_open_loop=True)], duration_s=0.4)
+    plan = make_load_plan(levels=[LoadLevel(100, is_open_loop=True)], duration_s=0.4)
     log = run(client, plan)
     first, second = ([asked.run.question.run for asked in one.asked] for one in log.slices)
     assert client.most_open > 5
@@ -171,7 +171,7 @@ def test_open_loop_is_bounded_and_says_so(monkeypatch: pytest.MonkeyPatch) -> No
         return make_asked(question, mode, time.perf_counter(), 0.1)
 
     client = ScriptedClient(wait)
-    log = run(client, make_load_plan(levels=[Level(200, True)], duration_s=0.3))
+    log = run(client, make_load_plan(levels=[LoadLevel(200, True)], duration_s=0.3))
     assert client.most_open == 2
     errors = {asked.run.error for one in log.slices for asked in one.asked}
     assert "2 requests were open already." in errors
@@ -202,7 +202,9 @@ def test_dead_server_ends_the_load_and_keeps_what_was_heard() -> None:
             return Asked(run, Ending.FAILED, time.perf_counter())
         return await answer_soon(question, mode)
 
-    log = run(ScriptedClient(die), make_load_plan(levels=[Level(2), Level(4)], duration_s=60.0))
+    log = run(
+        ScriptedClient(die), make_load_plan(levels=[LoadLevel(2), LoadLevel(4)], duration_s=60.0)
+    )
     assert log.stopped == "the server no longer answers (Broke off)"
     assert len(log.slices) == 1
     assert endings(log.slices).count(Ending.DONE) == 5
@@ -218,7 +220,7 @@ def test_busy_server_is_left_alone_as_long_as_it_asks() -> None:
         return Asked(run, Ending.BUSY, time.perf_counter(), wait_s=0.1)
 
     client = ScriptedClient(turn_away)
-    log = run(client, make_load_plan(levels=[Level(1)], duration_s=0.6, modes=["plain"]))
+    log = run(client, make_load_plan(levels=[LoadLevel(1)], duration_s=0.6, modes=["plain"]))
     assert log.stopped is None
     assert 2 <= len(log.slices[0].asked) <= 7
 
@@ -232,7 +234,7 @@ def test_prompt_that_cannot_be_asked_is_said_before_the_load() -> None:
 
 
 def test_cancelling_keeps_the_slice_in_the_making() -> None:
-    log, plan = LoadLog(), make_load_plan(levels=[Level(2)], duration_s=60.0)
+    log, plan = LoadLog(), make_load_plan(levels=[LoadLevel(2)], duration_s=60.0)
 
     async def stop_soon() -> None:
         task = asyncio.create_task(

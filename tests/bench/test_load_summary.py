@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headlong.bench.load_run import Asked, Ending, Level, LoadLog, Slice
+from headlong.bench.load_run import Asked, Ending, LoadLevel, LoadLog, Slice
 from headlong.bench.load_summary import list_requests, say_load
 from headlong.bench.measure import Question, Run
 from load_parts import make_asked, make_load_document, make_load_plan, make_log
@@ -13,7 +13,7 @@ from load_parts import make_asked, make_load_document, make_load_plan, make_log
 PLAN = make_load_plan()
 
 
-def seconds(mode: str, level: Level, name: str) -> float:
+def seconds(mode: str, level: LoadLevel, name: str) -> float:
     """Agents are twice as fast with auto when alone, and as fast as ever among four."""
     if mode == "off":
         return 1.0
@@ -55,7 +55,7 @@ def test_tokens_after_the_end_of_a_slice_do_not_count() -> None:
     """Else a long tail would make a slice look faster than it was."""
     question = Question(PLAN.prompts["chat"][0], 0.0, 10, 0, 0)
     asked = make_asked(question, "off", 100.0, 4.0)  # tokens at 0.4, 0.8, 1.2, … 4.0 s
-    log = LoadLog([Slice(Level(1), 0, "off", 2.1, 100.0, [asked])])
+    log = LoadLog([Slice(LoadLevel(1), 0, "off", 2.1, 100.0, [asked])])
     document = make_load_document(log, make_load_plan(modes=["off"]))
     off = document["levels"][0]["modes"]["off"]
     assert off["tokens_per_second"] == pytest.approx(5 / 2.1)

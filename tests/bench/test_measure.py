@@ -8,10 +8,10 @@ import pytest
 from bench_parts import FakeClock, ScriptedSide, make_answer, make_prompt, refuse
 from headlong.bench.measure import (
     STOPPED_BY_USER,
-    Answer,
     Question,
     QuestionPlan,
     Run,
+    TimedAnswer,
     make_questions,
     run_ab,
 )
@@ -19,7 +19,7 @@ from headlong.bench.measure import (
 PROMPTS = [make_prompt(number, task) for task in ("chat", "code") for number in range(6)]
 
 
-def answering(question: Question) -> Answer:
+def answering(question: Question) -> TimedAnswer:
     return make_answer()
 
 
@@ -81,7 +81,7 @@ def test_runs_have_seeds_of_their_own() -> None:
 
 
 def test_failing_prompt_is_noted_and_the_rest_goes_on() -> None:
-    def fail_once(question: Question) -> Answer:
+    def fail_once(question: Question) -> TimedAnswer:
         return refuse(question) if question.prompt is PROMPTS[3] else make_answer()
 
     heard: list[Run] = []
@@ -97,7 +97,7 @@ def test_failing_prompt_is_noted_and_the_rest_goes_on() -> None:
 def test_side_that_has_gone_ends_the_measurement() -> None:
     left = iter(range(4))
 
-    def die(question: Question) -> Answer:
+    def die(question: Question) -> TimedAnswer:
         return make_answer() if next(left, None) is not None else refuse(question)
 
     sides = [ScriptedSide("A", answering), ScriptedSide("B", die)]
@@ -111,7 +111,7 @@ def test_time_budget_begins_no_new_question(monkeypatch: pytest.MonkeyPatch) -> 
     clock = FakeClock()
     monkeypatch.setattr(time, "monotonic", clock)
 
-    def take_a_second(question: Question) -> Answer:
+    def take_a_second(question: Question) -> TimedAnswer:
         clock.advance(1.0)
         return make_answer()
 
@@ -124,7 +124,7 @@ def test_time_budget_begins_no_new_question(monkeypatch: pytest.MonkeyPatch) -> 
 def test_ctrl_c_keeps_what_was_measured() -> None:
     left = iter(range(5))
 
-    def interrupt(question: Question) -> Answer:
+    def interrupt(question: Question) -> TimedAnswer:
         if next(left, None) is None:
             raise KeyboardInterrupt
         return make_answer()

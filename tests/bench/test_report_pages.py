@@ -15,7 +15,7 @@ from grid_parts import AXES, ScriptedMaker, make_grid_document, make_plan, measu
 from headlong.bench.charts import make_forest
 from headlong.bench.grid_cells import order_cells
 from headlong.bench.grid_run import GridMeasured, run_grid
-from headlong.bench.load_run import Level, LoadLog
+from headlong.bench.load_run import LoadLevel, LoadLog
 from headlong.bench.report_pages import (
     WIDTH,
     Numbers,
@@ -198,10 +198,10 @@ def test_grid_page_fits_every_screen(
         assert touching == 0
 
 
-PLAN = make_load_plan(levels=[Level(n) for n in (1, 2, 4, 8, 16, 32)])
+PLAN = make_load_plan(levels=[LoadLevel(n) for n in (1, 2, 4, 8, 16, 32)])
 
 
-def seconds(mode: str, level: Level, name: str) -> float:
+def seconds(mode: str, level: LoadLevel, name: str) -> float:
     """Auto gains when alone and loses among many."""
     return level.value if mode == "off" else level.value * (0.5 + level.value / 50)
 

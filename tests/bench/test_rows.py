@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bench_parts import make_answer, make_prompt, make_question, make_run
-from headlong.bench.measure import Answer, Run
+from headlong.bench.measure import Run, TimedAnswer
 from headlong.bench.rows import (
     BY_ENGINE,
     BY_PIECES,
@@ -120,7 +120,7 @@ def test_failed_runs_stay_as_they_are() -> None:
     assert settle_tokens([failed, remote(8, says_so=False)])[0][0] is failed
 
 
-def runs_of(plain: Answer, other: Answer) -> list[Run]:
+def runs_of(plain: TimedAnswer, other: TimedAnswer) -> list[Run]:
     question = make_question(make_prompt(2), 0.7)
     return [make_run("auto", question, other), make_run("off", question, plain)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headlong.bench.local_side import LocalSide
-from headlong.bench.measure import Answer, Question
+from headlong.bench.measure import Question, TimedAnswer
 from talking_model import write_talking_model
 
 
@@ -34,7 +34,7 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def arrange(num_answers: int) -> None:
         left = iter(range(num_answers))
 
-        def interrupted(self: LocalSide, question: Question) -> Answer:
+        def interrupted(self: LocalSide, question: Question) -> TimedAnswer:
             if next(left, None) is None:
                 raise KeyboardInterrupt
             return answer(self, question)

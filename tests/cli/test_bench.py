@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headlong.bench import local_side
-from headlong.bench.measure import Answer, Question
+from headlong.bench.measure import Question, TimedAnswer
 from headlong.cli.bench import parse_duration
 from headlong.cli.main import main
 from last_line import read_json
@@ -105,7 +105,7 @@ def test_texts_that_differ_are_shouted_and_fail(
     """The bench is a test of law 1 on the user's own prompts; it must not hide a failure."""
     truth = local_side.LocalSide.answer
 
-    def break_the_law(self: local_side.LocalSide, question: Question) -> Answer:
+    def break_the_law(self: local_side.LocalSide, question: Question) -> TimedAnswer:
         answer = truth(self, question)
         if self.mtp == "off":
             return answer

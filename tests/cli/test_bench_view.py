@@ -10,7 +10,7 @@ from rich.console import Console
 from bench_parts import make_document, make_pairs
 from grid_parts import make_grid_document, measure
 from headlong.bench.grid_run import GridMeasured
-from headlong.bench.load_run import Level, LoadLog
+from headlong.bench.load_run import LoadLevel, LoadLog
 from headlong.cli.bench_view import print_grid, print_load, print_results
 from load_parts import make_load_document, make_load_plan, make_log
 
@@ -122,7 +122,7 @@ def show_load(log: LoadLog, width: int = 80, *, is_quiet: bool = False) -> str:
     return console.file.getvalue()
 
 
-def seconds(mode: str, level: Level, name: str) -> float:
+def seconds(mode: str, level: LoadLevel, name: str) -> float:
     """Auto takes half the time."""
     return 1.0 if mode == "off" else 0.5
 

@@ -100,6 +100,16 @@ def test_memory_is_what_loading_takes(model: Path, capsys: pytest.CaptureFixture
     assert told["kv_bytes_per_token"] * 512 == cache.num_bytes
 
 
+def test_hybrid_grows_by_its_attending_layers_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model_files.write_hf_folder(tmp_path / "hybrid", model_files.HYBRID)
+    told = inspect(capsys, str(folder))
+    layer = inspect(capsys, str(folder), "--backend", "numpy")["kv_bytes_per_token"]
+    assert told["can_run"]
+    assert layer == 2 * model_files.NUM_KV_HEADS * model_files.HEAD_DIM * 4
+
+
 def test_text_side_is_described(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from faulty_heads import Arrays, copy_shipped
 from fitted_heads import fit_head
 from headlong.doctor.alternatives import list_alternatives, taps_needed
 from headlong.doctor.draft_checks import check_reading
-from headlong.doctor.finding import Finding, Level
+from headlong.doctor.finding import Finding, Severity
 from headlong.doctor.head_record import read_record
 from headlong.doctor.probe import ProbeRows
 from headlong.doctor.subject import Subject
@@ -39,7 +39,7 @@ def read(subject: Subject, probed: list[ProbeRows]) -> Finding:
 def test_shipped_head_is_read_rightly(
     default_subject: Subject, default_heard: list[ProbeRows]
 ) -> None:
-    assert read(default_subject, default_heard).level is Level.OK
+    assert read(default_subject, default_heard).level is Severity.OK
     assert default_subject.head is not None
     assert default_subject.head_folder is not None
     others = list_alternatives(
@@ -47,7 +47,7 @@ def test_shipped_head_is_read_rightly(
     )
     judged = judge(default_subject.head, default_heard)
     record = read_record(default_subject.head_folder)
-    assert check_reading(judged, list(others), record).level is Level.OK
+    assert check_reading(judged, list(others), record).level is Severity.OK
 
 
 def exchange_halves(arrays: Arrays) -> None:
@@ -83,7 +83,7 @@ def test_wrong_order_in_an_eagle3_head_is_named(
 ) -> None:
     subject = with_head(default_subject, copy_shipped(tmp_path / "head", plant))
     found = read(subject, default_heard)
-    assert found.level is Level.FAULT
+    assert found.level is Severity.FAULT
     assert words in found.seen
     assert found.remedy
 
@@ -120,7 +120,7 @@ def test_mistake_that_costs_few_drafts_is_known_by_the_record(
     others = list(list_alternatives(subject.head, subject.weights, backbone))
     judged = judge(subject.head, probed)
     found = check_reading(judged, others, read_record(folder))
-    assert found.level is Level.FAULT, found
+    assert found.level is Severity.FAULT, found
     assert words in found.seen
 
 
@@ -168,7 +168,7 @@ def read_with(
 def test_right_switches_are_left_alone(
     fitted: HeadWeights, uneven: Subject, uneven_heard: list[ProbeRows]
 ) -> None:
-    assert read_with({}, fitted, parts(uneven)[0], uneven_heard).level is Level.OK
+    assert read_with({}, fitted, parts(uneven)[0], uneven_heard).level is Severity.OK
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_wrong_switch_is_named_with_its_right_value(
     uneven_heard: list[ProbeRows],
 ) -> None:
     found = read_with({switch: wrong}, fitted, parts(uneven)[0], uneven_heard)
-    assert found.level is Level.FAULT, found.numbers
+    assert found.level is Severity.FAULT, found.numbers
     assert f"Set {switch} to {right!r}" in found.remedy
 
 

@@ -14,7 +14,7 @@ from headlong.doctor.exactness import (
     decode_modes,
     find_wrong_token,
 )
-from headlong.doctor.finding import Level
+from headlong.doctor.finding import Severity
 from headlong.doctor.subject import Subject
 from headlong.models.transformer import Backbone
 from subjects import parts
@@ -51,7 +51,7 @@ def test_sound_backbone_gives_the_plain_loops_text(tiny_subject: Subject) -> Non
     # 2 temperatures × 2 prompts × 4 modes, alone and in a batch.
     assert len(runs) == 32
     found = check_exactness(decoder, runs)
-    assert found.level is Level.OK
+    assert found.level is Severity.OK
     assert found.numbers["num_tokens"] == 32 * MAX_TOKENS
 
 
@@ -60,7 +60,7 @@ def test_logits_that_depend_on_the_rows_are_found(tiny_subject: Subject) -> None
     decoder = decoder_of(make_uneven(backbone))
     runs = list(decode_modes(decoder, [PROMPT]))
     found = check_exactness(decoder, runs)
-    assert found.level is Level.FAULT
+    assert found.level is Severity.FAULT
     first = found.numbers["first"]
     truth = next(run.truth for run in runs if run.label == first["run"])
     assert first["got"] == 7

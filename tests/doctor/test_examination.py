@@ -8,7 +8,7 @@ import pytest
 
 from headlong.doctor import examination, head_checks
 from headlong.doctor.examination import Examination, examine
-from headlong.doctor.finding import Finding, Level
+from headlong.doctor.finding import Finding, Severity
 from headlong.doctor.subject import ExamOptions, Subject, load_subject
 from headlong.heads.head_files import save_head
 from headlong.heads.head_weights import HeadKind, store_arrays
@@ -31,7 +31,7 @@ def examine_quietly(subject: Subject) -> Examination:
     return examine(subject, lambda title, finding: None)
 
 
-def levels(found: Examination, *, but: str = "machine") -> dict[str, Level]:
+def levels(found: Examination, *, but: str = "machine") -> dict[str, Severity]:
     """Return the level of every check, the machine's apart: nobody knows where tests run."""
     return {finding.check: finding.level for title, finding in found.findings if title != but}
 
@@ -46,9 +46,9 @@ def test_healthy_default_model_is_green(default_model_path: Path) -> None:
     assert len(looked_at) >= 10
     seen = levels(found)
     # A busy machine may make drafts not worth it, or too few of them be looked at to compare.
-    assert seen.pop("best K") in (Level.OK, Level.WARNING)
-    assert seen.pop("record") in (Level.OK, Level.SKIPPED)
-    assert set(seen.values()) == {Level.OK}, seen
+    assert seen.pop("best K") in (Severity.OK, Severity.WARNING)
+    assert seen.pop("record") in (Severity.OK, Severity.SKIPPED)
+    assert set(seen.values()) == {Severity.OK}, seen
     document = found.to_dict()
     assert document["healthy"] is True
     assert document["num_faults"] == 0
@@ -67,11 +67,11 @@ def test_head_that_does_not_load_does_not_stop_the_rest(
     options = ExamOptions(str(tiny_model_path), tmp_path / "head", backend="numpy", is_quick=True)
     found = examine_quietly(load_subject(options))
     seen = levels(found)
-    assert seen["head"] is Level.FAULT
-    assert seen["head weights"] is Level.FAULT
-    assert seen["drafts"] is Level.SKIPPED
-    assert seen["exactness"] is Level.OK  # with n-grams
-    assert seen["pass cost"] is Level.OK
+    assert seen["head"] is Severity.FAULT
+    assert seen["head weights"] is Severity.FAULT
+    assert seen["drafts"] is Severity.SKIPPED
+    assert seen["exactness"] is Severity.OK  # with n-grams
+    assert seen["pass cost"] is Severity.OK
     assert not found.to_dict()["healthy"]
 
 
@@ -79,8 +79,8 @@ def test_model_that_does_not_load_leaves_the_machine_to_look_at(tmp_path: Path) 
     (tmp_path / "bad.gguf").write_bytes(b"GGUF nonsense")
     found = examine_quietly(load_subject(ExamOptions(str(tmp_path / "bad.gguf"))))
     seen = levels(found)
-    assert seen["model"] is Level.FAULT
-    assert {seen[name] for name in ("head", "drafts", "tokenizer")} == {Level.SKIPPED}
+    assert seen["model"] is Severity.FAULT
+    assert {seen[name] for name in ("head", "drafts", "tokenizer")} == {Severity.SKIPPED}
     assert any(title == "machine" for title, _ in found.findings)
 
 
@@ -91,7 +91,7 @@ def test_model_that_computes_nonsense_is_a_fault(tmp_path: Path) -> None:
     matrix = parts(subject)[0].lm_head.weight
     matrix.values = matrix.values * np.float32("nan")
     found = examine_quietly(subject)
-    faults = [finding for _, finding in found.findings if finding.level is Level.FAULT]
+    faults = [finding for _, finding in found.findings if finding.level is Severity.FAULT]
     assert any("NaN" in finding.seen for finding in faults)
 
 
@@ -103,10 +103,10 @@ def test_useless_head_of_every_kind_is_found_dead(
     save_head(tmp_path / "head", random_head(kind, config))
     options = ExamOptions(str(tiny_model_path), tmp_path / "head", backend="numpy", is_quick=True)
     seen = levels(examine_quietly(load_subject(options)))
-    assert seen["head"] is Level.OK
-    assert seen["drafts"] is Level.FAULT
-    assert seen["exactness"] is Level.OK
-    assert seen["trained for"] is Level.SKIPPED
+    assert seen["head"] is Severity.OK
+    assert seen["drafts"] is Severity.FAULT
+    assert seen["exactness"] is Severity.OK
+    assert seen["trained for"] is Severity.SKIPPED
 
 
 def test_draft_model_is_judged_by_real_decoding(tiny_model_path: Path) -> None:
@@ -116,10 +116,10 @@ def test_draft_model_is_judged_by_real_decoding(tiny_model_path: Path) -> None:
         load_subject(ExamOptions(name, draft_model=name, backend="numpy", is_quick=True))
     )
     seen = levels(found)
-    assert seen["head"] is Level.SKIPPED
-    assert seen["drafts"] is Level.OK
+    assert seen["head"] is Severity.SKIPPED
+    assert seen["drafts"] is Severity.OK
     assert found.number("drafts", "acceptance_length") > 4
-    assert seen["best K"] in (Level.OK, Level.WARNING)
+    assert seen["best K"] in (Severity.OK, Severity.WARNING)
 
 
 def test_draft_model_with_other_tokens_is_a_fault(
@@ -132,8 +132,8 @@ def test_draft_model_with_other_tokens_is_a_fault(
         is_quick=True,
     )
     seen = levels(examine_quietly(load_subject(options)))
-    assert seen["draft model"] is Level.FAULT
-    assert seen["exactness"] is Level.OK
+    assert seen["draft model"] is Severity.FAULT
+    assert seen["exactness"] is Severity.OK
 
 
 def test_check_that_breaks_is_a_finding_of_its_own(
@@ -149,12 +149,12 @@ def test_check_that_breaks_is_a_finding_of_its_own(
     broken = [finding for _, finding in found.findings if "itself broke" in finding.seen]
     assert len(broken) == 1
     assert "ZeroDivisionError: oh" in broken[0].seen
-    assert levels(found)["exactness"] is Level.OK
+    assert levels(found)["exactness"] is Severity.OK
 
 
 def test_model_without_tokenizer_is_still_examined(tmp_path: Path) -> None:
     folder = write_folder_with(tmp_path / "mute", "llama", {})
     found = examine_quietly(load_subject(ExamOptions(str(folder), backend="numpy", is_quick=True)))
     seen = levels(found)
-    assert seen["tokenizer"] is Level.FAULT
-    assert seen["exactness"] is Level.OK
+    assert seen["tokenizer"] is Severity.FAULT
+    assert seen["exactness"] is Severity.OK

@@ -8,7 +8,7 @@ import pytest
 
 import model_files
 from faulty_heads import Arrays, copy_shipped, edit_json
-from headlong.doctor.finding import Level
+from headlong.doctor.finding import Severity
 from headlong.doctor.head_checks import (
     announced_layers,
     check_numbers,
@@ -31,12 +31,12 @@ LM_HEAD = "lm_head.weight"
 def test_shipped_head_of_the_default_model_is_sound(
     check: Callable[[Subject], object], default_subject: Subject
 ) -> None:
-    assert getattr(check(default_subject), "level") is Level.OK  # noqa: B009
+    assert getattr(check(default_subject), "level") is Severity.OK  # noqa: B009
 
 
 def test_model_without_any_head_is_told_where_to_get_one(tiny_subject: Subject) -> None:
     found = check_presence(tiny_subject)
-    assert found.level is Level.WARNING
+    assert found.level is Severity.WARNING
     assert "none is shipped" in found.seen
     assert "headlong train" in found.remedy
 
@@ -45,7 +45,7 @@ def test_stripped_gguf_is_told_from_one_that_never_had_a_head(tmp_path: Path) ->
     """Most converters keep the metadata and drop the tensors; the model then only seems whole."""
     path = write_gguf_with(tmp_path / "stripped.gguf", "llama", {})
     found = check_presence(load_subject(ExamOptions(str(path), backend="numpy")))
-    assert found.level is Level.FAULT
+    assert found.level is Severity.FAULT
     assert "1 MTP layer" in found.seen
     assert "stripped" in found.seen
     assert found.numbers == {"announced_layers": 1}
@@ -55,7 +55,8 @@ def test_stripped_folder_is_found_too(tmp_path: Path) -> None:
     folder = model_files.write_hf_folder(tmp_path / "model", "llama")
     edit_json(folder / "config.json", num_nextn_predict_layers=1)
     assert (
-        check_presence(load_subject(ExamOptions(str(folder), backend="numpy"))).level is Level.FAULT
+        check_presence(load_subject(ExamOptions(str(folder), backend="numpy"))).level
+        is Severity.FAULT
     )
 
 
@@ -73,7 +74,7 @@ def test_half_stripped_head_inside_a_model_is_a_fault(tmp_path: Path) -> None:
     del arrays[next(name for name in arrays if "q_proj" in name)]
     path = write_folder_with(tmp_path / "half", "llama", arrays)
     found = check_presence(load_subject(ExamOptions(str(path), backend="numpy")))
-    assert found.level is Level.FAULT
+    assert found.level is Severity.FAULT
     assert "q_proj" in found.seen
 
 
@@ -83,14 +84,14 @@ def test_whole_head_inside_a_model_is_found_sound(tmp_path: Path, tiny_subject: 
     path = write_gguf_with(tmp_path / "native.gguf", "llama", arrays)
     subject = load_subject(ExamOptions(str(path), backend="numpy"))
     found = check_presence(subject)
-    assert found.level is Level.OK
+    assert found.level is Severity.OK
     assert found.numbers["origin"] == "inside the model"
-    assert check_numbers(subject).level is Level.OK
+    assert check_numbers(subject).level is Severity.OK
 
 
 def test_head_that_is_not_there_is_a_fault(default_subject: Subject, tmp_path: Path) -> None:
     found = check_presence(with_head(default_subject, tmp_path / "nowhere"))
-    assert found.level is Level.FAULT
+    assert found.level is Severity.FAULT
     assert "nowhere" in found.seen
 
 
@@ -99,7 +100,7 @@ def test_cut_tensor_is_a_fault(default_subject: Subject, tmp_path: Path) -> None
         arrays[LM_HEAD] = arrays[LM_HEAD][:-5]
 
     found = check_presence(with_head(default_subject, copy_shipped(tmp_path / "head", cut)))
-    assert found.level is Level.FAULT
+    assert found.level is Severity.FAULT
     assert LM_HEAD in found.seen
     assert "[12283, 576], should be [12288, 576]" in found.seen
 
@@ -109,7 +110,7 @@ def test_head_of_another_model_is_a_fault(
 ) -> None:
     save_head(tmp_path / "head", random_eagle3(parts(tiny_subject)[0].config))
     found = check_presence(with_head(default_subject, tmp_path / "head"))
-    assert found.level is Level.FAULT
+    assert found.level is Severity.FAULT
 
 
 def test_nan_is_counted_and_named(default_subject: Subject, tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_nan_is_counted_and_named(default_subject: Subject, tmp_path: Path) -> N
         arrays["fc.weight"][3, 5:8] = np.nan
 
     found = check_numbers(with_head(default_subject, copy_shipped(tmp_path / "head", spoil)))
-    assert found.level is Level.FAULT
+    assert found.level is Severity.FAULT
     assert "fc.weight (3 values)" in found.seen
 
 
@@ -129,9 +130,9 @@ def test_empty_tensor_is_found(default_subject: Subject, tmp_path: Path) -> None
         arrays[LM_HEAD] = np.zeros_like(arrays[LM_HEAD])
 
     subject = with_head(default_subject, copy_shipped(tmp_path / "head", empty))
-    assert check_presence(subject).level is Level.OK
+    assert check_presence(subject).level is Severity.OK
     found = check_numbers(subject)
-    assert found.level is Level.FAULT
+    assert found.level is Severity.FAULT
     assert found.numbers["zero"] == [LM_HEAD]
 
 
@@ -145,9 +146,9 @@ def test_draft_tokens_beyond_the_backbone_are_a_fault(
 
     subject = with_head(default_subject, copy_shipped(tmp_path / "head", push_out))
     found = check_vocabulary(subject)
-    assert found.level is Level.FAULT
+    assert found.level is Severity.FAULT
     assert found.numbers["beyond"] == 2
-    assert check_presence(subject).level is Level.FAULT
+    assert check_presence(subject).level is Severity.FAULT
 
 
 def test_draft_token_mapped_twice_is_a_fault(default_subject: Subject, tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_draft_token_mapped_twice_is_a_fault(default_subject: Subject, tmp_path:
 
     subject = with_head(default_subject, copy_shipped(tmp_path / "head", double))
     found = check_vocabulary(subject)
-    assert found.level is Level.FAULT
+    assert found.level is Severity.FAULT
     assert found.numbers["twice"] == 1
 
 
@@ -174,7 +175,7 @@ def test_padding_among_draft_tokens_is_a_warning(tmp_path: Path) -> None:
     found = check_vocabulary(
         load_subject(ExamOptions(str(path), tmp_path / "head", backend="numpy"))
     )
-    assert found.level is Level.WARNING
+    assert found.level is Severity.WARNING
     assert found.numbers["unspoken"] == 6
     assert backbone.config.vocab_size == tokenizer.vocab_size + 6
 
@@ -183,7 +184,7 @@ def test_changed_fingerprint_means_a_stale_head(default_subject: Subject, tmp_pa
     folder = copy_shipped(tmp_path / "head")
     edit_json(folder / "run.json", backbone_fingerprint="0" * 64)
     found = check_stale(with_head(default_subject, folder))
-    assert found.level is Level.WARNING
+    assert found.level is Severity.WARNING
     assert "0000000000…" in found.seen
     assert "--from-head" in found.remedy
 
@@ -192,7 +193,7 @@ def test_damaged_record_is_said(default_subject: Subject, tmp_path: Path) -> Non
     folder = copy_shipped(tmp_path / "head")
     (folder / "run.json").write_text("{")
     found = check_stale(with_head(default_subject, folder))
-    assert found.level is Level.WARNING
+    assert found.level is Severity.WARNING
     assert "run.json" in found.seen
 
 
@@ -202,6 +203,6 @@ def test_fine_tuned_relative_of_a_known_model_is_recognised(
     """A fine-tuned default model gets no shipped head, and must be told why."""
     monkeypatch.setattr(default_subject, "origin", None)
     found = check_presence(default_subject)
-    assert found.level is Level.WARNING
+    assert found.level is Severity.WARNING
     assert "same sizes (smollm2-135m-instruct)" in found.seen
     assert "--from-head" in found.remedy

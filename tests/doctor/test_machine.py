@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headlong.doctor.finding import Level
+from headlong.doctor.finding import Severity
 from headlong.doctor.machine import (
     MachineReadings,
     check_backend,
@@ -65,20 +65,20 @@ def test_first_generation_of_cgroups_is_read_too(tmp_path: Path) -> None:
 def test_system_that_tells_nothing_is_not_guessed_about(tmp_path: Path) -> None:
     found = read_machine(tmp_path)
     assert (found.huge_pages, found.available_bytes) == (None, None)
-    assert check_huge_pages(make_ops(), found).level is Level.SKIPPED
-    assert check_memory(found, 1, 1).level is Level.SKIPPED
-    assert check_load(replace(found, load=None)).level is Level.SKIPPED
+    assert check_huge_pages(make_ops(), found).level is Severity.SKIPPED
+    assert check_memory(found, 1, 1).level is Severity.SKIPPED
+    assert check_load(replace(found, load=None)).level is Severity.SKIPPED
 
 
 def test_fallback_to_numpy_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "headlong.ops.native_ops", None)
     found = check_backend(NumpyOps("whatever"), "auto")
-    assert found.level is Level.WARNING
+    assert found.level is Severity.WARNING
     assert "headlong.ops.native_ops" in found.seen
     assert "pip install" in found.remedy
-    assert check_backend(NumpyOps("asked"), "numpy").level is Level.OK
+    assert check_backend(NumpyOps("asked"), "numpy").level is Severity.OK
     monkeypatch.undo()
-    assert check_backend(make_ops("native"), "auto").level is Level.OK
+    assert check_backend(make_ops("native"), "auto").level is Severity.OK
 
 
 def test_forced_instruction_set_is_noticed() -> None:
@@ -86,23 +86,23 @@ def test_forced_instruction_set_is_noticed() -> None:
     best = NativeOps(threads=1, instruction_set="auto").engine.instruction_set
     if best == "portable":
         pytest.skip("this processor has nothing better")
-    assert found.level is Level.WARNING
+    assert found.level is Severity.WARNING
     assert found.numbers == {"instruction_set": "portable", "best": best}
-    assert check_instruction_set(NativeOps(threads=1)).level is Level.OK
-    assert check_instruction_set(NumpyOps()).level is Level.SKIPPED
+    assert check_instruction_set(NativeOps(threads=1)).level is Severity.OK
+    assert check_instruction_set(NumpyOps()).level is Severity.SKIPPED
 
 
 @pytest.mark.parametrize(
     ("threads", "quota", "level", "words"),
     [
-        (4, None, Level.OK, "4 on 4"),
-        (6, None, Level.WARNING, "6 threads share 4 cores"),
-        (2, None, Level.WARNING, "2 threads on 4 cores"),
-        (4, 1.5, Level.WARNING, "1.5 cores' worth"),
+        (4, None, Severity.OK, "4 on 4"),
+        (6, None, Severity.WARNING, "6 threads share 4 cores"),
+        (2, None, Severity.WARNING, "2 threads on 4 cores"),
+        (4, 1.5, Severity.WARNING, "1.5 cores' worth"),
     ],
 )
 def test_threads_are_held_against_cores(
-    threads: int, quota: float | None, level: Level, words: str
+    threads: int, quota: float | None, level: Severity, words: str
 ) -> None:
     found = check_threads(NativeOps(threads=threads), replace(QUIET, cpu_quota=quota))
     assert found.level is level
@@ -110,27 +110,27 @@ def test_threads_are_held_against_cores(
 
 
 def test_more_cores_than_can_help_need_no_more_threads() -> None:
-    assert check_threads(NativeOps(threads=8), replace(QUIET, num_cores=64)).level is Level.OK
+    assert check_threads(NativeOps(threads=8), replace(QUIET, num_cores=64)).level is Severity.OK
 
 
 def test_busy_machine_is_a_warning() -> None:
-    assert check_load(QUIET).level is Level.OK
+    assert check_load(QUIET).level is Severity.OK
     found = check_load(replace(QUIET, load=3.9))
-    assert found.level is Level.WARNING
+    assert found.level is Severity.WARNING
     assert "3.9" in found.seen
 
 
 def test_huge_pages_switched_off_are_a_warning() -> None:
     found = check_huge_pages(make_ops("native"), replace(QUIET, huge_pages="never"))
-    assert found.level is Level.WARNING
+    assert found.level is Severity.WARNING
     assert "/sys/kernel/mm/transparent_hugepage/enabled" in found.remedy
-    assert check_huge_pages(make_ops("native"), QUIET).level is Level.OK
-    assert check_huge_pages(NumpyOps(), QUIET).level is Level.SKIPPED
+    assert check_huge_pages(make_ops("native"), QUIET).level is Severity.OK
+    assert check_huge_pages(NumpyOps(), QUIET).level is Severity.SKIPPED
 
 
 def test_too_little_memory_is_a_warning() -> None:
-    assert check_memory(QUIET, 7 * 10**9, 8192).level is Level.OK
+    assert check_memory(QUIET, 7 * 10**9, 8192).level is Severity.OK
     found = check_memory(QUIET, 9 * 10**9, 8192)
-    assert found.level is Level.WARNING
+    assert found.level is Severity.WARNING
     assert "8.0 GB are free" in found.seen
     assert "9.00 GB" in found.seen

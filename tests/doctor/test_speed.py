@@ -4,7 +4,7 @@ import pytest
 
 from headlong.decode.stats import DecodeStats
 from headlong.doctor.exactness import Decoder
-from headlong.doctor.finding import Level
+from headlong.doctor.finding import Severity
 from headlong.doctor.speed import (
     DraftCost,
     check_gain,
@@ -41,25 +41,25 @@ def test_best_k_is_named_and_worth_it() -> None:
     found = check_gain(CURVE, DraftCost(0.0, 0.0005), length)
     gains = {k: length(k) * 0.010 / (pass_s(CURVE, k + 1) + k * 0.0005) for k in range(1, 9)}
     best = max(gains, key=lambda k: gains[k])
-    assert found.level is Level.OK
+    assert found.level is Severity.OK
     assert found.numbers["best_k"] == best == 2
     assert found.numbers["speedup"] == pytest.approx(gains[best])
 
 
 def test_drafts_that_do_not_pay_are_a_warning() -> None:
     found = check_gain(CURVE, DraftCost(0.0, 0.0005), lambda k: 1.1)
-    assert found.level is Level.WARNING
+    assert found.level is Severity.WARNING
     assert "auto" in found.remedy
 
 
 def test_best_k_is_none_where_every_draft_loses() -> None:
     found = check_gain(CURVE, DraftCost(0.010, 0.010), lambda k: 1.1)
-    assert found.level is Level.WARNING
+    assert found.level is Severity.WARNING
     assert (found.numbers["best_k"], found.numbers["speedup"]) == (0, 1.0)
 
 
 def test_nothing_drafted_is_skipped() -> None:
-    assert check_gain(CURVE, None, length).level is Level.SKIPPED
+    assert check_gain(CURVE, None, length).level is Severity.SKIPPED
 
 
 def test_draft_cost_is_a_line_through_the_quickest_runs() -> None:

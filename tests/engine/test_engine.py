@@ -7,7 +7,6 @@ import pytest
 from fakes import Phrases, ScriptedDrafter
 from headlong.config import SamplingParams, StopParams
 from headlong.decode.request import Request
-from headlong.engine.costs import DraftWork
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
 from headlong.engine.request import BACKBONE, FinishReason, Running
@@ -270,8 +269,9 @@ def test_speed_up_counts_no_token_behind_the_end(backbone: Backbone) -> None:
     request = Request(PROMPT, stopping=StopParams(max_tokens=20), mtp=8, eos_ids=frozenset({end}))
     running = finish(engine, request)
     assert running.num_emitted == 3, "one of the prompt, two of a round that had nine"
-    timings, costs = running.timings, engine.planner.costs
-    plain_s = timings.verify_s * costs.pass_s(1) / costs.pass_s(9) + costs.beside_s(DraftWork())
+    timings = running.timings
+    plain_s = engine.policy.plain_s(1, 9, timings.verify_s)
+    assert plain_s is not None
     assert timings.plain_s == pytest.approx(2 * plain_s)
 
 

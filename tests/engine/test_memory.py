@@ -260,7 +260,7 @@ def test_rows_that_wait_count_as_kept(backbone: Backbone) -> None:
     engine = Engine.for_model(backbone, ScriptedDrafter([], backbone.config.vocab_size))
     engine.submit(ask(1, mtp="off", max_tokens=60))
     engine.step()
-    finish(engine, ask(1, 2, mtp="auto", max_tokens=20))
+    finish(engine, ask(1, 2, mtp="auto", max_tokens=1))
     assert isinstance(engine.runner, StepRunner)
     (kept,) = engine.runner.memory.prefixes
     assert kept.backlog.num_rows > 0

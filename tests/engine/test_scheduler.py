@@ -8,8 +8,8 @@ from fakes import make_sequence
 from headlong.cache.sequence_state import SequenceState
 from headlong.decode.request import Request
 from headlong.engine.limits import EngineLimits
-from headlong.engine.policy import Policy
 from headlong.engine.request import Running
+from headlong.engine.request_policy import RequestPolicy
 from headlong.engine.scheduler import MAX_RETRY_S, MIN_CHUNK, PREFILL_SHARE, Scheduler
 from headlong.errors import BusyError, RequestError
 
@@ -18,7 +18,7 @@ def reading(num_tokens: int) -> Running:
     """Return a request with a prompt of so many tokens, none of which has run."""
     prompt = (1,) * num_tokens
     sequence = make_sequence(prompt, SequenceState(()), vocab_size=8)
-    return Running(Request(prompt), sequence, Policy("off"))
+    return Running(Request(prompt), sequence, RequestPolicy("off"))
 
 
 def decoding() -> Running:

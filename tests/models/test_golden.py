@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from headlong.arrays import FloatArray
 from headlong.config import SamplingParams
@@ -50,6 +51,26 @@ def test_tiny_models_agree_with_transformers(name: str, config: str, tmp_path: P
     golden = json.loads((GOLDEN / name / "golden.json").read_text())
     logits = all_logits(load(tmp_path), golden["token_ids"])
     np.testing.assert_allclose(logits, np.array(golden["logits"]), atol=TOLERANCE, rtol=1e-5)
+
+
+def test_text_part_of_a_multimodal_file_is_the_same_model(tmp_path: Path) -> None:
+    """Published Qwen3.5 files put the text model behind a prefix, and an MTP layer beside it."""
+    source = GOLDEN / "tiny-qwen3_5"
+    tensors = load_file(source / "model.safetensors")
+    names = {name: name.replace("model.", "model.language_model.", 1) for name in tensors}
+    renamed = {names[name]: values for name, values in tensors.items()}
+    extra = np.zeros((4, 4), dtype=np.float32)
+    beside = {"model.visual.patch_embed.proj.weight": extra, "mtp.fc.weight": extra}
+    save_file(renamed | beside, tmp_path / "model.safetensors")
+    text = json.loads((source / "config.json").read_text())
+    config = {"model_type": "qwen3_5", "text_config": text, "vision_config": {}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    golden = json.loads((source / "golden.json").read_text())
+    loaded = load_backbone(open_checkpoint(tmp_path), NumpyOps())
+    logits = all_logits(loaded.backbone, golden["token_ids"])
+    np.testing.assert_allclose(logits, np.array(golden["logits"]), atol=TOLERANCE, rtol=1e-5)
+    assert set(loaded.report.left_over) == set(beside)
+    assert loaded.report.head_tensors == ("mtp.fc.weight",)
 
 
 def check_rows(logits: FloatArray, golden: dict[str, Any], prompt: dict[str, Any]) -> None:

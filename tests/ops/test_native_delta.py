@@ -190,7 +190,7 @@ class TestRefusals:
                 self.ops.gated_delta_net(random(1, 1, 64), self.block, [state], one_span(1))
 
     def test_part_of_what_stands_together(self) -> None:
-        state = self.ops.engine.make_delta_state(self.ops._delta_net(self.block))
+        state = self.ops.engine.make_delta_state((2, 4, 24, 32), 4)
         state.append(4, all_or_none=True, snapshots=[2])
         self.ops.gated_delta_net(random(1, 4, 64), self.block, [state], one_span(4))
         with pytest.raises(ValueError, match="stand only together"):
@@ -199,7 +199,7 @@ class TestRefusals:
             state.append(1, all_or_none=False, snapshots=[])
 
     def test_snapshots_that_cannot_be(self) -> None:
-        state = self.ops.engine.make_delta_state(self.ops._delta_net(self.block))
+        state = self.ops.engine.make_delta_state((2, 4, 24, 32), 4)
         for snapshots in ([0], [5], [2, 2], [-1]):
             with pytest.raises(ValueError, match="no snapshot"):
                 state.append(4, all_or_none=True, snapshots=snapshots)
@@ -210,7 +210,13 @@ class TestRefusals:
         with pytest.raises(ValueError, match="no such snapshot"):
             state.copy_from(state, 0)
 
+    @pytest.mark.parametrize("sizes", [(3, 4, 8, 8), (0, 4, 8, 8), (2, 4, 0, 8), (2, 4, 8, 5000)])
+    def test_heads_that_cannot_be(self, sizes: tuple[int, int, int, int]) -> None:
+        with pytest.raises(ValueError, match="share key heads evenly"):
+            self.ops.engine.make_delta_state(sizes, 4)
+
     def test_blocks_whose_parts_do_not_fit(self) -> None:
+        state = self.ops.make_state(self.block)
         for wrong in (
             replace(self.block, num_key_heads=3),
             replace(self.block, key_dim=25),
@@ -218,5 +224,5 @@ class TestRefusals:
             replace(self.block, decay_bias=random(1, 3)),
             replace(self.block, head_norm=self.block.norm),
         ):
-            with pytest.raises(ValueError, match=r"share|shape|fit|convolution"):
-                self.ops.make_state(replace(wrong, convolution=wrong.convolution.copy()))
+            with pytest.raises(ValueError, match=r"share|shape|fit"):
+                self.ops.gated_delta_net(random(1, 1, 64), wrong, [state], one_span(1))

@@ -9,7 +9,7 @@ from gguf import GGMLQuantizationType
 
 from headlong.arrays import FloatArray
 from headlong.models.rope import make_rope
-from headlong.ops import numpy_ops
+from headlong.ops import numpy_ops, numpy_weights
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix
 from headlong.ops.op_set import Attention, GatedMlp, Linear, Norm, Rows, Span
@@ -157,7 +157,7 @@ def test_blas_that_mixes_rows_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     def careless(x: FloatArray) -> bool:
         return False
 
-    monkeypatch.setattr(numpy_ops, "_keeps_rows_apart", careless)
+    monkeypatch.setattr(numpy_weights, "_keeps_rows_apart", careless)
     matrix = NumpyMatrix(random(42, 32, 16))
     assert matrix.tile == 1
     np.testing.assert_allclose(

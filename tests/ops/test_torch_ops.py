@@ -24,9 +24,9 @@ from headlong.models.transformer import Backbone
 from headlong.ops import backends
 from headlong.ops.backends import make_ops
 from headlong.ops.numpy_ops import NumpyOps
-from headlong.ops.op_set import Array, Ops, Rows, Span
+from headlong.ops.op_set import Array, Attention, Linear, Norm, Ops, Rows, Span
 from headlong.weights.checkpoint import open_checkpoint
-from model_files import ARCHITECTURES, write_gguf, write_hf_folder
+from model_files import ARCHITECTURES, HYBRID, write_gguf, write_hf_folder
 from native_parts import stored
 from random_drafters import drafter_named
 from random_heads import HEAD_KINDS, random_head
@@ -68,32 +68,35 @@ def token_ids(seed: int, length: int) -> IntArray:
     return np.random.default_rng(seed).integers(3, 90, length)
 
 
-def assert_close(found: Array, expected: FloatArray) -> None:
+def assert_close(found: Array, expected: FloatArray, atol: float = 2e-5) -> None:
     """Compare with the oracle up to rounding."""
-    np.testing.assert_allclose(found.numpy(), expected, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=2e-4, atol=atol)
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID])
 def test_each_block_equals_the_oracle(tiny: Maker, architecture: str, is_exact: bool) -> None:
     ops, oracle = TorchOps(CPU, is_exact=is_exact), NumpyOps()
     ours, theirs = tiny(architecture, ops), tiny(architecture, oracle)
     x = random_rows(1, 13, ours.config.hidden_size)
     rows = Rows(np.zeros(13, dtype=np.int64), (Span(0, 9, 0), Span(9, 4, 0)))
     for layer, expected in zip(ours.layers, theirs.layers, strict=True):
-        block = layer.attention
-        caches = [ops.make_state(block) for _ in rows.spans]
-        known = [oracle.make_state(expected.mixer) for _ in rows.spans]
-        SequenceState(caches).reserve(16)
-        SequenceState(known).reserve(16)
+        states = [SequenceState([ops.make_state(layer.mixer)]) for _ in rows.spans]
+        known = [SequenceState([oracle.make_state(layer.mixer)]) for _ in rows.spans]
+        for span, *both in zip(rows.spans, states, known, strict=True):
+            for state in both:
+                state.append(span.num_rows)
         given = torch.tensor(x)
-        assert_close(
-            ops.attention(given, block, caches, rows),
-            oracle.attention(x, expected.attention, known, rows),
-        )
-        assert_close(ops.gated_mlp(given, layer.channel), oracle.gated_mlp(x, expected.channel))
-        last = ops.run_last(given, layer, caches, rows)
-        assert_close(last, oracle.run_last(x, expected, known, rows))
+        found, _ = ops.run_layers(given, [layer], [one.layers for one in states], rows)
+        wanted, _ = oracle.run_layers(x, [expected], [one.layers for one in known], rows)
+        # What a delta net reads may be tiny before its norm makes it, and its rounding, large.
+        assert_close(found, wanted, 2e-5 if isinstance(layer.mixer, Attention) else 5e-4)
+        channel = oracle.gated_mlp(x, expected.channel)
+        assert_close(ops.gated_mlp(given, layer.channel), channel)
+        if isinstance(layer.mixer, Attention):
+            last = ops.run_last(given, layer, [one.layers[0] for one in states], rows)
+            expected_last = [one.layers[0] for one in known]
+            assert_close(last, oracle.run_last(x, expected, expected_last, rows))
     assert_close(ops.norm(given, ours.final_norm), oracle.norm(x, theirs.final_norm))
     assert_close(ops.project(given, ours.lm_head), oracle.project(x, theirs.lm_head))
     assert_close(ours.embed(token_ids(2, 5)), theirs.embed(token_ids(2, 5)))
@@ -126,7 +129,7 @@ def run(backbone: Backbone, ids: IntArray, cuts: list[int]) -> FloatArray:
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID])
 def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) -> None:
     backbone = tiny(architecture, TorchOps(CPU))
     ids = token_ids(4, 30)
@@ -152,11 +155,15 @@ def test_whole_sequences_equal_the_oracle(tiny: Maker, architecture: str) -> Non
     assert_close(taps, expected.taps)
 
 
-@pytest.mark.parametrize("name", ["ngram", "chain-eagle3", "nextn", "meta", "draft-model"])
-def test_drafts_leave_the_text_alone(tiny: Maker, name: str) -> None:
+DRAFTED = [("llama", name) for name in ("ngram", "chain-eagle3", "nextn", "meta", "draft-model")]
+DRAFTED += [(HYBRID, name) for name in ("chain-nextn", "draft-model")]
+
+
+@pytest.mark.parametrize(("architecture", "name"), DRAFTED)
+def test_drafts_leave_the_text_alone(tiny: Maker, architecture: str, name: str) -> None:
     """Law 1 on this backend: several requests at once, drafted for, against the plain loop."""
-    backbone = tiny("llama", TorchOps(CPU))
-    rng = random.Random(name)
+    backbone = tiny(architecture, TorchOps(CPU))
+    rng = random.Random(f"{architecture} {name}")
     requests = [
         Request(
             tuple(rng.randrange(90) for _ in range(rng.randint(1, 25))),
@@ -188,6 +195,18 @@ def test_a_model_generates_on_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for one in (llm, reference)
     )
     assert found.token_ids == expected.token_ids
+
+
+def test_a_row_never_feels_its_mates() -> None:
+    """Kernels compute the last numbers of an array otherwise, so 50 is no multiple of theirs."""
+    ops = TorchOps(CPU)
+    linear = Linear(ops.matrix(stored("F32", random_rows(14, 50, 50) / np.float32(3))))
+    norm = Norm(random_rows(15, 50), 1e-5)
+    x = torch.tensor(random_rows(16, 200, 50))
+    whole = ops.norm(ops.residual_silu(x, linear), norm)
+    for size in (1, 7, 31):
+        parts = [ops.norm(ops.residual_silu(part, linear), norm) for part in x.split(size)]
+        assert torch.equal(torch.cat(parts), whole)
 
 
 def test_a_library_that_mixes_rows_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,9 +242,9 @@ def test_rows_that_waited_on_the_host_come_back() -> None:
 
 
 def test_without_torch_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ImportError("No module named 'torch'")
+    def missing(name: str) -> str:
+        return "No module named 'torch'."
 
-    monkeypatch.setattr(backends, "import_module", missing)
+    monkeypatch.setattr(backends, "backend_problem", missing)
     with pytest.raises(BackendError, match="pip install torch"):
         make_ops("torch")

@@ -77,7 +77,7 @@ def pass_seconds(live: Live, clock: Clock, number: int) -> None:
 
 
 def test_rate_is_tokens_over_measured_time(live: Live, clock: Clock) -> None:
-    live.see(chunks(0, *[0] * 29), is_first=True)
+    live.count_chunks(chunks(0, *[0] * 29), is_first=True)
     clock.now_s += 1.5  # a busy event loop ticks late
     live.tick()
     assert live.report()["now"]["tokens_per_second"] == 20.0
@@ -99,7 +99,7 @@ def test_rounds_are_read_off_their_tokens(
     live: Live, arrivals: Sequence[Sequence[int]], rounds: int, shares: Sequence[float]
 ) -> None:
     for number, depths in enumerate(arrivals):
-        live.see(chunks(*depths), is_first=number == 0)
+        live.count_chunks(chunks(*depths), is_first=number == 0)
     recent = live.report()["recent"]
     assert recent["rounds"] == rounds
     assert recent["acceptance_at_depth"] == pytest.approx(shares, abs=1e-4)
@@ -129,7 +129,7 @@ def test_past_is_bounded_and_oldest_first(live: Live, clock: Clock) -> None:
 
 def test_idle_seconds_show_no_rows(live: Live, clock: Clock) -> None:
     """The engine's snapshot keeps the rows of its last pass, however long ago that was."""
-    live.see(chunks(0), is_first=True)
+    live.count_chunks(chunks(0), is_first=True)
     pass_seconds(live, clock, 2)
     assert [one["rows"] for one in live.report()["samples"]] == [7, 0]
     assert live.report()["now"]["running"] == 2
@@ -137,7 +137,7 @@ def test_idle_seconds_show_no_rows(live: Live, clock: Clock) -> None:
 
 
 def test_totals_count_since_the_start(live: Live, clock: Clock) -> None:
-    live.see(chunks(0, 0), is_first=True)
+    live.count_chunks(chunks(0, 0), is_first=True)
     live.request_finished(record(None, 2))
     pass_seconds(live, clock, WINDOW_S + 1)
     totals = live.report()["totals"]

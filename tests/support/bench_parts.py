@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headlong.bench.conclusion import Wording
-from headlong.bench.measure import Answer, Pace, Question, Run
+from headlong.bench.measure import PieceTimes, Question, Run, TimedAnswer
 from headlong.bench.prompt_sets import BenchPrompt, PromptSet
 from headlong.bench.rows import Row, make_row
 from headlong.bench.summary import BenchContext, summarise
@@ -33,7 +33,7 @@ class ScriptedSide:
     """Answers as `reply` says, and remembers what it was asked."""
 
     name: str
-    reply: Callable[[Question], Answer]
+    reply: Callable[[Question], TimedAnswer]
     asked: list[Question] = field(default_factory=list)
     warmed_up: list[Question] = field(default_factory=list)
 
@@ -46,7 +46,7 @@ class ScriptedSide:
         """Note it."""
         self.warmed_up.append(question)
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> TimedAnswer:
         """Note the question and reply."""
         self.asked.append(question)
         return self.reply(question)
@@ -61,15 +61,17 @@ def make_prompt(number: int = 0, task: str = "code", **fields: Any) -> BenchProm
 
 def make_answer(
     num_tokens: int = 11, ttft_s: float = 0.1, decode_s: float = 1.0, **fields: Any
-) -> Answer:
+) -> TimedAnswer:
     """Return an answer with these times; its tokens are 0, 1, 2, … unless said otherwise."""
     fields.setdefault("token_ids", tuple(range(num_tokens)))
     fields.setdefault("text", "word " * num_tokens)
-    pace = Pace(num_tokens, 0.1, 0.2)
-    return Answer(num_tokens, ttft_s, ttft_s + decode_s, pace=pace, **fields)
+    pace = PieceTimes(num_tokens, 0.1, 0.2)
+    return TimedAnswer(num_tokens, ttft_s, ttft_s + decode_s, pace=pace, **fields)
 
 
-def make_run(side: str, question: Question, answer: Answer | None, error: str | None = None) -> Run:
+def make_run(
+    side: str, question: Question, answer: TimedAnswer | None, error: str | None = None
+) -> Run:
     """Return a run."""
     return Run(side, question, 0, answer, error)
 
@@ -121,6 +123,6 @@ def make_prompt_set(*prompts: BenchPrompt) -> PromptSet:
     return PromptSet(prompts, "made up")
 
 
-def refuse(question: Question) -> Answer:
+def refuse(question: Question) -> TimedAnswer:
     """Fail as a server would."""
     raise HeadlongError(f"No answer to {question.prompt.name}.", "Try again.")

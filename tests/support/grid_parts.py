@@ -8,7 +8,7 @@ from bench_parts import ScriptedSide, make_answer, make_prompt
 from headlong.bench.grid_cells import Axes, Cell, order_cells
 from headlong.bench.grid_run import GridMeasured, GridPlan, run_grid
 from headlong.bench.grid_summary import summarise_grid
-from headlong.bench.measure import Answer, Context, Question, Side
+from headlong.bench.measure import Context, Question, Side, TimedAnswer
 from headlong.decode.stats import DecodeStats
 
 TASKS = {"code": 0.5, "chat": 0.2, "stories": -0.1}
@@ -40,10 +40,10 @@ class ScriptedMaker:
         self.asked.append(cell)
         seconds = math.exp(-self.rule(cell))
 
-        def slow(question: Question) -> Answer:
+        def slow(question: Question) -> TimedAnswer:
             return make_answer(ttft_s=0.1, decode_s=0.9)
 
-        def fast(question: Question) -> Answer:
+        def fast(question: Question) -> TimedAnswer:
             drafts = DecodeStats(10, 30, 15, accepted_at_depth=[8, 5, 2])
             return make_answer(
                 ttft_s=0.1 * seconds, decode_s=0.9 * seconds, acceptance=drafts, **self.changes

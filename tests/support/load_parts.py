@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench_parts import make_prompt
-from headlong.bench.load_run import Asked, Ending, Level, LoadLog, LoadPlan, Slice
+from headlong.bench.load_run import Asked, Ending, LoadLevel, LoadLog, LoadPlan, Slice
 from headlong.bench.load_summary import summarise_load
-from headlong.bench.measure import Answer, Context, Question, Run
+from headlong.bench.measure import Context, Question, Run, TimedAnswer
 from headlong.decode.stats import DecodeStats
 
 CLASSES = ("agents", "chat")
@@ -17,7 +17,7 @@ NUM_PROMPTS = 4
 def make_load_plan(**changes: Any) -> LoadPlan:
     """Return a plan: two classes, two levels, off against auto."""
     parts: dict[str, Any] = {
-        "levels": [Level(1), Level(4)],
+        "levels": [LoadLevel(1), LoadLevel(4)],
         "modes": ["off", "auto"],
         "prompts": {name: [make_prompt(n, name) for n in range(NUM_PROMPTS)] for name in CLASSES},
         "weights": dict.fromkeys(CLASSES, 1.0),
@@ -31,7 +31,7 @@ def make_asked(
 ) -> Asked:
     """Return an answer whose tokens come evenly, the first after a tenth of the time."""
     steps = [began_s + seconds * (0.1 + 0.9 * n / (num_tokens - 1)) for n in range(num_tokens)]
-    answer = Answer(
+    answer = TimedAnswer(
         num_tokens=num_tokens,
         ttft_s=0.1 * seconds,
         total_s=seconds,
@@ -46,7 +46,7 @@ def make_asked(
 
 
 def make_log(
-    plan: LoadPlan, seconds: Callable[[str, Level, str], float], num_pairs: int = 2
+    plan: LoadPlan, seconds: Callable[[str, LoadLevel, str], float], num_pairs: int = 2
 ) -> LoadLog:
     """Return a log in which every prompt is asked once per slice, one after the other."""
     log = LoadLog()
@@ -58,7 +58,11 @@ def make_log(
 
 
 def _make_slice(
-    plan: LoadPlan, level: Level, pair: int, mode: str, seconds: Callable[[str, Level, str], float]
+    plan: LoadPlan,
+    level: LoadLevel,
+    pair: int,
+    mode: str,
+    seconds: Callable[[str, LoadLevel, str], float],
 ) -> Slice:
     now_s, asked = 100.0, []
     for name, prompts in plan.prompts.items():

@@ -15,9 +15,9 @@ from operator import mul
 from headlong.config import MtpMode
 from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan
 from headlong.drafters.drafter import NGRAM, Draft, Guess, as_draft
-from headlong.engine.costs import DraftWork
-from headlong.engine.planner import Planner
-from headlong.engine.policy import Policy
+from headlong.engine.draft_policy import Candidate, DraftPolicy, MeasuredRound
+from headlong.engine.draft_policy import Outcome as RequestOutcome
+from headlong.engine.request_policy import RequestPolicy
 
 MATCH_PROB = 0.75
 """What n-grams say of every match."""
@@ -57,30 +57,30 @@ class World:
             return self.pass_s(num_rows)
         return self.other_pass_s(num_rows)
 
-    def draft_s(self, work: DraftWork) -> float:
-        """Return how long drafting takes."""
+    def draft_s(self, steps: Sequence[int]) -> float:
+        """Return how long drafts of so many steps take; one for every request that drafts."""
         own_s = self.step_s - self.shared_step_s
-        asked_s = work.num_asks * self.ask_s
-        return asked_s + work.num_depths * self.shared_step_s + work.num_steps * own_s
+        shared_s = max(steps, default=0) * self.shared_step_s
+        return len(steps) * self.ask_s + shared_s + sum(steps) * own_s
 
 
 @dataclass
 class Player:
     """One sequence in the world."""
 
-    policy: Policy
+    policy: RequestPolicy
     rng: random.Random
     num_tokens: float = 0.0
     """What its rounds were worth: tokens in the mean, which tells more than those of one play."""
 
-    def draft(self, wish: DraftPlan, world: World, time: int) -> tuple[Draft, int]:
+    def draft(self, plan: DraftPlan, world: World, time: int) -> tuple[Draft, int]:
         """Draft as a head would; return the draft and how many of its tokens stand."""
-        if wish.only_lookup:
-            return self._copy(wish, world)
-        threshold = wish.thresholds.get("head", NO_THRESHOLD)
+        if plan.only_lookup:
+            return self._look_up(plan, world)
+        threshold = plan.thresholds.get("head", NO_THRESHOLD)
         guesses: list[Guess] = []
         chances: list[float] = []
-        while len(guesses) < wish.num_tokens:
+        while len(guesses) < plan.num_tokens:
             chance = world.chance(self.rng, time) * world.fade ** len(guesses)
             chances.append(chance)
             guesses.append(Guess(0, world.says(chance)))
@@ -92,9 +92,9 @@ class Player:
         stood = [self.rng.random() < chance for chance in chances]
         return draft, [*stood, False].index(False)
 
-    def _copy(self, wish: DraftPlan, world: World) -> tuple[Draft, int]:
-        """Copy one token, if there is a match and a copy is worth its row."""
-        threshold = wish.thresholds[NGRAM]
+    def _look_up(self, plan: DraftPlan, world: World) -> tuple[Draft, int]:
+        """Look one token up, if there is a match and it is likely enough to pay for its row."""
+        threshold = plan.thresholds[NGRAM]
         self.num_tokens += 1
         has_match = world.match_share > 0 and self.rng.random() < world.match_share
         if not has_match or threshold.chance(MATCH_PROB) < threshold.keep:
@@ -119,35 +119,33 @@ def play(
     mtp: MtpMode,
     num_rounds: int,
     num_sequences: int = 1,
-    planner: Planner | None = None,
+    policy: DraftPolicy | None = None,
     seed: int = 0,
 ) -> Outcome:
     """Let sequences run together for so many rounds."""
-    planner = planner or Planner()
+    policy = policy or DraftPolicy()
     noise = random.Random(seed + 1)
     players = [
-        Player(planner.make_policy(mtp, 0.0), random.Random(f"{seed} {i}"))
+        Player(policy.new_request(mtp, 0.0), random.Random(f"{seed} {i}"))
         for i in range(num_sequences)
     ]
     seconds, lengths = 0.0, []
     for time in range(num_rounds):
-        wishes = planner.plan([one.policy for one in players], max_rows=64)
-        lengths.append(wishes[0].num_tokens if wishes[0].runs_drafter else 0)
-        drafts = [one.draft(wish, world, time) for one, wish in zip(players, wishes, strict=True)]
-        made = list(zip(players, wishes, drafts, strict=True))
-        asked = [draft for _, wish, (draft, _) in made if wish.runs_drafter]
-        steps = [draft.num_steps for draft in asked]
-        work = DraftWork(len(asked), max(steps, default=0), sum(steps))
-        num_rows = sum(len(draft.token_ids) + 1 for draft, _ in drafts)
-        draft_s, verify_s = world.draft_s(work), world.pass_at(num_rows, seconds)
-        seconds += draft_s + verify_s
+        plans = policy.plan([Candidate(one.policy) for one in players], max_rows=64)
+        lengths.append(plans[0].num_tokens if plans[0].runs_drafter else 0)
+        outcomes = [
+            RequestOutcome(one.policy, plan, *one.draft(plan, world, time))
+            for one, plan in zip(players, plans, strict=True)
+        ]
+        steps = [one.draft.num_steps for one in outcomes if one.plan.runs_drafter]
+        num_rows = sum(len(one.draft.token_ids) + 1 for one in outcomes)
+        draft_s, pass_s = world.draft_s(steps), world.pass_at(num_rows, seconds)
+        seconds += draft_s + pass_s
         if mtp != "auto":
-            continue  # nobody decides, so nobody need learn
+            continue  # nothing is decided, so nothing need be learned
         blur = math.exp(noise.gauss(0.0, world.noise))
-        planner.costs.observe_pass(num_rows, verify_s * blur)
-        planner.costs.observe_beside(work, draft_s * blur)
-        for one, wish, (draft, num_accepted) in made:
-            planner.learn(one.policy, wish, draft, num_accepted)
+        round_s = (draft_s + pass_s) * blur
+        policy.observe(MeasuredRound(outcomes, num_rows, pass_s * blur, draft_s * blur, round_s))
     return Outcome(sum(one.num_tokens for one in players) / seconds, lengths, players)
 
 

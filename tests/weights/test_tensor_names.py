@@ -20,6 +20,8 @@ def test_every_weight_gets_its_gguf_name(architecture: str) -> None:
         ("gemma3_text", "gemma3"),
         ("gemma3", "gemma3"),
         ("llama", "llama"),
+        ("qwen3_5", "qwen35"),
+        ("qwen3_5_text", "qwen35"),
         ("brand_new", "brand_new"),
     ],
 )
@@ -38,6 +40,12 @@ def test_model_types_become_architectures(model_type: str, architecture: str) ->
 )
 def test_text_part_of_a_multimodal_model_is_found(name: str, canonical: str) -> None:
     assert canonical_names("gemma3", [name]) == {name: canonical}
+
+
+def test_decay_bias_of_a_recurrent_layer_is_found() -> None:
+    """The tables know it under the name that llama.cpp's converter gives it first."""
+    name = "model.language_model.layers.2.linear_attn.dt_bias"
+    assert canonical_names("qwen35", [name]) == {name: "blk.2.ssm_dt.bias"}
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,19 @@ SECONDS_PER_HOUR = 3600
 _ROUNDING = 1e-9
 """What the last digits of floats may add before a worker more is really needed."""
 
+MEASURED_TOKENS = 96
+"""Tokens of each measured answer."""
+
+READ_TOKENS = 512
+"""Tokens of a prompt whose reading is timed."""
+
+TIME_BUDGET_S = 20.0
+_MIN_READ = 8
+"""Prompt tokens below which the time to the first token tells nothing of reading."""
+
+_READ_REPEATS = 3
+_MEASURE_AGAIN = "Measure with `headlong bench`, or give the rates as numbers."
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -166,21 +179,6 @@ def plan_capacity(
 def _require(holds: bool, name: str, value: object, allowed: str) -> None:
     if not holds:
         raise RequestError(f"{name} is {value}.", f"It must be {allowed}.")
-
-
-MEASURED_TOKENS = 96
-"""Tokens of each measured answer."""
-
-READ_TOKENS = 512
-"""Tokens of a prompt whose reading is timed."""
-
-TIME_BUDGET_S = 20.0
-
-_MIN_READ = 8
-"""Prompt tokens below which the time to the first token tells nothing of reading."""
-
-_READ_REPEATS = 3
-_MEASURE_AGAIN = "Measure with `headlong bench`, or give the rates as numbers."
 
 
 @dataclass(frozen=True, slots=True)

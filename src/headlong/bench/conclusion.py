@@ -23,7 +23,7 @@ MIN_PROMPTS = 4
 _MAX_ADVISED_PROMPTS = 2000
 
 
-class Outcome(StrEnum):
+class GainKind(StrEnum):
     """What an interval allows to say."""
 
     GAIN = "gain"
@@ -54,16 +54,16 @@ class Gain:
     num_prompts: int
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> GainKind:
         """What may be said."""
         if self.low is None or self.high is None or self.num_prompts < MIN_PROMPTS:
-            return Outcome.UNKNOWN
+            return GainKind.UNKNOWN
         if round(self.low, 2) > 1:
-            return Outcome.GAIN
+            return GainKind.GAIN
         if round(self.high, 2) < 1:
-            return Outcome.LOSS
+            return GainKind.LOSS
         is_same = self.low >= 1 - SAME_WITHIN and self.high <= 1 + SAME_WITHIN
-        return Outcome.SAME if is_same else Outcome.UNKNOWN
+        return GainKind.SAME if is_same else GainKind.UNKNOWN
 
     @property
     def numbers(self) -> str:
@@ -114,10 +114,10 @@ def judge(
 
 def choose_setting(findings: Sequence[Gain], baseline: str) -> str | None:
     """Return the side to use: the surest gain, else the baseline; None when it cannot be told."""
-    gains = [finding for finding in findings if finding.outcome == Outcome.GAIN]
+    gains = [finding for finding in findings if finding.outcome == GainKind.GAIN]
     if gains:
         return max(gains, key=lambda finding: finding.merit).candidate
-    is_told = all(finding.outcome in (Outcome.LOSS, Outcome.SAME) for finding in findings)
+    is_told = all(finding.outcome in (GainKind.LOSS, GainKind.SAME) for finding in findings)
     return baseline if is_told else None
 
 
@@ -139,33 +139,33 @@ def _say(best: Gain, own: Sequence[Gain], baseline: str, wording: Wording) -> st
     mode, pair = mode_words(best.candidate), f"{best.candidate} against {baseline}"
     if wording == Wording.MTP:
         openings = {
-            Outcome.GAIN: f"Enable it, {mode}: {best.numbers}",
-            Outcome.LOSS: f"Leave it off: {mode} runs at {best.numbers}",
-            Outcome.SAME: f"It makes no difference: {mode} runs at {best.numbers}",
-            Outcome.UNKNOWN: _say_unknown(best),
+            GainKind.GAIN: f"Enable it, {mode}: {best.numbers}",
+            GainKind.LOSS: f"Leave it off: {mode} runs at {best.numbers}",
+            GainKind.SAME: f"It makes no difference: {mode} runs at {best.numbers}",
+            GainKind.UNKNOWN: _say_unknown(best),
         }
-        exceptions = {Outcome.GAIN: "enable it for", Outcome.LOSS: "leave it off for"}
+        exceptions = {GainKind.GAIN: "enable it for", GainKind.LOSS: "leave it off for"}
     else:
         openings = {
-            Outcome.GAIN: f"{best.candidate} is faster than {baseline}: {best.numbers}",
-            Outcome.LOSS: f"{best.candidate} is slower than {baseline}: {best.numbers}",
-            Outcome.SAME: f"No difference: {pair} runs at {best.numbers}",
-            Outcome.UNKNOWN: f"{pair}: {_say_unknown(best)}",
+            GainKind.GAIN: f"{best.candidate} is faster than {baseline}: {best.numbers}",
+            GainKind.LOSS: f"{best.candidate} is slower than {baseline}: {best.numbers}",
+            GainKind.SAME: f"No difference: {pair} runs at {best.numbers}",
+            GainKind.UNKNOWN: f"{pair}: {_say_unknown(best)}",
         }
-        exceptions = {Outcome.GAIN: "faster for", Outcome.LOSS: "slower for"}
-    exceptions[Outcome.SAME] = "no difference for"
+        exceptions = {GainKind.GAIN: "faster for", GainKind.LOSS: "slower for"}
+    exceptions[GainKind.SAME] = "no difference for"
     return openings[best.outcome] + _say_exceptions(best, own, exceptions) + "."
 
 
-def _say_exceptions(best: Gain, own: Sequence[Gain], words: Mapping[Outcome, str]) -> str:
+def _say_exceptions(best: Gain, own: Sequence[Gain], words: Mapping[GainKind, str]) -> str:
     """Name the tasks where it is otherwise than overall, and those that cannot be told."""
     parts = []
     for outcome, phrase in words.items():
         others = [f"{f.group} ({f.numbers})" for f in own if f.outcome == outcome]
         if others and outcome != best.outcome:
             parts.append(f"; {phrase} {listed(others)}")
-    unknown = [finding.group for finding in own if finding.outcome == Outcome.UNKNOWN]
-    if unknown and best.outcome != Outcome.UNKNOWN:
+    unknown = [finding.group for finding in own if finding.outcome == GainKind.UNKNOWN]
+    if unknown and best.outcome != GainKind.UNKNOWN:
         parts.append(f"; not enough data to tell for {listed(unknown)}")
     return "".join(parts)
 

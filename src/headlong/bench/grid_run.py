@@ -34,6 +34,10 @@ FIGURES = (
 
 CELL_COLUMNS = (*(field.name for field in fields(Cell)), *FIGURES)
 
+BASELINE = "off"
+CONTROL = "off again"
+_DRAFTERS: dict[GridDrafter, DrafterName] = {"chain": "auto", "head": "head", "ngram": "ngram"}
+
 
 class SideMaker(Protocol):
     """What makes the sides of a cell."""
@@ -150,12 +154,6 @@ def _read_figures(cell: Cell, sides: tuple[Side, Side], measured: Measured) -> R
         "num_compared": speedup["num_compared"],
         "divergence": None if divergence is None else divergence.words,
     }
-
-
-BASELINE = "off"
-CONTROL = "off again"
-
-_DRAFTERS: dict[GridDrafter, DrafterName] = {"chain": "auto", "head": "head", "ngram": "ngram"}
 
 
 @dataclass(slots=True)

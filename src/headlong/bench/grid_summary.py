@@ -22,6 +22,15 @@ KIND = "headlong-grid"
 _ORDER = ("auto", "off", "chain", "head", "ngram", "f32", "f16", "bf16", "q8", "q4")
 """Levels that are words, as maps list them; numbers come before, by size, tasks by name."""
 
+DECIDES = 0.10
+"""From this share on a factor is said to decide."""
+
+MATTERS = 0.03
+"""Below this share a factor is said hardly to matter."""
+
+_MIN_CONTROLS = 3
+"""Fewer comparisons of plain decoding with itself do not show what noise can do."""
+
 
 def _has_head(record: Record) -> bool:
     return record["head_quant"] is not None
@@ -226,16 +235,6 @@ def _plain(effects: Effects) -> dict[str, Any]:
         factor["levels"] = [by_level[level] | {"level": _word(level)} for level in ordered]
     plain: dict[str, Any] = json.loads(json.dumps(document))  # lists for tuples
     return plain
-
-
-DECIDES = 0.10
-"""From this share on a factor is said to decide."""
-
-MATTERS = 0.03
-"""Below this share a factor is said hardly to matter."""
-
-_MIN_CONTROLS = 3
-"""Fewer comparisons of plain decoding with itself do not show what noise can do."""
 
 
 def say_finding(document: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from headlong.bench.event_stream import EventReader, read_error, read_finish_reason, read_piece
-from headlong.bench.measure import Answer, Pace, Question
+from headlong.bench.measure import PieceTimes, Question, TimedAnswer
 from headlong.decode.stats import DecodeStats
 from headlong.errors import HeadlongError, RequestError
 
@@ -117,23 +117,23 @@ class HttpSide:
         with suppress(EmptyAnswerError):  # so few may be half a tool call, which no server shows
             self.answer(replace(question, max_tokens=_WARM_UP_TOKENS))
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> TimedAnswer:
         """Put a question to the server and time the stream."""
         if self.reads_ahead:
             with suppress(ServerError):  # if there is no answer, it is said below
                 self._answer(replace(question, max_tokens=1))
         return self._answer(question)
 
-    def _answer(self, question: Question) -> Answer:
+    def _answer(self, question: Question) -> TimedAnswer:
         path, body = self.make_request(question)
         for num_retries in range(MAX_RETRIES + 1):
             found = self._ask(path, body, num_retries)
-            if isinstance(found, Answer):
+            if isinstance(found, TimedAnswer):
                 return found
             time.sleep(found)
         raise AssertionError("the last try either answers or raises")
 
-    def _ask(self, path: str, body: Mapping[str, Any], num_retries: int) -> Answer | float:
+    def _ask(self, path: str, body: Mapping[str, Any], num_retries: int) -> TimedAnswer | float:
         """Try once; return the answer, or how many seconds to wait when the server is busy."""
         began_s = time.perf_counter()
         with (
@@ -163,7 +163,7 @@ class HttpSide:
         path = "/completions" if asks_text else "/chat/completions"
         return path, {name: value for name, value in body.items() if value is not None}
 
-    def _read(self, response: httpx.Response, began_s: float, num_retries: int) -> Answer:
+    def _read(self, response: httpx.Response, began_s: float, num_retries: int) -> TimedAnswer:
         """Read a whole answer, or say what came instead of one."""
         if response.status_code != httpx.codes.OK:
             response.read()
@@ -174,7 +174,7 @@ class HttpSide:
                 received.feed(data)
         return self.make_answer(received, began_s, num_retries)
 
-    def make_answer(self, received: AnswerStream, began_s: float, num_retries: int) -> Answer:
+    def make_answer(self, received: AnswerStream, began_s: float, num_retries: int) -> TimedAnswer:
         """Turn what was received into figures."""
         if not received.times_s:
             raise EmptyAnswerError(
@@ -189,12 +189,12 @@ class HttpSide:
         counted = _whole(usage.get("completion_tokens"))
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         prefill_s, prefill_head_s = _read_prefill(received.extras)
-        return Answer(
+        return TimedAnswer(
             num_tokens=counted or len(received.pieces),
             ttft_s=received.times_s[0] - began_s,
             total_s=received.times_s[-1] - began_s,
             text="".join(received.pieces),
-            pace=Pace.of(received.times_s),
+            pace=PieceTimes.of(received.times_s),
             num_prompt_tokens=_whole(usage.get("prompt_tokens")),
             num_cached_tokens=_whole(cached),
             finish_reason=received.finish_reason,

@@ -28,11 +28,20 @@ from headlong.bench.http_side import (
     refuse,
     retry_after_s,
 )
-from headlong.bench.measure import DEFAULT_MAX_TOKENS, Answer, Question, Run
+from headlong.bench.measure import DEFAULT_MAX_TOKENS, Question, Run, TimedAnswer
 from headlong.bench.prompt_sets import BenchPrompt
 from headlong.errors import HeadlongError, RequestError
 
 MAX_CONNECTIONS = 1024
+
+SLICE_S = 5.0
+"""Slices are about this long; shorter ones would be mostly beginnings and ends."""
+
+MAX_FAILURES = 3
+"""So many failures in a row beyond one for each open request: the server is gone."""
+
+MAX_OPEN = 512
+"""Requests that may be open at once when arrivals do not wait for answers."""
 
 
 class Ending(StrEnum):
@@ -81,57 +90,45 @@ class LoadClient:
 
     async def ask(self, question: Question, mode: str) -> Asked:
         """Put one question and read the whole answer."""
-        began_s = time.perf_counter()
+        began_s, side = time.perf_counter(), self._sides[mode]
         received = AnswerStream()
-
-        def ended(ending: Ending, error: str | None, wait_s: float = 0.0) -> Asked:
-            run = Run(mode, question, 0, answer, error)
-            return Asked(run, ending, began_s, tuple(received.times_s), wait_s)
-
-        answer = None
+        answer, error, wait_s = None, None, 0.0
         try:
-            found = await self._ask(question, self._sides[mode], received, began_s)
-        except HeadlongError as error:
-            return ended(Ending.FAILED, str(error))
-        if isinstance(found, Answer):
-            answer = found
-            return ended(Ending.DONE, None)
-        if found is None:
-            return ended(Ending.EMPTY, "The answer was empty.")
-        return ended(Ending.BUSY, "The server was busy.", found)
+            with naming_errors(side.url):
+                found = await self._ask(question, side, received, began_s)
+        except HeadlongError as failure:
+            ending, error = Ending.FAILED, str(failure)
+        else:
+            if isinstance(found, TimedAnswer):
+                ending, answer = Ending.DONE, found
+            elif found is None:
+                ending, error = Ending.EMPTY, "The answer was empty."
+            else:
+                ending, error, wait_s = Ending.BUSY, "The server was busy.", found
+        run = Run(mode, question, 0, answer, error)
+        return Asked(run, ending, began_s, tuple(received.times_s), wait_s)
 
     async def _ask(
         self, question: Question, side: HttpSide, received: AnswerStream, began_s: float
-    ) -> Answer | float | None:
+    ) -> TimedAnswer | float | None:
         """Return the answer, None for an empty one, or how long a busy server asks to stay away."""
         path, body = side.make_request(question)
-        with naming_errors(side.url):
-            async with self._http.stream("POST", f"{side.url}{path}", json=body) as response:
-                if response.status_code in BUSY:
-                    return retry_after_s(response, 0)
-                if response.status_code != httpx.codes.OK:
-                    await response.aread()
-                    raise refuse(side.url, response.status_code, response.text)
-                with received.until_closed():
-                    async for data in response.aiter_bytes():
-                        received.feed(data)
-            if received.finish_reason is not None and not received.pieces:
-                return None
-            return side.make_answer(received, began_s, 0)
-
-
-SLICE_S = 5.0
-"""Slices are about this long; shorter ones would be mostly beginnings and ends."""
-
-MAX_FAILURES = 3
-"""So many failures in a row beyond one for each open request: the server is gone."""
-
-MAX_OPEN = 512
-"""Requests that may be open at once when arrivals do not wait for answers."""
+        async with self._http.stream("POST", f"{side.url}{path}", json=body) as response:
+            if response.status_code in BUSY:
+                return retry_after_s(response, 0)
+            if response.status_code != httpx.codes.OK:
+                await response.aread()
+                raise refuse(side.url, response.status_code, response.text)
+            with received.until_closed():
+                async for data in response.aiter_bytes():
+                    received.feed(data)
+        if received.finish_reason is not None and not received.pieces:
+            return None
+        return side.make_answer(received, began_s, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LoadLevel:
     """How heavy the load is."""
 
     value: float
@@ -148,7 +145,7 @@ class Level:
 class LoadPlan:
     """What to ask, how heavily, how long."""
 
-    levels: Sequence[Level]
+    levels: Sequence[LoadLevel]
     modes: Sequence[str]
     """The first is the baseline."""
     prompts: Mapping[str, Sequence[BenchPrompt]]
@@ -176,7 +173,7 @@ class LoadPlan:
 class Slice:
     """One stretch of time with one mode, and everything that was asked in it."""
 
-    level: Level
+    level: LoadLevel
     pair: int
     mode: str
     seconds: float
@@ -211,7 +208,7 @@ async def run_load(
             return
 
 
-def _list_turns(plan: LoadPlan) -> Iterator[tuple[Level, int, str]]:
+def _list_turns(plan: LoadPlan) -> Iterator[tuple[LoadLevel, int, str]]:
     """Yield the slices to come: level, pair, mode."""
     for level in plan.levels:
         for pair in range(plan.num_pairs):
@@ -253,7 +250,7 @@ class _SliceRun:
 
     client: Client
     plan: LoadPlan
-    level: Level
+    level: LoadLevel
     pair: int
     mode: str
     asked: list[Asked] = field(default_factory=list)

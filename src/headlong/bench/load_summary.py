@@ -10,10 +10,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from headlong.bench.conclusion import Outcome, format_speedup, listed, read_gain
+from headlong.bench.conclusion import GainKind, format_speedup, listed, read_gain
 from headlong.bench.figures import Block, Group, describe_group, describe_side, pair_rows
-from headlong.bench.load_run import Asked, Ending, Level, LoadLog, LoadPlan, Slice
-from headlong.bench.measure import Answer, Context
+from headlong.bench.load_run import Asked, Ending, LoadLevel, LoadLog, LoadPlan, Slice
+from headlong.bench.measure import Context, TimedAnswer
 from headlong.bench.rows import COLUMNS, Row, make_row, settle_tokens
 from headlong.bench.statistics import CONFIDENCE, Totals, paired_speedup, percentile
 
@@ -89,7 +89,7 @@ def _settle(slices: Sequence[Slice]) -> tuple[list[Slice], str]:
     return settled, counter
 
 
-def _describe_level(level: Level, slices: Sequence[Slice], plan: LoadPlan) -> dict[str, Any]:
+def _describe_level(level: LoadLevel, slices: Sequence[Slice], plan: LoadPlan) -> dict[str, Any]:
     """Return all figures of a level."""
     by_mode = {mode: [one for one in slices if one.mode == mode] for mode in plan.modes}
     document: dict[str, Any] = {
@@ -155,7 +155,7 @@ def _tokens_within(one: Slice) -> float:
     return sum(share * answer.num_tokens for share, answer in _answers_within(one))
 
 
-def _answers_within(one: Slice) -> Iterator[tuple[float, Answer]]:
+def _answers_within(one: Slice) -> Iterator[tuple[float, TimedAnswer]]:
     """Yield every answer with the share of it that came while the slice lasted."""
     ends_s = one.began_s + one.seconds
     for asked in one.asked:
@@ -240,14 +240,14 @@ def say_load(document: Mapping[str, Any]) -> str:
 def _say_gains(levels: Sequence[Mapping[str, Any]], modes: Sequence[str]) -> str:
     """Say at which levels answers come sooner."""
     words = {
-        Outcome.GAIN: f"MTP {modes[1]} answers faster than {modes[0]} with",
-        Outcome.LOSS: "Slower with",
-        Outcome.SAME: "No difference with",
-        Outcome.UNKNOWN: "Not enough data to tell with",
+        GainKind.GAIN: f"MTP {modes[1]} answers faster than {modes[0]} with",
+        GainKind.LOSS: "Slower with",
+        GainKind.SAME: "No difference with",
+        GainKind.UNKNOWN: "Not enough data to tell with",
     }
     sentences = []
     for outcome, opening in words.items():
-        unknown = {"outcome": Outcome.UNKNOWN}
+        unknown = {"outcome": GainKind.UNKNOWN}
         own = [level for level in levels if (level["gain"] or unknown)["outcome"] == outcome]
         if own:
             sentences.append(f"{opening} {listed([_say_level(level) for level in own])}.")

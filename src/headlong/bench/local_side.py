@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headlong.bench.measure import Answer, Pace, Question
+from headlong.bench.measure import PieceTimes, Question, TimedAnswer
 from headlong.bench.prompt_sets import BenchPrompt
 from headlong.config import MtpMode
 from headlong.errors import HeadlongError, RequestError
@@ -49,7 +49,7 @@ class LocalSide:
             self._start(replace(question, max_tokens=_WARM_UP_TOKENS)).complete()
         self._is_warm = True
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> TimedAnswer:
         """Answer a question, noting when each token is there."""
         # What one side has read of a prompt must not be spared the other.
         self.llm.engine.clear_prefixes()
@@ -57,7 +57,7 @@ class LocalSide:
         generation = self._start(question)
         times_s = [time.perf_counter() for _ in generation]
         completion = generation.complete()
-        return Answer(
+        return TimedAnswer(
             num_tokens=len(completion.token_ids),
             ttft_s=times_s[0] - began_s,
             total_s=times_s[-1] - began_s,
@@ -65,7 +65,7 @@ class LocalSide:
             token_ids=completion.token_ids,
             num_prompt_tokens=completion.num_prompt_tokens,
             finish_reason=str(completion.finish_reason),
-            pace=Pace.of(times_s),
+            pace=PieceTimes.of(times_s),
             acceptance=completion.stats,
             prefill_s=completion.timings.prefill_s,
             prefill_head_s=completion.timings.prefill_head_s,

@@ -31,6 +31,8 @@ STOPPED_BY_USER = "stopped with Ctrl-C"
 Key: TypeAlias = tuple[str, float, int]
 """What was asked: prompt hash, temperature, number of the run."""
 
+DEFAULT_MAX_TOKENS = 128
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -49,7 +51,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PieceTimes:
     """How evenly an answer came, in seconds between one piece of it and the next."""
 
     num_pieces: int
@@ -57,7 +59,7 @@ class Pace:
     gap_p95_s: float | None
 
     @classmethod
-    def of(cls, times_s: Sequence[float]) -> "Pace":
+    def of(cls, times_s: Sequence[float]) -> "PieceTimes":
         """Compute it from the times at which the pieces came."""
         gaps = [later - earlier for earlier, later in pairwise(times_s)]
         if not gaps:
@@ -66,7 +68,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TimedAnswer:
     """One answer of one side, timed from where the question was put."""
 
     num_tokens: int
@@ -77,7 +79,7 @@ class Answer:
     text: str
     token_ids: tuple[int, ...] | None = None
     """Unknown behind a URL; texts are compared then."""
-    pace: Pace = field(default_factory=lambda: Pace(1, None, None))
+    pace: PieceTimes = field(default_factory=lambda: PieceTimes(1, None, None))
     num_prompt_tokens: int | None = None
     num_cached_tokens: int | None = None
     """Prompt tokens that were remembered from an earlier question."""
@@ -109,7 +111,7 @@ class Run:
     question: Question
     place: int
     """Which side answered first: 0, second: 1, …"""
-    answer: Answer | None = None
+    answer: TimedAnswer | None = None
     error: str | None = None
 
 
@@ -127,7 +129,7 @@ class Side(Protocol):
     def warm_up(self, question: Question) -> None:
         """Answer a little of a question, untimed, so that the first answer is not the slowest."""
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> TimedAnswer:
         """Answer a question; refuse with a `HeadlongError`."""
 
 
@@ -182,9 +184,6 @@ class QuestionPlan:
     num_runs: int = 1
     seed: int = 0
     time_budget_s: float | None = None
-
-
-DEFAULT_MAX_TOKENS = 128
 
 
 def make_questions(plan: QuestionPlan) -> list[Question]:

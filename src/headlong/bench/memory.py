@@ -19,6 +19,10 @@ from headlong.models.traffic import bytes_of, linears_of, pass_bytes
 from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Linear
 
+NUM_POSITIONS = 2048
+_NUM_ROUNDS = 192
+"""After the prompt, so that what only a prompt needs is given back as in use."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSizes:
@@ -94,12 +98,6 @@ def resident_bytes() -> int:
         return 0
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
-
-
-NUM_POSITIONS = 2048
-
-_NUM_ROUNDS = 192
-"""After the prompt, so that what only a prompt needs is given back as in use."""
 
 
 @dataclass(frozen=True, slots=True)

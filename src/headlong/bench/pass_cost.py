@@ -33,6 +33,8 @@ from headlong.weights.tensors import StoredTensor
 
 DRAFT_VOCAB_SIZE = 16_384
 
+DRAFT_LENGTH = 4
+
 
 def make_stand_in_head(backbone: Backbone) -> Eagle3Head:
     """Build a random EAGLE-3-format head of the backbone's sizes."""
@@ -73,9 +75,6 @@ def _store(name: str, values: FloatArray) -> StoredTensor:
     kind = GGMLQuantizationType.Q8_0 if is_whole else GGMLQuantizationType.F32
     data = np.ascontiguousarray(quantize(values, kind)).view(np.uint8).reshape(len(values), -1)
     return StoredTensor(name, values.shape, kind, data)
-
-
-DRAFT_LENGTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,7 @@ class _Stage(PassTimer):
         self.memory = self.drafter.begin()
         ids, next_ids = self.ids(plan.context), self.ids(plan.context)
         features = head.features(self.context_rows)
-        self.drafter.observe([Settled(self.memory, ids, features, next_ids)])
+        self.drafter.observe([Settled(self.memory, ids, (features,), next_ids)])
 
     def draft_step_s(self) -> float:
         """Time a draft after a pass, as in a round; return the mean of its steps."""

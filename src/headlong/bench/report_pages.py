@@ -32,6 +32,20 @@ FORMATS: Mapping[str, Callable[[float], str]] = {
 
 UNKNOWN = "–"
 
+_STRONGEST = 0.6
+"""Opacity of the strongest colour; more would leave the numbers on it hard to read."""
+
+WIDTH = 960
+_MARGIN = 20
+_TITLE = 64
+_BAR = 24
+_MAP_GAP = 34
+_MAP_WIDTH = (WIDTH - 3 * _MARGIN) // 2
+_NAMES = 92
+"""Width of what stands to the left of a map's rows."""
+
+_HEADER, _ROW = 44, 36
+
 
 class Numbers:
     """Looks numbers up in a document and writes them, each with its path."""
@@ -116,10 +130,6 @@ def _list_depths(document: Mapping[str, Any]) -> list[tuple[str, str, list[float
     return found
 
 
-_STRONGEST = 0.6
-"""Opacity of the strongest colour; more would leave the numbers on it hard to read."""
-
-
 def make_grid_report(document: Mapping[str, Any]) -> str:
     """Return the whole page."""
     return render_page(
@@ -147,17 +157,6 @@ def make_shade(document: Mapping[str, Any]) -> Any:
 def make_load_report(document: Mapping[str, Any]) -> str:
     """Return the whole page."""
     return render_page("load.html.jinja", document, charts=make_charts(document))
-
-
-WIDTH = 960
-_MARGIN = 20
-_TITLE = 64
-_BAR = 24
-_MAP_GAP = 34
-_MAP_WIDTH = (WIDTH - 3 * _MARGIN) // 2
-_NAMES = 92
-"""Width of what stands to the left of a map's rows."""
-_HEADER, _ROW = 44, 36
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,13 @@ from headlong.decode.divergence import find_divergence
 from headlong.decode.stats import DecodeStats
 from headlong.errors import RequestError
 
+BY_ENGINE = "the engine's own tokens, the same for all sides"
+BY_USAGE = "`usage` of the servers' answers"
+BY_TOKENIZER = "the answers' texts, through one tokenizer"
+BY_PIECES = "streamed pieces, since not every answer came with `usage`"
+_SHOWN = 40
+"""Characters of each text that are shown from where they part."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -113,12 +120,6 @@ def _cell(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-BY_ENGINE = "the engine's own tokens, the same for all sides"
-BY_USAGE = "`usage` of the servers' answers"
-BY_TOKENIZER = "the answers' texts, through one tokenizer"
-BY_PIECES = "streamed pieces, since not every answer came with `usage`"
-
-
 def settle_tokens(
     runs: Sequence[Run], count: Callable[[str], int] | None = None
 ) -> tuple[list[Run], str]:
@@ -138,10 +139,6 @@ def _recounted(run: Run, count: Callable[[str], int] | None) -> Run:
         return run
     num_tokens = run.answer.pace.num_pieces if count is None else count(run.answer.text)
     return replace(run, answer=replace(run.answer, num_tokens=max(1, num_tokens)))
-
-
-_SHOWN = 40
-"""Characters of each text that are shown from where they part."""
 
 
 @dataclass(frozen=True, slots=True)

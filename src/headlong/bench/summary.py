@@ -25,6 +25,13 @@ from headlong.provenance import read_provenance
 KIND = "headlong-bench"
 _UNEVEN_CACHE = 0.1
 
+OLD, NEW = "old", "new"
+_NEEDED = (
+    ("format", int), ("sides", list), ("runs", list), ("prompts", dict), ("settings", dict),
+    ("setup", dict), ("conditions", dict), ("token_counter", str),
+)  # fmt: skip
+_TOLD = ("cpu", "num_cores", "platform", "python", "versions", "commit")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchContext(Context):
@@ -224,14 +231,6 @@ def _describe_plan(plan: QuestionPlan) -> dict[str, Any]:
         "seed": plan.seed,
         "time_budget_s": plan.time_budget_s,
     }
-
-
-OLD, NEW = "old", "new"
-_NEEDED = (
-    ("format", int), ("sides", list), ("runs", list), ("prompts", dict), ("settings", dict),
-    ("setup", dict), ("conditions", dict), ("token_counter", str),
-)  # fmt: skip
-_TOLD = ("cpu", "num_cores", "platform", "python", "versions", "commit")
 
 
 def load_results(path: Path) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Caches of one sequence: what a pass appends, a round commits or truncates."""
+"""States of sequences: what a pass appends and a round commits or rolls back; kept prefixes."""

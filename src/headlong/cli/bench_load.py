@@ -159,7 +159,7 @@ def parse_mix(text: str) -> dict[str, float]:
 
 def _make_plan(args: argparse.Namespace, prompt_set: "PromptSet") -> "LoadPlan":
     """Return what to ask, how heavily; refuse what makes no sense before anything is asked."""
-    from headlong.bench.load_run import Level, LoadPlan
+    from headlong.bench.load_run import LoadLevel, LoadPlan
 
     if args.concurrency is not None and args.rate is not None:
         raise RequestError("--concurrency and --rate were both given.", "Give one of them.")
@@ -183,7 +183,7 @@ def _make_plan(args: argparse.Namespace, prompt_set: "PromptSet") -> "LoadPlan":
             raise RequestError(f"There is no class {name!r}.", f"Classes: {', '.join(classes)}.")
     levels = args.rate or concurrency
     return LoadPlan(
-        levels=[Level(value, args.rate is not None) for value in levels],
+        levels=[LoadLevel(value, args.rate is not None) for value in levels],
         modes=["plain"] if args.plain else ["off", str(args.mtp)],
         prompts={name: classes[name] for name in weights},
         weights=weights,

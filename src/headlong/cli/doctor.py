@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     console = make_console(stderr=args.json)
     with ProgressBar() as progress:
         subject = load_subject(options, progress)
-    view = _View(console)
+    view = _FindingPrinter(console)
     with make_console(stderr=True).status("looking", spinner="dots") as status:
         examination = examine(subject, view.show, lambda what: status.update(f"looking at {what}"))
     recorded = _record(examination) if args.record else None
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_FAULT if has_fault or (args.strict and examination.num_warnings) else 0
 
 
-class _View:
+class _FindingPrinter:
     """Prints findings as they come, with a title wherever a section begins."""
 
     def __init__(self, console: Console) -> None:

@@ -22,10 +22,10 @@ def add_model_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     group = parser.add_argument_group("model")
     for name in names or MODEL_OPTIONS:
         option = MODEL_OPTIONS[name]
-        about, flags = option.metadata["about"], [f"--{name.replace('_', '-')}"]
+        about, flag = option.metadata["about"], f"--{name.replace('_', '-')}"
         kind: dict[str, Any] = {"type": Path} if name == "head" else {}
         group.add_argument(
-            *flags + ["-m"] * (name == "model"),
+            *([flag, "-m"] if name == "model" else [flag]),
             default=option.default,
             metavar=option.metadata["metavar"],
             choices=option.metadata["choices"] or None,

@@ -275,5 +275,4 @@ def _file_bytes(path: Path) -> int:
 
 def _kv_bytes_per_token(model: Backbone | Head) -> int:
     cache = model.make_cache()
-    cache.append(_KV_SAMPLE)
-    return cache.num_bytes // _KV_SAMPLE
+    return (cache.bytes_for(2 * _KV_SAMPLE) - cache.bytes_for(_KV_SAMPLE)) // _KV_SAMPLE

@@ -15,6 +15,22 @@ from headlong.bench.capacity import CapacityPlan, Rates, SpeedPair, Workload
 from headlong.bench.memory import MemoryNeed
 from headlong.cli.output import format_bytes, printable
 
+_ROWS = (
+    ("writes, tokens/s", "tokens_per_second", "{:,.1f}"),
+    ("reads, tokens/s", "prefill_tokens_per_second", "{:,.0f}"),
+    ("a task, seconds", "task_s", "{:,.1f}"),
+    ("  reading prompts", "read_s", "{:,.1f}"),
+    ("  writing answers", "write_s", "{:,.1f}"),
+    ("  in tools", "tool_s", "{:,.1f}"),
+    ("tasks under way", "tasks_in_flight", "{:,.1f}"),
+    ("workers", "workers", "{}"),
+    ("  busy", "busy_share", "{:.0%}"),
+    ("cost an hour", "cost_per_hour", "{:,.2f}"),
+    ("cost a task", "cost_per_task", "{:.5f}"),
+    ("cores", "cores", "{}"),
+)
+"""Lines of the table: label, field of the JSON document, format."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
@@ -51,9 +67,7 @@ class PlanView:
             "speed_source": self.speeds.source,
             "speedup": self.speeds.speedup,
             "plain": _side(self.plain, self.speeds.plain, self.worker_cores),
-            "mtp": None
-            if self.mtp is None or self.speeds.mtp is None
-            else _side(self.mtp, self.speeds.mtp, self.worker_cores),
+            "mtp": _side(self.mtp, self.speeds.mtp, self.worker_cores),
             "memory": None
             if self.memory is None
             else self.memory.to_dict() | {"context": self.context, "concurrency": self.concurrency},
@@ -115,18 +129,18 @@ class PlanView:
         )
 
     def _make_table(self) -> Table:
-        sides = [("without MTP", self.plain, self.speeds.plain)]
-        if self.mtp is not None and self.speeds.mtp is not None:
-            sides.append(("with MTP", self.mtp, self.speeds.mtp))
+        """Both ways side by side, from the numbers of the JSON document."""
+        document = self.to_dict()
+        sides = {"without MTP": document["plain"], "with MTP": document["mtp"]}
+        shown = {name: side for name, side in sides.items() if side is not None}
         table = Table(box=SIMPLE_HEAD, title_justify="left", show_edge=False, pad_edge=False)
         table.add_column("")
-        for name, _, _ in sides:
+        for name in shown:
             table.add_column(name, justify="right")
-        for label, cells in _rows([(capacity, rates) for _, capacity, rates in sides]):
-            table.add_row(label, *cells)
-        if self.worker_cores is not None:
-            cores = [str(capacity.workers * self.worker_cores) for _, capacity, _ in sides]
-            table.add_row("cores", *cores)
+        for label, field, form in _ROWS:
+            values = [side[field] for side in shown.values()]
+            if None not in values:
+                table.add_row(label, *(form.format(value) for value in values))
         return table
 
     def _make_memory_table(self, memory: MemoryNeed) -> Table:
@@ -146,29 +160,11 @@ class PlanView:
         return table
 
 
-def _rows(sides: list[tuple[CapacityPlan, Rates]]) -> Iterator[tuple[str, list[str]]]:
-    def cells(form: str, values: list[float]) -> list[str]:
-        return [form.format(value) for value in values]
-
-    rates = [rates for _, rates in sides]
-    plans = [capacity for capacity, _ in sides]
-    yield "writes, tokens/s", cells("{:,.1f}", [one.write_tokens_per_second for one in rates])
-    yield "reads, tokens/s", cells("{:,.0f}", [one.read_tokens_per_second for one in rates])
-    yield "a task, seconds", cells("{:,.1f}", [one.task_s for one in plans])
-    yield "  reading prompts", cells("{:,.1f}", [one.read_s for one in plans])
-    yield "  writing answers", cells("{:,.1f}", [one.write_s for one in plans])
-    yield "  in tools", cells("{:,.1f}", [one.tool_s for one in plans])
-    yield "tasks under way", cells("{:,.1f}", [one.tasks_in_flight for one in plans])
-    yield "workers", [str(one.workers) for one in plans]
-    yield "  busy", cells("{:.0%}", [one.busy_share for one in plans])
-    costs = [one.cost_per_hour for one in plans if one.cost_per_hour is not None]
-    if costs:
-        yield "cost an hour", cells("{:,.2f}", costs)
-        per_task = [one.cost_per_task for one in plans if one.cost_per_task is not None]
-        yield "cost a task", cells("{:.5f}", per_task)
-
-
-def _side(capacity: CapacityPlan, rates: Rates, worker_cores: int | None) -> dict[str, Any]:
+def _side(
+    capacity: CapacityPlan | None, rates: Rates | None, worker_cores: int | None
+) -> dict[str, Any] | None:
+    if capacity is None or rates is None:
+        return None
     return {
         **capacity.to_dict(),
         "tokens_per_second": rates.write_tokens_per_second,

@@ -14,7 +14,7 @@ import numpy as np
 
 from headlong.arrays import IntArray
 from headlong.doctor.alternatives import Alternative
-from headlong.doctor.finding import Check, Finding, Level, skipped
+from headlong.doctor.finding import Check, Finding, Severity, skipped
 from headlong.doctor.head_checks import GO_WITHOUT
 from headlong.doctor.head_record import HeadRecord, expected_length
 from headlong.doctor.probe import PROMPTS_ID, AcceptedCounts, ProbeRows, measure_acceptance
@@ -148,7 +148,7 @@ def check_precision(judged: Judged, as_stored: Head, quant: str | None) -> Findi
     )
     if not _is_better(stored, judged.acceptance, at_least=0.1 * stored_mean):
         return check.ok(seen)
-    level = Level.FAULT if packed_mean < 0.6 * stored_mean else Level.WARNING
+    level = Severity.FAULT if packed_mean < 0.6 * stored_mean else Severity.WARNING
     remedy = "Keep the head as it is stored: --head-quant stored (head_quant='stored' in Python)."
     return Finding("precision", level, f"Packing costs drafts: {seen}.", remedy, numbers)
 

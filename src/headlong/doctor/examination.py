@@ -18,7 +18,7 @@ from headlong.doctor import draft_checks, head_checks, machine, model_checks, sp
 from headlong.doctor.alternatives import list_alternatives, taps_needed
 from headlong.doctor.draft_checks import Judged
 from headlong.doctor.exactness import Decoder, check_exactness, decode_modes
-from headlong.doctor.finding import Check, Finding, Level, count, refused, skipped
+from headlong.doctor.finding import Check, Finding, Severity, refused, skipped
 from headlong.doctor.head_record import read_record
 from headlong.doctor.probe import (
     PROMPTS,
@@ -56,12 +56,12 @@ class Examination:
     @property
     def num_faults(self) -> int:
         """How many checks found something broken."""
-        return count([finding for _, finding in self.findings], Level.FAULT)
+        return sum(finding.level is Severity.FAULT for _, finding in self.findings)
 
     @property
     def num_warnings(self) -> int:
         """How many checks found something that could be better."""
-        return count([finding for _, finding in self.findings], Level.WARNING)
+        return sum(finding.level is Severity.WARNING for _, finding in self.findings)
 
     def number(self, check: str, name: str) -> Any:
         """Return a number that a check found; None when it did not."""
@@ -89,7 +89,7 @@ class Examination:
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class ExamEffort:
     """How much is decoded."""
 
     num_prompts: int
@@ -141,7 +141,7 @@ def _examine_running(
     """Run the checks that need the model to speak."""
     subject = examination.subject
     texts: list[ProbeText] = []
-    efforts: list[Effort] = []
+    efforts: list[ExamEffort] = []
 
     def listen() -> Iterator[Finding]:
         efforts.append(_plan_effort(backbone, subject.options))
@@ -203,7 +203,7 @@ def _machine_checks(subject: Subject) -> list[tuple[str, Callable[[], Finding]]]
     return checks
 
 
-def _plan_effort(backbone: Backbone, options: ExamOptions) -> Effort:
+def _plan_effort(backbone: Backbone, options: ExamOptions) -> ExamEffort:
     """Choose how much is decoded so that it takes about as long on every machine."""
     # The mean, neighbours and all: that is how long it will take.
     one_pass_s = statistics.fmean(speed.time_passes(backbone, (), _FIRST_TIMING_S)[1])
@@ -219,15 +219,15 @@ def _plan_effort(backbone: Backbone, options: ExamOptions) -> Effort:
 
 def _afford(
     one_pass_s: float, num_prompts: int, num_exact: int, budget_s: float, most: int
-) -> Effort:
+) -> ExamEffort:
     """Return an effort that keeps to a budget, however few tokens that leaves."""
     # Answers, then two temperatures in: the plain loop, four modes alone, and a batch.
     passes_per_token = num_prompts + 2 * num_exact * 6 + 2 * _SPEED_REPEATS
     affordable = int(budget_s / (one_pass_s * passes_per_token))
-    return Effort(num_prompts, num_exact, min(affordable, most), budget_s / 6)
+    return ExamEffort(num_prompts, num_exact, min(affordable, most), budget_s / 6)
 
 
-def _write_texts(subject: Subject, backbone: Backbone, effort: Effort) -> Iterator[ProbeText]:
+def _write_texts(subject: Subject, backbone: Backbone, effort: ExamEffort) -> Iterator[ProbeText]:
     """Let the backbone answer the built-in prompts."""
     for task, prompt in list(PROMPTS.items())[: effort.num_prompts]:
         ids = prompt_ids(subject.tokenizer, prompt, backbone)
@@ -259,7 +259,7 @@ def _draft_findings(subject: Subject, backbone: Backbone, judged: Judged) -> Ite
 
 
 def _speed_findings(
-    examination: Examination, decoder: Decoder, ids: tuple[int, ...], effort: Effort
+    examination: Examination, decoder: Decoder, ids: tuple[int, ...], effort: ExamEffort
 ) -> Iterator[Finding]:
     subject, judged = examination.subject, examination.judged
     taps = () if subject.head is None else subject.head.tap_layers

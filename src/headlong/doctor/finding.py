@@ -4,7 +4,7 @@ In:  nothing. Out: `Finding`, the one record every check of the doctor returns, 
 make one. Knows nothing of models, heads or terminals.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from headlong.errors import HeadlongError
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """How a check ended."""
 
     OK = "ok"
@@ -30,7 +30,7 @@ class Finding:
 
     check: str
     """What was checked, in a word or two."""
-    level: Level
+    level: Severity
     seen: str
     """What was seen, with numbers, in whole sentences or a short phrase."""
     remedy: str = ""
@@ -58,15 +58,15 @@ class Check:
 
     def ok(self, seen: str, more: Mapping[str, Any] | None = None) -> Finding:
         """Return a finding that all is well."""
-        return Finding(self.name, Level.OK, seen, "", {**self.numbers, **(more or {})})
+        return Finding(self.name, Severity.OK, seen, "", {**self.numbers, **(more or {})})
 
     def warning(self, seen: str, remedy: str, more: Mapping[str, Any] | None = None) -> Finding:
         """Return a finding that something could be better."""
-        return Finding(self.name, Level.WARNING, seen, remedy, {**self.numbers, **(more or {})})
+        return Finding(self.name, Severity.WARNING, seen, remedy, {**self.numbers, **(more or {})})
 
     def fault(self, seen: str, remedy: str, more: Mapping[str, Any] | None = None) -> Finding:
         """Return a finding that something is broken."""
-        return Finding(self.name, Level.FAULT, seen, remedy, {**self.numbers, **(more or {})})
+        return Finding(self.name, Severity.FAULT, seen, remedy, {**self.numbers, **(more or {})})
 
 
 def refused(check: str, error: HeadlongError) -> Finding:
@@ -76,9 +76,4 @@ def refused(check: str, error: HeadlongError) -> Finding:
 
 def skipped(check: str, reason: str) -> Finding:
     """Return that a check could not be made, and why."""
-    return Finding(check, Level.SKIPPED, reason)
-
-
-def count(findings: Sequence[Finding], level: Level) -> int:
-    """Return how many findings are of a level."""
-    return sum(finding.level is level for finding in findings)
+    return Finding(check, Severity.SKIPPED, reason)

@@ -20,18 +20,14 @@ from headlong.decode.sampling import Pick
 from headlong.decode.step_runner import StepRunner
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Drafter
+from headlong.engine.accounting import Round, account
 from headlong.engine.admission import check_request
-from headlong.engine.booking import Round, book, learn
 from headlong.engine.client import TokenStream
+from headlong.engine.draft_policy import Candidate, DraftPolicy
 from headlong.engine.limits import EngineLimits, EngineSnapshot
-from headlong.engine.planner import Planner
-from headlong.engine.policy import Policy
 from headlong.engine.request import BACKBONE, Emitted, FinishReason, Running
 from headlong.engine.scheduler import Scheduler
 from headlong.models.transformer import Backbone
-
-_NEVER = Policy("off")
-"""What the planner sees of a sequence that has no drafter."""
 
 
 @dataclass(slots=True)
@@ -40,7 +36,7 @@ class Engine:
 
     runner: Runner
     limits: EngineLimits = field(default_factory=EngineLimits)
-    planner: Planner = field(default_factory=Planner)
+    policy: DraftPolicy = field(default_factory=DraftPolicy)
     _scheduler: Scheduler = field(init=False)
     _num_submitted: int = 0
     _num_finished: int = 0
@@ -72,7 +68,7 @@ class Engine:
         """
         check_request(request, self.runner)
         sequence = self.runner.make_sequence(request)
-        policy = self.planner.make_policy(request.mtp, request.sampling.temperature)
+        policy = self.policy.new_request(request.mtp, request.sampling.temperature)
         running = Running(request, sequence, policy, self._num_submitted)
         self._scheduler.enqueue(running)
         self._num_submitted += 1
@@ -214,11 +210,8 @@ class Engine:
         if not batch:
             return
         plans = self._plan(batch)
-        num_late = sum(
-            one.sequence.backlog.num_rows
-            for one, plan in zip(batch, plans, strict=True)
-            if plan.runs_drafter
-        )
+        drafting = [one for one, plan in zip(batch, plans, strict=True) if plan.runs_drafter]
+        num_backlog_rows = sum(one.sequence.backlog.num_rows for one in drafting)
         sequences = [one.sequence for one in batch]
         results = self.runner.round(sequences, plans, self.limits.rows_per_step)
         num_emitted = [
@@ -226,20 +219,19 @@ class Engine:
         ]
         seconds = time.perf_counter() - began_s
         self._scheduler.observe_round(seconds)
-        self._last_rows = sum(len(result.draft.token_ids) + 1 for result in results)
-        made = Round(batch, plans, results, num_emitted, seconds, num_late)
-        # Passes that failed and were repeated one by one have times of their own: no price.
-        if made.is_one_pass:
-            learn(self.planner, made)
-        book(self.planner, made)
+        made = Round(batch, results, num_emitted, seconds, num_backlog_rows)
+        self._last_rows = made.num_rows
+        account(self.policy, made)
 
     def _plan(self, batch: list[Running]) -> list[DraftPlan]:
-        """Ask the planner for every sequence; never more than its request can still use."""
-        policies = [one.policy if one.sequence.draft_state is not None else _NEVER for one in batch]
-        for one in batch:
-            one.policy.num_waiting = one.sequence.backlog.num_rows
-        reading = self.runner.cache_share([one.sequence for one in batch])
-        plans = self.planner.plan(policies, self.limits.rows_per_step, reading)
+        """Ask the policy for every request; never for more than it can still use."""
+        sequences = [one.sequence for one in batch]
+        candidates = [
+            Candidate(one.policy, sequence.backlog.num_rows, sequence.draft_state is not None)
+            for one, sequence in zip(batch, sequences, strict=True)
+        ]
+        cache_share = self.runner.cache_share(sequences)
+        plans = self.policy.plan(candidates, self.limits.rows_per_step, cache_share)
         return [
             plan.at_most(max(0, running.tokens_left(self.context_length) - 1))
             for running, plan in zip(batch, plans, strict=True)

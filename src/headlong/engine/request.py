@@ -9,7 +9,7 @@ from headlong.decode.request import Request
 from headlong.decode.sampling import Pick
 from headlong.decode.sequence import DecodingSequence
 from headlong.decode.stats import DecodeStats, Timings
-from headlong.engine.policy import Policy
+from headlong.engine.request_policy import RequestPolicy
 from headlong.errors import HeadlongError
 
 BACKBONE = "backbone"
@@ -66,7 +66,7 @@ class Running:
 
     request: Request
     sequence: DecodingSequence
-    policy: Policy
+    policy: RequestPolicy
     arrival: int = 0
     """Its place among all requests ever submitted."""
     stats: DecodeStats = field(default_factory=DecodeStats)

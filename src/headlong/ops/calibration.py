@@ -7,22 +7,7 @@ it as well, since a draft ends where its chance no longer pays for one more step
 from bisect import bisect_right
 from dataclasses import dataclass
 
-EDGES = (
-    0.01,
-    0.03,
-    0.05,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.6,
-    0.7,
-    0.8,
-    0.9,
-    0.97,
-)
+EDGES = (0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
 """Borders between ranges of probability."""
 
 

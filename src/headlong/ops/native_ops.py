@@ -95,7 +95,7 @@ class NativeOps(HostArrays):
         """Return an empty state: keys and values are 16-bit integers with scales."""
         if isinstance(mixer, Attention):
             return self.engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
-        return self.engine.make_delta_state(self._delta_net(mixer))
+        return self.engine.make_delta_state(_sizes(mixer), len(mixer.convolution))
 
     def embed(self, table: _native.Matrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
         """Look up embedding rows: (N,) → (N, H)."""
@@ -256,13 +256,8 @@ class NativeOps(HostArrays):
         return self._attention(spec) if isinstance(spec, Attention) else self._delta_net(spec)
 
     def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
-        # By one of its parts, since the spec itself may stand for a stack.
-        return self._translate(spec.convolution, lambda: self._make_delta_net(spec))
-
-    def _make_delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
-        sizes = (spec.num_key_heads, spec.num_value_heads, spec.key_dim, spec.value_dim)
         vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]
-        block = _native.GatedDeltaNet(self.engine, sizes, *vectors)
+        block = _native.GatedDeltaNet(self.engine, _sizes(spec), *vectors)
         block.norm, block.head_norm = self._norm(spec.norm), self._norm(spec.head_norm)
         block.mixed, block.gate = self._linear(spec.mixed), self._linear(spec.gate)
         block.update, block.decay = self._linear(spec.update), self._linear(spec.decay)
@@ -321,6 +316,10 @@ class NativeOps(HostArrays):
         return _native.Stack(
             [(self._mixer(layer.mixer), self._mlp(layer.channel)) for layer in layers]
         )
+
+
+def _sizes(spec: GatedDeltaNet) -> tuple[int, int, int, int]:
+    return spec.num_key_heads, spec.num_value_heads, spec.key_dim, spec.value_dim
 
 
 def _default_threads() -> int:

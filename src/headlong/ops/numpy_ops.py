@@ -8,15 +8,17 @@ through it one by one. Attention is computed row by row, so its shapes depend on
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.ops.backends import register_backend
+from headlong.ops.delta_state import DeltaRows, DeltaState
 from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
-from headlong.ops.numpy_delta import DeltaRows, NumpyDeltaState
+from headlong.ops.numpy_delta import make_delta_state, take_row
 from headlong.ops.numpy_host import NumpyHost
 from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix, round_to
 from headlong.ops.op_set import (
@@ -62,7 +64,7 @@ class NumpyOps(HostArrays):
         """Return an empty float32 state."""
         if isinstance(mixer, Attention):
             return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim)
-        return NumpyDeltaState(mixer)
+        return make_delta_state(mixer)
 
     def embed(self, table: NumpyMatrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
         """Look up embedding rows: (N,) → (N, H)."""
@@ -125,9 +127,10 @@ class NumpyOps(HostArrays):
         )
         read = np.empty((len(x), block.num_value_heads * block.value_dim), dtype=np.float32)
         for span, state in zip(rows.spans, states, strict=True):
-            assert isinstance(state, NumpyDeltaState)
+            assert isinstance(state, DeltaState)
             own = slice(span.first_row, span.first_row + span.num_rows)
-            read[own] = state.run(DeltaRows(*(part[own] for part in projected)), block)
+            part = DeltaRows(*(values[own] for values in projected))
+            read[own] = state.run(part, partial(take_row, block=block))
         heads = self.norm(read.reshape(len(x), -1, block.value_dim), block.head_norm)
         gated = heads.reshape(read.shape) * _silu(self.project(normed, block.gate))
         return x + self.project(gated, block.output)

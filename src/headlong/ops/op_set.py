@@ -90,7 +90,7 @@ class Attention:
         return (self.query, self.key, self.value, self.output, *gates)
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class GatedDeltaNet:
     """x + output(norm(o) * silu(gate)), where o reads a matrix S per head that every row updates.
 
@@ -145,7 +145,7 @@ Channel: TypeAlias = GatedMlp
 """The part of a layer that works on every row alone."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Layer:
     """One layer of a backbone or head: a mixer, then a channel part."""
 

@@ -1,4 +1,4 @@
-"""Attention of one new token per row over that row's own cache, however long it is.
+"""Attention of many sequences at once: one new token per row, or whole sequences from their start.
 
 In:  queries (B, heads, D); keys and values (B, kv_heads, T, D) of which row b has `lengths[b]`; the
      block whose scale and window apply.
@@ -7,9 +7,10 @@ do not pay for long ones; `attend_plain` is the truth beside it and what the CPU
 """
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headlong.ops.op_set import Attention
@@ -18,6 +19,23 @@ try:
     from headlong.ops.torch_attention_kernel import attend_kernel
 except ImportError:  # a CPU build of torch comes without Triton
     attend_kernel = None
+
+
+class HeadRows(NamedTuple):
+    """What attention reads of its rows, cut into heads."""
+
+    query: Tensor  # (N, heads, D), rotated
+    key: Tensor  # (N, kv_heads, D), rotated
+    value: Tensor  # (N, kv_heads, D)
+    gate: Tensor | None  # (N, heads, D)
+
+
+class KeepKeys(Protocol):
+    """Receives the keys and values that a pass over whole sequences computes."""
+
+    def __call__(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Take one layer's keys and values: (B, kv_heads, T, D) each."""
+
 
 AttendRows: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Attention], Tensor]
 
@@ -68,6 +86,32 @@ def attend_triton(
         num_stages=3,
     )
     return out
+
+
+def attend_row(
+    query: Tensor, keys: Tensor, values: Tensor, position: int, block: Attention
+) -> Tensor:
+    """Attend from one row, (heads, D), over a cache (kv_heads, capacity, D): (heads * D,)."""
+    first = 0 if block.window is None else max(0, position + 1 - block.window)
+    # Contiguous: the room a cache has must not decide which kernel is taken.
+    keys = keys[:, first : position + 1].contiguous()  # (G, L, D)
+    values = values[:, first : position + 1].contiguous()  # (G, L, D)
+    grouped = query.reshape(block.num_kv_heads, -1, block.head_dim)  # (G, heads / G, D)
+    scores = (grouped @ keys.transpose(1, 2)).float() * block.scale  # (G, heads / G, L)
+    return (scores.softmax(-1).to(values.dtype) @ values).view(-1)
+
+
+def attend_sequences(query: Tensor, keys: Tensor, values: Tensor, block: Attention) -> Tensor:
+    """Attend within whole sequences: (B, heads, T, D), keys and values (B, kv_heads, T, D)."""
+    length = query.shape[2]
+    mask: Tensor | None = None
+    if block.window is not None and block.window < length:
+        index = torch.arange(length, device=query.device)
+        distance = index[:, None] - index[None]
+        mask = (distance >= 0) & (distance < block.window)
+    return F.scaled_dot_product_attention(
+        query, keys, values, mask, is_causal=mask is None, scale=block.scale, enable_gqa=True
+    )
 
 
 def choose_attention(

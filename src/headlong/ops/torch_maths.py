@@ -47,12 +47,12 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the first R dimensions of every head by halves: (N, heads, D) by (N, R / 2)."""
-    num_turned = 2 * cos.shape[-1]
-    first, second = x[..., :num_turned].float().chunk(2, -1)
+    """Turn the first R dimensions of every head, half by half: (N, heads, D) by (N, R / 2)."""
+    half = cos.shape[-1]
+    first, second, rest = x.float().split([half, half, x.shape[-1] - 2 * half], -1)
     cos, sin = cos[:, None], sin[:, None]
-    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
-    return torch.cat([turned, x[..., num_turned:]], -1) if num_turned < x.shape[-1] else turned
+    turned = [first * cos - second * sin, second * cos + first * sin, rest]
+    return torch.cat(turned, -1).to(x.dtype)
 
 
 def silu_gate(gate_up: Tensor) -> Tensor:

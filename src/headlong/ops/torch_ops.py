@@ -9,7 +9,7 @@ Attention and gated MLPs read fused matrices (q/k/v, gate/up), of which the spec
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.errors import BackendError
 from headlong.ops.backends import register_backend
+from headlong.ops.delta_state import DeltaRows, DeltaState
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
 from headlong.ops.numpy_weights import round_to
@@ -34,6 +34,8 @@ from headlong.ops.op_set import (
     Rope,
     Rows,
 )
+from headlong.ops.torch_attention import HeadRows, KeepKeys, attend_row, attend_sequences
+from headlong.ops.torch_delta import DeltaRule, make_delta_state
 from headlong.ops.torch_host import TorchHost
 from headlong.ops.torch_maths import RowMaths, make_row_maths
 from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix
@@ -43,13 +45,6 @@ _FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 Angles = tuple[Tensor, Tensor]
 """Cosines and sines of the rows' rotary positions, (N, D / 2) each."""
-
-
-class KeepKeys(Protocol):
-    """Receives the keys and values that `run_sequences` computes."""
-
-    def __call__(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Take one layer's keys and values: (B, kv_heads, T, D) each."""
 
 
 class TorchOps:
@@ -72,7 +67,7 @@ class TorchOps:
         self.dtype = dtype or (torch.bfloat16 if is_cuda else torch.float32)
         self.maths = maths or make_row_maths(compile=False)
         self._is_exact = is_exact
-        # What was made of a spec: its vector on the device, or a fused matrix with its bias.
+        # What was made of a spec: its vectors on the device, or a fused matrix with its bias.
         self._made: WeakKeyDictionary[object, Any] = WeakKeyDictionary()
         place = torch.cuda.get_device_name(self.device) if is_cuda else "CPU"
         self.note = f"torch {torch.__version__} on {place}, {_FORMATS.get(self.dtype, self.dtype)}"
@@ -95,11 +90,11 @@ class TorchOps:
         """Do nothing: tensors are as large as they must be."""
 
     def make_state(self, mixer: Mixer) -> LayerState:
-        """Return an empty state on the device."""
-        if isinstance(mixer, GatedDeltaNet):
-            raise _no_recurrence()
-        like = torch.empty(0, dtype=self.dtype, device=self.device)
-        return TorchKVLayer(like, mixer.num_kv_heads, mixer.head_dim)
+        """Return an empty state on the device; recurrent ones are in float32."""
+        if isinstance(mixer, Attention):
+            like = torch.empty(0, dtype=self.dtype, device=self.device)
+            return TorchKVLayer(like, mixer.num_kv_heads, mixer.head_dim)
+        return make_delta_state(mixer, self.device)
 
     def join(self, parts: Sequence[Any], axis: int = 0) -> Tensor:
         """Put arrays one after the other along an axis; rows that waited on the host come back."""
@@ -139,27 +134,42 @@ class TorchOps:
         self,
         x: Tensor,
         block: Attention,
-        states: Sequence[LayerState],
+        layers: Sequence[LayerState],
         rows: Rows,
         beside: Tensor | None = None,
     ) -> Tensor:
         """Norm, q/k/v, rotary, cache write, attend, project, add."""
         angles = self.angles(torch.tensor(rows.positions, device=self.device), block.rope)
-        query, key, value = self.query_key_value(x, block, angles, beside)
+        heads = self.project_heads(x, block, angles, beside)
         attended: list[Tensor] = []
-        for span, layer in zip(rows.spans, states, strict=True):
+        for span, layer in zip(rows.spans, layers, strict=True):
             assert isinstance(layer, TorchKVLayer)
             own = slice(span.first_row, span.first_row + span.num_rows)
-            layer.write(span.first_position, key[own], value[own])
-            attended += [
-                _attend(query[span.first_row + i], layer, span.first_position + i, block)
-                for i in range(span.num_rows)
-            ]
-        return self.add_attended(x, torch.stack(attended), block)
+            layer.write(span.first_position, heads.key[own], heads.value[own])
+            for position, query in enumerate(heads.query[own], span.first_position):
+                attended.append(attend_row(query, layer.keys, layer.values, position, block))
+        return self.add_attended(x, torch.stack(attended), block, heads.gate)
 
-    def gated_delta_net(self, *_: object) -> Tensor:
-        """Refuse: recurrent mixers have no torch form yet."""
-        raise _no_recurrence()
+    def gated_delta_net(
+        self, x: Tensor, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
+    ) -> Tensor:
+        """Norm, projections, convolution, delta rule row by row, gated norm, project, add."""
+        rule = self._delta_rule(block)
+        normed = self.norm(x, block.norm)
+        projected = DeltaRows(
+            self.project(normed, block.mixed),
+            self._by_row(torch.sigmoid, self.project(normed, block.update).float()),
+            self._by_row(rule.kept, self.project(normed, block.decay)),
+        )
+        read: list[Tensor] = []
+        for span, state in zip(rows.spans, states, strict=True):
+            assert isinstance(state, DeltaState)
+            own = slice(span.first_row, span.first_row + span.num_rows)
+            read += state.run(DeltaRows(*(values[own] for values in projected)), rule.step)
+        heads = torch.stack(read).view(len(x), -1, block.value_dim)
+        gate = self._by_row(F.silu, self.project(normed, block.gate))
+        gated = self.norm(heads, block.head_norm).view(len(x), -1) * gate
+        return x + self.project(gated.to(self.dtype), block.output)
 
     def gated_mlp(self, x: Tensor, block: GatedMlp) -> Tensor:
         """Norm, gate and up, activation, down, add."""
@@ -181,7 +191,11 @@ class TorchOps:
         for index, layer in enumerate(layers):
             if index in tap_layers:
                 tapped[index] = x
-            x = self.attention(x, layer.attention, [one[index] for one in states], rows)
+            own = [states_of_span[index] for states_of_span in states]
+            if isinstance(layer.mixer, Attention):
+                x = self.attention(x, layer.mixer, own, rows)
+            else:
+                x = self.gated_delta_net(x, layer.mixer, own, rows)
             x = self.gated_mlp(x, layer.channel)
         return x, torch.cat([tapped[i] for i in tap_layers], -1) if tap_layers else None
 
@@ -220,14 +234,15 @@ class TorchOps:
             block = layer.attention
             if index in tap_layers:
                 tapped[index] = x
+            heads = self.project_heads(x, block, angles[block.rope])
             query, key, value = (
                 part.view(-1, length, part.shape[1], block.head_dim).transpose(1, 2)
-                for part in self.query_key_value(x, block, angles[block.rope])
+                for part in (heads.query, heads.key, heads.value)
             )  # each (B, heads, T, D)
             if keep is not None:
                 keep(index, key, value)
-            attended = _attend_sequences(query, key, value, block)
-            x = self.add_attended(x, attended.transpose(1, 2).reshape(len(x), -1), block)
+            attended = attend_sequences(query, key, value, block).transpose(1, 2)
+            x = self.add_attended(x, attended.reshape(len(x), -1), block, heads.gate)
             x = self.gated_mlp(x, layer.channel)
         return x, torch.cat([tapped[i] for i in tap_layers], -1) if tap_layers else None
 
@@ -242,29 +257,34 @@ class TorchOps:
         ropes = {layer.attention.rope for layer in layers}
         return {rope: self.angles(positions, rope) for rope in ropes}
 
-    def query_key_value(
+    def project_heads(
         self, x: Tensor, block: Attention, angles: Angles, beside: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return rotated queries and keys, and values: (N, heads, D), twice (N, kv_heads, D)."""
+    ) -> HeadRows:
+        """Norm, projections, norms of heads, rotary: all that attention reads of its rows."""
         normed = self.norm(x, block.norm)
         if block.beside_norm is not None:
             assert beside is not None
             normed = torch.cat([self.norm(beside, block.beside_norm), normed], -1)
-        fused = self._fused(block, block.query, block.key, block.value)
+        gates = () if block.gate is None else (block.gate,)
+        fused = self._fused(block, block.query, block.key, block.value, *gates)
         heads = self._times(normed, *fused).view(len(x), -1, block.head_dim)
         sizes = [block.num_heads, block.num_kv_heads, block.num_kv_heads]
-        query, key, value = heads.split(sizes, dim=1)
+        query, key, value, gate = heads.split([*sizes, heads.shape[1] - sum(sizes)], dim=1)
         if block.query_norm is not None:
             query = self.norm(query, block.query_norm)
         if block.key_norm is not None:
             key = self.norm(key, block.key_norm)
-        return self.maths.rotate(query, *angles), self.maths.rotate(key, *angles), value
+        rotate = self.maths.rotate
+        return HeadRows(
+            rotate(query, *angles), rotate(key, *angles), value, gate if gates else None
+        )
 
-    def add_attended(self, x: Tensor, attended: Tensor, block: Attention) -> Tensor:
+    def add_attended(
+        self, x: Tensor, attended: Tensor, block: Attention, gate: Tensor | None
+    ) -> Tensor:
         """Gate and project what was attended to, (N, heads * D), and add it to x: (N, H)."""
-        if block.gate is not None:
-            gate = self.project(self.norm(x, block.norm), block.gate)
-            attended = attended * self._by_row(torch.sigmoid, gate)
+        if gate is not None:
+            attended = attended * self._by_row(torch.sigmoid, gate).reshape(attended.shape)
         return self._add(x, attended, block.output, block.output_norm)
 
     def _add(self, x: Tensor, inner: Tensor, linear: Linear, norm: Norm | None) -> Tensor:
@@ -304,6 +324,14 @@ class TorchOps:
         fused: tuple[TorchMatrix, Tensor | None] = found
         return fused
 
+    def _delta_rule(self, block: GatedDeltaNet) -> DeltaRule:
+        found = self._made.get(block)
+        if found is None:
+            vectors = (block.convolution, block.decay_rate, block.decay_bias)
+            found = [torch.tensor(one, device=self.device) for one in vectors]
+            self._made[block] = found
+        return DeltaRule(block, *found)
+
     def _joined_bias(self, linears: Sequence[Linear]) -> Tensor | None:
         if all(linear.bias is None for linear in linears):
             return None
@@ -312,35 +340,6 @@ class TorchOps:
             for one in linears
         ]
         return torch.tensor(np.concatenate(biases), device=self.device)
-
-
-def _attend(query: Tensor, layer: TorchKVLayer, position: int, block: Attention) -> Tensor:
-    """Attend from one row over everything it may see: (heads, D) → (heads * D,)."""
-    first = 0 if block.window is None else max(0, position + 1 - block.window)
-    # Contiguous: the room a cache has must not decide which kernel is taken.
-    keys = layer.keys[:, first : position + 1].contiguous()  # (G, L, D)
-    values = layer.values[:, first : position + 1].contiguous()  # (G, L, D)
-    grouped = query.reshape(block.num_kv_heads, -1, block.head_dim)  # (G, heads / G, D)
-    scores = (grouped @ keys.transpose(1, 2)).float() * block.scale  # (G, heads / G, L)
-    return (scores.softmax(-1).to(values.dtype) @ values).view(-1)
-
-
-def _attend_sequences(query: Tensor, key: Tensor, value: Tensor, block: Attention) -> Tensor:
-    """Attend within whole sequences: (B, heads, T, D)."""
-    length = query.shape[2]
-    mask: Tensor | None = None
-    if block.window is not None and block.window < length:
-        index = torch.arange(length, device=query.device)
-        distance = index[:, None] - index[None]
-        mask = (distance >= 0) & (distance < block.window)
-    return F.scaled_dot_product_attention(
-        query, key, value, mask, is_causal=mask is None, scale=block.scale, enable_gqa=True
-    )
-
-
-def _no_recurrence() -> BackendError:
-    problem = "The torch backend cannot run recurrent layers (gated delta net) yet."
-    return BackendError(problem, "Use backend='native' or backend='numpy' for this model.")
 
 
 @register_backend("torch")

@@ -112,7 +112,7 @@ class AnswerResponse(Response):
         while not is_last:
             arrival = await answer.next_arrival()
             is_last = arrival.is_last
-            self._call.see(arrival.chunks)
+            self._call.count_chunks(arrival.chunks)
             for chunks, more in zip(collected, arrival.chunks, strict=True):
                 chunks += more
         if answer.was_cancelled:
@@ -154,7 +154,7 @@ class AnswerResponse(Response):
             await send({"type": "http.response.body", "body": last})
 
     def _pieces(self, arrival: Arrival) -> list[dict[str, Any]]:
-        self._call.see(arrival.chunks)
+        self._call.count_chunks(arrival.chunks)
         pieces: list[dict[str, Any]] = []
         for writer, chunks in zip(self._prepared.writers, arrival.chunks, strict=True):
             if chunks:

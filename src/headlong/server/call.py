@@ -81,17 +81,17 @@ class Call:
             "system_fingerprint": _FINGERPRINT,
         }
 
-    def see(self, news: Sequence[Sequence[Chunk]]) -> None:
-        """Count the tokens of one round."""
+    def count_chunks(self, arrived: Sequence[Sequence[Chunk]]) -> None:
+        """Count tokens that have arrived, choice by choice."""
         now_s, metrics = time.perf_counter(), self.service.metrics
-        for choice, chunks in enumerate(news):
+        for choice, chunks in enumerate(arrived):
             num_new = len(chunks)
             if not num_new:
                 continue
             self._num_tokens += num_new
             before_s = self._seen_s.get(choice)
             self._seen_s[choice] = now_s
-            self.service.live.see(chunks, is_first=before_s is None)
+            self.service.live.count_chunks(chunks, is_first=before_s is None)
             if before_s is None:
                 before_s, num_new = now_s, num_new - 1
                 self._ttft_s = self._ttft_s or now_s - self._began_s
@@ -125,12 +125,8 @@ class Call:
     ) -> None:
         """Record an ended answer.
 
-        Args:
-            answer: All its choices have ended.
-            prepared: What it was computed from.
-            finish_reason: As clients are told, or "error", "timeout", "cancelled".
-            status: Of HTTP; what it would have been, where a stream had begun.
-            is_stream: Whether it was streamed.
+        The reason is what clients are told, or "error", "timeout", "cancelled"; the status is that
+        of HTTP, or what it would have been where a stream had begun.
         """
         usage, total = self.usage(answer, prepared), add_up(answer.reports)
         client = client_of(self._request)

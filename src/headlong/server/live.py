@@ -66,7 +66,7 @@ class Live:
         self._num_requests = 0
         self._num_failed = 0
 
-    def see(self, chunks: Sequence[Chunk], *, is_first: bool) -> None:
+    def count_chunks(self, chunks: Sequence[Chunk], *, is_first: bool) -> None:
         """Count tokens of one choice as they leave; the very first belongs to no round."""
         second = self._current
         second.observe(self._snapshot())

@@ -202,7 +202,8 @@ def kind_of(declared: Field[Any]) -> Kind:
     kind: Kind | None = declared.metadata.get("kind")
     if kind is None:  # an option of the model
         choices = declared.metadata["choices"]
-        kind = kinds.word(*choices) if choices else kinds.text("a path or a name")
+        allowed = "a name" if declared.metadata["metavar"] == "NAME" else "a path or a name"
+        kind = kinds.word(*choices) if choices else kinds.text(allowed)
         kind = kinds.optional(kind) if declared.default is None else kind
     return kind
 

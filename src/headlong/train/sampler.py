@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headlong.arrays import IntArray
-from headlong.ops.torch_attention import AttendRows
-from headlong.ops.torch_ops import KeepKeys
+from headlong.ops.torch_attention import AttendRows, KeepKeys
 from headlong.train.teacher import Teacher
 
 _PREFILL_TOKENS = 65_536
@@ -157,11 +156,11 @@ class Sampler:
         lengths = (self._position + 1).int()
         for layer, (keys, values) in zip(layers, self._caches, strict=True):
             block = layer.attention
-            query, key, value = ops.query_key_value(x, block, angles[block.rope])
-            keys[self._rows, :, self._position] = key
-            values[self._rows, :, self._position] = value
-            attended = self._attend(query.contiguous(), keys, values, lengths, block)
-            x = ops.add_attended(x, attended.view(len(x), -1), block)
+            heads = ops.project_heads(x, block, angles[block.rope])
+            keys[self._rows, :, self._position] = heads.key
+            values[self._rows, :, self._position] = heads.value
+            attended = self._attend(heads.query.contiguous(), keys, values, lengths, block)
+            x = ops.add_attended(x, attended.view(len(x), -1), block, heads.gate)
             x = ops.gated_mlp(x, layer.channel)
         logits = teacher.logits(ops.norm(x, teacher.backbone.final_norm))
         picked = teacher.pointwise.pick(logits, self._temperature, self._seed, self._position + 1)

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headlong.errors import ArchitectureError
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Attention
 from headlong.ops.torch_maths import make_row_maths
 from headlong.ops.torch_ops import TorchOps
 from headlong.train.pointwise import Pointwise, make_pointwise
@@ -73,4 +75,10 @@ def load_teacher(checkpoint: Checkpoint, device: torch.device, *, compile: bool)
     """Unpack a checkpoint onto a device; its weights need no gradients."""
     ops = TorchOps(device, maths=make_row_maths(compile=compile), is_exact=False)
     backbone = load_backbone(checkpoint, ops).backbone
+    if not all(isinstance(layer.mixer, Attention) for layer in backbone.layers):
+        raise ArchitectureError(
+            f"Heads for {backbone.config.architecture} models cannot be trained here yet: some of "
+            "their layers are recurrent.",
+            "Train heads for models all of whose layers attend.",
+        )
     return Teacher(backbone, ops, make_pointwise(compile=compile))

@@ -1,16 +1,16 @@
-"""The plan: near the best fixed K wherever that is, off where drafts lose, for one or for many."""
+"""The draft policy: near the best fixed K wherever that is, off where drafts lose."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from headlong.engine.chances import Look
-from headlong.engine.costs import DraftWork
-from headlong.engine.planner import Planner
-from headlong.engine.policy import Policy
+from headlong.drafters.draft_plan import DraftPlan
+from headlong.drafters.drafter import Draft
+from headlong.engine.draft_policy import Candidate, DraftPolicy, MeasuredRound, Outcome
+from headlong.engine.request_policy import RequestPolicy
 from policy_world import Chance, World, best_fixed, play
 
 NUM_ROUNDS = 600
@@ -115,10 +115,10 @@ def test_probabilities_are_taken_for_what_they_proved_worth(name: str) -> None:
 
 def test_a_draft_ends_where_its_chance_does() -> None:
     """Though at a temperature even the least likely token has some, a few of them have none."""
-    policy = play(WORLDS["warm"], "auto", NUM_ROUNDS).players[0].policy
-    assert policy.thresholds["head"].can_extend([])
-    assert policy.thresholds["head"].can_extend([0.95, 0.95])
-    assert not policy.thresholds["head"].can_extend([0.05, 0.05, 0.05])
+    request = play(WORLDS["warm"], "auto", NUM_ROUNDS).players[0].policy
+    assert request.thresholds["head"].can_extend([])
+    assert request.thresholds["head"].can_extend([0.95, 0.95])
+    assert not request.thresholds["head"].can_extend([0.05, 0.05, 0.05])
 
 
 def test_a_clear_gain_is_seldom_interrupted() -> None:
@@ -133,13 +133,13 @@ def test_a_price_learned_at_a_bad_moment_does_not_keep_drafts_short(name: str) -
     world = replace(WORLDS[name], pass_s=together_pass, ask_s=0.0003)
     rates = []
     for seed in range(3):
-        planner = Planner()
+        policy = DraftPolicy()
         for num_rows in (1, 2) * 30:
-            planner.costs.observe_pass(num_rows, together_pass(num_rows))
+            policy.prices.observe_pass(num_rows, together_pass(num_rows))
         for num_rows in (3, 2) * 5:
             slowness = 1.5 if num_rows == 3 else 1.0
-            planner.costs.observe_pass(num_rows, slowness * together_pass(num_rows))
-        rates.append(play(world, "auto", 150, planner=planner, seed=seed).tokens_per_second)
+            policy.prices.observe_pass(num_rows, slowness * together_pass(num_rows))
+        rates.append(play(world, "auto", 150, policy=policy, seed=seed).tokens_per_second)
     _, best = best_fixed(world, 150)
     assert sum(rates) / 3 >= 0.96 * best
 
@@ -206,51 +206,61 @@ def test_drafting_that_loses_is_left(name: str, num_sequences: int) -> None:
     plain = play(world, "off", NUM_ROUNDS, num_sequences).tokens_per_second
     outcome = play(world, "auto", NUM_ROUNDS, num_sequences)
     assert outcome.tokens_per_second >= 0.97 * plain
-    assert outcome.players[0].policy.current == 0
+    assert outcome.players[0].policy.num_tokens == 0
     assert "does not pay" in str(outcome.players[0].policy.off_reason)
 
 
 def test_eight_streams_share_rows_where_they_pay() -> None:
     """Sixteen rows for the price of eight: what one sequence does not use another can."""
     world = World(lambda num_rows: 0.005 + 0.002 * max(0, num_rows - 16), chance=steady(0.7))
-    planner = Planner()
+    policy = DraftPolicy()
     easy_world = replace(world, chance=steady(0.9))
-    play(world, "auto", 100, 8, planner)  # the prices are known
-    outcome = play(easy_world, "auto", 200, 8, planner)
+    play(world, "auto", 100, 8, policy)  # the prices are known
+    outcome = play(easy_world, "auto", 200, 8, policy)
     plain = play(easy_world, "off", 200, 8).tokens_per_second
     assert outcome.tokens_per_second > 1.2 * plain
-    assert 4 <= sum(one.policy.current for one in outcome.players) <= 12
+    assert 4 <= sum(one.policy.num_tokens for one in outcome.players) <= 12
+
+
+def full_round(
+    requests: Sequence[RequestPolicy],
+    plans: Sequence[DraftPlan],
+    nums_accepted: Sequence[int],
+    pass_s: Callable[[int], float],
+) -> MeasuredRound:
+    """Return a round in which all was drafted that was asked for."""
+    drafts = [
+        Draft((0,) * plan.num_tokens, (0.9,) * plan.num_tokens, ("head",) * plan.num_tokens)
+        if plan.runs_drafter
+        else Draft()
+        for plan in plans
+    ]
+    num_rows = sum(len(draft.token_ids) + 1 for draft in drafts)
+    outcomes = list(map(Outcome, requests, plans, drafts, nums_accepted))
+    return MeasuredRound(outcomes, num_rows, pass_s(num_rows), 0.0, pass_s(num_rows))
 
 
 def test_the_surer_sequence_gets_the_rows() -> None:
-    world = World(lambda num_rows: 0.005 + 0.001 * max(0, num_rows - 2), chance=steady(0.7))
-    planner = Planner()
-    policies = [planner.make_policy("auto", 0.0) for _ in range(2)]
+    policy = DraftPolicy()
+    requests = [policy.new_request("auto", 0.0) for _ in range(2)]
     rng = random.Random(5)
     for _ in range(300):
-        wishes = planner.plan(policies, max_rows=64)
-        rows = 2 + sum(wish.num_tokens for wish in wishes)
-        planner.costs.observe_pass(rows, world.pass_s(rows))
-        for policy, wish, chance in zip(policies, wishes, (0.9, 0.1), strict=True):
-            num_accepted = 0
-            while num_accepted < wish.num_tokens and rng.random() < chance:
-                num_accepted += 1
-            if wish.num_tokens:
-                policy.observe(look(wish.num_tokens, num_accepted))
-    assert policies[0].current > policies[1].current
-
-
-def look(num_drafted: int, num_accepted: int) -> Look:
-    """Return what a round with a full draft showed."""
-    return Look(num_drafted, num_drafted, num_drafted, num_accepted)
+        plans = policy.plan([Candidate(one) for one in requests], max_rows=64)
+        nums_accepted = []
+        for plan, chance in zip(plans, (0.9, 0.1), strict=True):
+            stood = [rng.random() < chance for _ in range(plan.num_tokens * plan.runs_drafter)]
+            nums_accepted.append([*stood, False].index(False))
+        pass_s = lambda num_rows: 0.005 + 0.001 * max(0, num_rows - 2)  # noqa: E731
+        policy.observe(full_round(requests, plans, nums_accepted, pass_s))
+    assert requests[0].num_tokens > requests[1].num_tokens
 
 
 def test_second_request_begins_where_the_first_had_come_to() -> None:
-    world, planner = WORLDS["code"], Planner()
-    play(world, "auto", 300, planner=planner)
+    world, policy = WORLDS["code"], DraftPolicy()
+    play(world, "auto", 300, policy=policy)
     best, _ = best_fixed(world, 600)
     ratios = [
-        play(world, "auto", 60, planner=planner, seed=seed).tokens_per_second
+        play(world, "auto", 60, policy=policy, seed=seed).tokens_per_second
         / play(world, best, 60, seed=seed).tokens_per_second
         for seed in range(12)
     ]
@@ -268,69 +278,69 @@ def test_equal_promises_do_not_make_it_hop() -> None:
     assert sum(a != b for a, b in pairwise(settled)) <= 0.15 * len(settled)
 
 
-def test_drafts_must_pay_for_what_the_drafter_looks_at_first() -> None:
+def test_drafts_must_pay_for_what_the_drafter_catches_up_on() -> None:
     """Guards long prompts that are read by the head for a gain of a few percent."""
-    for num_waiting, drafts in ((0, True), (50, True), (5000, False)):
-        planner = Planner()
+    for num_backlog_rows, drafts in ((0, True), (50, True), (5000, False)):
+        policy = DraftPolicy()
         world = World(lambda num_rows: 0.007 + 0.0004 * num_rows, chance=steady(0.7))
-        play(world, "auto", 300, 8, planner)
-        policies = [planner.make_policy("auto", 0.0) for _ in range(8)]
-        for policy in policies:
-            policy.num_waiting = num_waiting
-        wishes = planner.plan(policies, max_rows=64)
-        assert any(wish.runs_drafter for wish in wishes) == drafts, num_waiting
+        play(world, "auto", 300, 8, policy)
+        candidates = [
+            Candidate(policy.new_request("auto", 0.0), num_backlog_rows) for _ in range(8)
+        ]
+        policy.plan(candidates, max_rows=64)  # may be a plain round
+        plans = policy.plan(candidates, max_rows=64)
+        assert (sum(plan.runs_drafter for plan in plans) > 1) == drafts, num_backlog_rows
 
 
-def test_mixed_batches_respect_every_wish() -> None:
-    planner = Planner()
-    policies = [planner.make_policy(mtp, 0.7) for mtp in ("off", 3, "auto", 1)]
+def test_mixed_batches_respect_what_was_asked() -> None:
+    policy = DraftPolicy()
+    requests = [policy.new_request(mtp, 0.7) for mtp in ("off", 3, "auto", 1)]
     for _ in range(20):
-        wishes = planner.plan(policies, max_rows=64)
-        assert [wishes[i].num_tokens for i in (0, 1, 3)] == [0, 3, 1]
-        planner.costs.observe_pass(8, 0.01)
+        plans = policy.plan([Candidate(one) for one in requests], max_rows=64)
+        assert [plans[i].num_tokens for i in (0, 1, 3)] == [0, 3, 1]
+        policy.prices.observe_pass(8, 0.01)
 
 
 def test_auto_drafts_beside_fixed_lengths() -> None:
     """Guards waiting for ever for a plain round, which the others do not allow."""
-    planner = Planner()
-    policies = [planner.make_policy(mtp, 0.0) for mtp in ("auto", 3)]
+    policy = DraftPolicy()
+    requests = [policy.new_request(mtp, 0.0) for mtp in ("auto", 3)]
     num_drafted = 0
     for _ in range(100):
-        wishes = planner.plan(policies, max_rows=64)
-        num_rows = 2 + sum(wish.num_tokens for wish in wishes)
-        planner.costs.observe_pass(num_rows, kernel_pass(num_rows))
-        for policy, wish in zip(policies, wishes, strict=True):
-            if wish.num_tokens:
-                policy.observe(look(wish.num_tokens, wish.num_tokens))
-        num_drafted += wishes[0].num_tokens
+        plans = policy.plan([Candidate(one) for one in requests], max_rows=64)
+        nums_accepted = [plan.num_tokens * plan.runs_drafter for plan in plans]
+        policy.observe(full_round(requests, plans, nums_accepted, kernel_pass))
+        num_drafted += nums_accepted[0]
     assert num_drafted > 100
 
 
+def test_a_request_without_a_drafter_gets_no_draft() -> None:
+    policy = DraftPolicy()
+    candidates = [Candidate(policy.new_request(mtp, 0.0), 0, False) for mtp in ("auto", 3)]
+    assert policy.plan(candidates, max_rows=64) == [DraftPlan(is_idle=True)] * 2
+
+
 def test_row_budget_shortens_the_longest_drafts() -> None:
-    planner = Planner()
-    policies = [Policy(8), Policy(2), Policy(1)]
-    wishes = planner.plan(policies, max_rows=10)
-    assert [wish.num_tokens for wish in wishes] == [4, 2, 1]
-    wishes = planner.plan(policies, max_rows=1)
-    assert [wish.num_tokens for wish in wishes] == [0, 0, 0], "everybody keeps one row"
+    policy = DraftPolicy()
+    candidates = [Candidate(policy.new_request(mtp, 0.0)) for mtp in (8, 2, 1)]
+    plans = policy.plan(candidates, max_rows=10)
+    assert [plan.num_tokens for plan in plans] == [4, 2, 1]
+    plans = policy.plan(candidates, max_rows=1)
+    assert [plan.num_tokens for plan in plans] == [0, 0, 0], "every request keeps one row"
 
 
 def test_plain_pass_is_measured_before_the_first_draft() -> None:
     """Guards believing that a plain pass costs as much as the only one ever measured."""
-    planner = Planner()
-    policy = planner.make_policy("auto", 0.0)
-    assert planner.plan([policy], max_rows=64)[0].num_tokens == 0
-    assert planner.plain_s(1, 4, verify_s=0.015) is None
-    planner.costs.observe_pass(1, 0.010)
-    assert planner.plan([policy], max_rows=64)[0].num_tokens > 0
-    planner.costs.observe_pass(4, 0.015)
-    planner.costs.observe_beside(DraftWork(), 0.0001)
-    slow = planner.plain_s(1, 4, verify_s=0.030)
+    policy = DraftPolicy()
+    request = policy.new_request("auto", 0.0)
+    candidates = [Candidate(request)]
+    plans = policy.plan(candidates, max_rows=64)
+    assert plans[0].num_tokens == 0
+    assert policy.plain_s(1, 4, pass_s=0.015) is None
+    policy.observe(full_round([request], plans, [0], lambda num_rows: 0.010))
+    assert policy.plan(candidates, max_rows=64)[0].num_tokens > 0
+    policy.prices.observe_pass(4, 0.015)
+    for _ in range(60):
+        policy.prices.observe_beside(0, 0, 0.0001)
+    slow = policy.plain_s(1, 4, pass_s=0.030)
     assert slow == pytest.approx(0.020, rel=0.01), "what slowed one would have slowed the other"
-
-
-def test_temperatures_do_not_share_their_experience() -> None:
-    planner = Planner()
-    cold, warm = planner.make_policy("auto", 0.0), planner.make_policy("auto", 0.7)
-    assert cold.experience is not warm.experience
-    assert planner.make_policy(3, 0.7).experience is warm.experience

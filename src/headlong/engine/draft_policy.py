@@ -1,0 +1,304 @@
+"""How many tokens to draft for each running request, decided for all of them together.
+
+In:  the requests of the next round, then what the round took and gave. Out: a draft plan for each.
+Draft tokens are added in order of merit while tokens per second rise; none is a valid answer. The
+same prices say how likely a token must be for its row, and for one more draft step, to pay. No
+choice can change text.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
+
+from headlong.config import MtpMode
+from headlong.drafters.draft_plan import DraftPlan, Threshold
+from headlong.drafters.drafter import NGRAM, Draft
+from headlong.engine.pass_prices import PassPrices
+from headlong.engine.request_policy import (
+    INTERVAL,
+    PROBE_TOKENS,
+    Forecast,
+    RequestPolicy,
+    SharedRecord,
+)
+from headlong.engine.survival import Expected
+
+MARGIN = 1.03
+"""What another plan must promise over the present one: promises err by as much."""
+
+PAYBACK_ROUNDS = 48
+"""Rounds within which drafts must pay for the rows that the drafter has to catch up on first."""
+
+PROBE_SHARE = 0.005
+"""Share of the time that probes may lose, and that plain rounds may."""
+
+
+class Candidate(NamedTuple):
+    """A request of the next round."""
+
+    policy: RequestPolicy
+    num_backlog_rows: int = 0
+    """Rows that the drafter has to catch up on before it can draft."""
+    has_drafter: bool = True
+
+
+class Outcome(NamedTuple):
+    """What a round brought one request."""
+
+    policy: RequestPolicy
+    plan: DraftPlan
+    draft: Draft
+    num_accepted: int
+
+
+class MeasuredRound(NamedTuple):
+    """A round that is over: what it took and what it gave."""
+
+    outcomes: Sequence[Outcome]
+    num_rows: int
+    """Rows of its pass."""
+    pass_s: float
+    draft_s: float
+    round_s: float
+    """From before it was planned until all tokens were out."""
+    is_typical: bool = True
+    """Whether no request ended and the drafter had nothing to catch up on: both take long."""
+
+
+class _Round(NamedTuple):
+    """Expected amounts of a round under some plan."""
+
+    num_requests: int
+    tokens: float
+    drafted: float = 0.0
+    """Draft tokens; each takes a draft step and a row of the pass."""
+    num_drafting: int = 0
+
+    @property
+    def rows(self) -> float:
+        """Rows of the pass."""
+        return self.num_requests + self.drafted
+
+    def drafting(self, one: Expected, first: int, stop: int) -> "_Round":
+        """Return the round in which one request drafts these depths as well."""
+        return _Round(
+            self.num_requests,
+            self.tokens + sum(one.tokens[first:stop]),
+            self.drafted + sum(one.rows[first:stop]),
+            self.num_drafting + (first == 0 < stop),
+        )
+
+
+@dataclass(slots=True)
+class DraftPolicy:
+    """Plans the drafts of an engine and learns from its rounds."""
+
+    prices: PassPrices = field(default_factory=PassPrices)
+    _records: dict[int, SharedRecord] = field(default_factory=dict)
+    _planned: list[RequestPolicy] = field(default_factory=list)
+    _round: int = 0
+    _plan_rounds: int = 1
+    _next_plan: int = 0
+    _next_probe: int = 0
+    _next_plain: int = 0
+    _plain_rows: int = 0
+    _gain: float = 1.0
+    _cache_share: float = 0.0
+
+    def new_request(self, mtp: MtpMode, temperature: float) -> RequestPolicy:
+        """Return the record of a new request; it begins with what like requests have shown."""
+        level = math.ceil(2 * temperature)  # greedy, up to 0.5, up to 1, and so on
+        return RequestPolicy(mtp, self._records.setdefault(level, SharedRecord()))
+
+    def plan(
+        self, candidates: Sequence[Candidate], max_rows: int, cache_share: float = 0.0
+    ) -> list[DraftPlan]:
+        """Return what to draft for each request in the next round.
+
+        `cache_share` is what its pass reads of caches, relative to the weights.
+        """
+        self._round += 1
+        self._cache_share = cache_share
+        autos = [one for one in candidates if one.policy.is_auto and one.has_drafter]
+        is_plain = bool(autos) and self._measures_plain(candidates)
+        if autos and not is_plain:
+            self._update(candidates, autos)
+        probing = None if is_plain else self._next_to_probe(autos)
+        plans = [
+            one.policy.plan(is_plain=is_plain, is_probe=one is probing)
+            if one.has_drafter
+            else DraftPlan(is_idle=True)
+            for one in candidates
+        ]
+        return within(plans, max_rows)
+
+    def observe(self, made: MeasuredRound) -> None:
+        """Learn what a round cost and how far its drafts carried."""
+        self.prices.observe_pass(made.num_rows, made.pass_s, self._cache_share)
+        if made.num_rows == self._plain_rows:
+            self._next_plain = self._round + _interval(self._gain - 1)
+        steps = [one.draft.num_steps for one in made.outcomes if one.plan.runs_drafter]
+        if made.is_typical:
+            beside_s = made.round_s - made.pass_s
+            self.prices.observe_beside(len(steps), sum(steps), beside_s)
+        for one in made.outcomes:
+            if one.plan.is_idle and one.plan.runs_drafter:
+                self._judge_probe(made, one)
+            one.policy.observe(one.plan, one.draft, one.num_accepted)
+
+    def plain_s(self, num_requests: int, num_rows: int, pass_s: float) -> float | None:
+        """Return how long a round without drafts would have taken instead of one with this pass.
+
+        What slowed the pass down would have slowed that one down as well, so only the ratio of
+        their prices counts. None while the price of a plain pass is not known.
+        """
+        if not self.prices.is_known(num_requests):
+            return None
+        share = self._pass_s(num_requests) / self._pass_s(num_rows)
+        return share * pass_s + self.prices.beside_s(0, 0)
+
+    def _pass_s(self, num_rows: float) -> float:
+        return self.prices.pass_s(num_rows) + self.prices.cache_s(self._cache_share)
+
+    def _seconds(self, made: _Round) -> float:
+        num_steps = max(made.drafted, made.num_drafting)  # a draft of no token takes a step, too
+        return self._pass_s(made.rows) + self.prices.beside_s(made.num_drafting, num_steps)
+
+    def _rate(self, made: _Round) -> float:
+        return made.tokens / self._seconds(made)
+
+    def _measures_plain(self, candidates: Sequence[Candidate]) -> bool:
+        """Tell whether this round is to show what one without drafts costs."""
+        num_rows = len(candidates) + sum(one.policy.num_fixed for one in candidates)
+        if num_rows != self._plain_rows:
+            self._plain_rows = num_rows
+            self._next_plain = min(self._next_plain, self._round + INTERVAL)
+        return not self.prices.is_known(num_rows) or self._round >= self._next_plain
+
+    def _next_to_probe(self, autos: Sequence[Candidate]) -> Candidate | None:
+        """Return the request, if any, that is to draft a little though that does not pay now."""
+        idle = [one for one in autos if not one.policy.num_tokens]
+        if not idle or self._round < self._next_probe:
+            return None
+        self._next_probe = self._round + INTERVAL
+        return min(idle, key=lambda one: one.num_backlog_rows)
+
+    def _judge_probe(self, made: MeasuredRound, probe: Outcome) -> None:
+        """Decide anew if a probe stood; let the next one wait until this one's loss is small."""
+        if probe.num_accepted:
+            self._next_plan = 0
+        num_requests = len(made.outcomes)
+        plain_s = self._pass_s(num_requests)
+        more_s = self._pass_s(num_requests + len(probe.draft.token_ids)) - plain_s
+        lost = (made.draft_s + more_s) / plain_s - probe.num_accepted / num_requests
+        self._next_probe = self._round + _interval(lost)
+
+    def _update(self, candidates: Sequence[Candidate], autos: Sequence[Candidate]) -> None:
+        """Decide anew if the requests have changed, or if the last decision is old."""
+        policies = [one.policy for one in autos]
+        is_new = policies != self._planned
+        if not is_new and self._round < self._next_plan:
+            return
+        self._decide(candidates, autos, is_new)
+        is_idle = not any(one.num_tokens for one in policies)
+        longer = INTERVAL if is_idle else 2 * self._plan_rounds
+        self._plan_rounds = 1 if is_new and not is_idle else min(longer, INTERVAL)
+        self._planned, self._next_plan = policies, self._round + self._plan_rounds
+
+    def _decide(
+        self, candidates: Sequence[Candidate], autos: Sequence[Candidate], is_new: bool
+    ) -> None:
+        """Choose draft lengths and thresholds of all requests that leave it to us."""
+        self.prices.refresh()
+        policies = [one.policy for one in autos]
+        expected = [one.expected() for one in policies]
+        plain = self._plain_round(candidates)
+        plain_rate = self._rate(plain)
+        found = self._best_lengths(plain, expected)
+        best = _with_drafts(plain, expected, found)
+        lengths, chosen = [0] * len(autos), plain
+        kept = [one.num_tokens for one in policies]
+        kept_round = _with_drafts(plain, expected, kept)
+        if not is_new and self._rate(kept_round) >= plain_rate:
+            lengths, chosen = kept, kept_round
+        catch_up_s = self._catch_up_s(autos, found) / PAYBACK_ROUNDS
+        if best.tokens / (self._seconds(best) + catch_up_s) >= MARGIN * self._rate(chosen):
+            lengths, chosen = found, best
+        rate = self._rate(chosen)
+        self._gain = rate / plain_rate
+        keep = rate * self._row_s(len(candidates), chosen.rows + 1)
+        extend = keep + rate * self.prices.step_s()
+        lookup = MARGIN * plain_rate * self._row_s(plain.rows, plain.rows + PROBE_TOKENS)
+        shown = chosen if any(lengths) else best
+        numbers = (self._seconds(shown), self._seconds(plain), self._rate(shown) / plain_rate)
+        for policy, one, length, longest in zip(policies, expected, lengths, found, strict=True):
+            num_tokens = length or max(1, longest)
+            forecast = Forecast(num_tokens, 1 + sum(one.tokens[:num_tokens]), *numbers)
+            if length:
+                policy.decide(length, policy.shared.thresholds(keep, extend), forecast)
+            else:
+                calibration = policy.shared.calibration(NGRAM).read()
+                policy.decide(0, {NGRAM: Threshold(lookup, lookup, calibration)}, forecast)
+
+    def _plain_round(self, candidates: Sequence[Candidate]) -> _Round:
+        """Return the round without drafts but those of a fixed length."""
+        fixed = [one.policy for one in candidates if one.policy.num_fixed]
+        expected, lengths = [one.expected() for one in fixed], [one.num_fixed for one in fixed]
+        return _with_drafts(_Round(len(candidates), len(candidates)), expected, lengths)
+
+    def _catch_up_s(self, autos: Sequence[Candidate], lengths: Sequence[int]) -> float:
+        """Return how long the drafter must catch up before these drafts can begin."""
+        pairs = zip(autos, lengths, strict=True)
+        beginning = [one for one, length in pairs if length and not one.policy.num_tokens]
+        return self.prices.backlog_s(sum(one.num_backlog_rows for one in beginning))
+
+    def _best_lengths(self, plain: _Round, expected: Sequence[Expected]) -> list[int]:
+        """Add draft tokens in order of merit; return the lengths with most tokens per second.
+
+        At least one token is added: if it does not pay, its forecast says so. Passes grow by a few
+        rows at a time beyond the largest one measured.
+        """
+        order: list[tuple[float, int, int]] = []
+        for i, one in enumerate(expected):
+            merits = (token / row for token, row in zip(one.tokens, one.rows, strict=True))
+            order += [(-merit, depth, i) for depth, merit in enumerate(accumulate(merits, min))]
+        growing, best_rate, num_best = plain, 0.0, 0
+        most_rows = self.prices.most_rows + PROBE_TOKENS * len(expected)
+        added: list[int] = []
+        for _, depth, i in sorted(order):
+            growing = growing.drafting(expected[i], depth, depth + 1)
+            if added and growing.rows > most_rows:
+                break
+            added.append(i)
+            rate = self._rate(growing)
+            if rate > best_rate:
+                num_best, best_rate = len(added), rate
+        return [added[:num_best].count(i) for i in range(len(expected))]
+
+    def _row_s(self, low: float, high: float) -> float:
+        """Return what a row costs between two passes."""
+        return (self.prices.pass_s(high) - self.prices.pass_s(low)) / (high - low)
+
+
+def _with_drafts(plain: _Round, expected: Sequence[Expected], lengths: Sequence[int]) -> _Round:
+    """Return the round in which requests draft these lengths."""
+    for one, length in zip(expected, lengths, strict=True):
+        plain = plain.drafting(one, 0, length)
+    return plain
+
+
+def _interval(num_lost: float) -> int:
+    """Return after how many rounds something may be repeated that lost so many rounds."""
+    return max(INTERVAL, round(num_lost / PROBE_SHARE))
+
+
+def within(plans: Sequence[DraftPlan], max_rows: int) -> list[DraftPlan]:
+    """Shorten the longest drafts until the rows of the round are within the budget."""
+    lengths = [plan.num_tokens for plan in plans]
+    num_over = len(plans) + sum(lengths) - max_rows
+    while num_over > 0 and max(lengths) > 0:
+        lengths[lengths.index(max(lengths))] -= 1
+        num_over -= 1
+    return [plan.at_most(length) for plan, length in zip(plans, lengths, strict=True)]

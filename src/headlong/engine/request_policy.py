@@ -1,0 +1,146 @@
+"""The draft policy's record of one request: what was asked, observed and decided.
+
+Here a decision of `draft_policy.py`, which is made for all running requests together, becomes a
+plan for each round, and is explained in words.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headlong.config import MtpMode
+from headlong.drafters.draft_plan import DraftPlan, Threshold
+from headlong.drafters.drafter import GRAMMAR, Draft
+from headlong.engine.survival import (
+    MAX_AUTO_TOKENS,
+    SHARED_MEMORY,
+    CalibrationCounts,
+    Expected,
+    Survival,
+)
+
+OWN_MEMORY = 0.98
+"""What an observation leaves of earlier ones of the same request, so that a change is noticed."""
+
+PROBE_TOKENS = 2
+"""Draft tokens of a probe."""
+
+INTERVAL = 8
+"""Rounds between two decisions, and the fewest between two probes or two plain rounds."""
+
+
+@dataclass(slots=True)
+class SharedRecord:
+    """What all requests of like temperature have shown."""
+
+    survival: Survival = field(default_factory=Survival)
+    calibrations: dict[str, CalibrationCounts] = field(default_factory=dict)
+
+    def calibration(self, drafter: str) -> CalibrationCounts:
+        """Return what is known of a drafter's probabilities."""
+        return self.calibrations.setdefault(drafter, CalibrationCounts())
+
+    def thresholds(self, keep: float, extend: float) -> dict[str, Threshold]:
+        """Return thresholds by drafter; one more token keeps the mean of a draft's chance."""
+        return {
+            drafter: Threshold(keep, extend / counts.mean, counts.read())
+            for drafter, counts in self.calibrations.items()
+        }
+
+
+class Forecast(NamedTuple):
+    """What a round is expected to take and to give, beside one without drafts."""
+
+    num_tokens: int
+    """The longest draft that pays for this request, or that comes nearest to it."""
+    expected_tokens: float
+    """Tokens of this request."""
+    round_s: float
+    plain_s: float
+    gain: float
+    """Tokens per second of all requests together, over those of a round without drafts."""
+
+
+@dataclass(slots=True, eq=False)
+class RequestPolicy:
+    """What one request has shown, and what was decided for it."""
+
+    mtp: MtpMode
+    shared: SharedRecord = field(default_factory=SharedRecord)
+    survival: Survival = field(default_factory=Survival)
+    num_tokens: int = 0
+    """The draft length decided for "auto"; 0 while drafting does not pay."""
+    thresholds: Mapping[str, Threshold] = field(default_factory=dict)
+    forecast: Forecast | None = None
+    """What the last decision promises; None before the first one."""
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether measured gain decides."""
+        return self.mtp == "auto"
+
+    @property
+    def num_fixed(self) -> int:
+        """Draft tokens that the request asked for, whatever they give."""
+        return self.mtp if isinstance(self.mtp, int) else 0
+
+    def expected(self) -> Expected:
+        """Return what drafts are expected to take and to give."""
+        return self.survival.expect(self.shared.survival)
+
+    def decide(
+        self, num_tokens: int, thresholds: Mapping[str, Threshold], forecast: Forecast
+    ) -> None:
+        """Take over what was decided."""
+        self.num_tokens, self.thresholds, self.forecast = num_tokens, thresholds, forecast
+
+    def plan(self, *, is_plain: bool = False, is_probe: bool = False) -> DraftPlan:
+        """Return the plan of the next round, which may be a plain round or a probe."""
+        if not self.is_auto:
+            return DraftPlan(self.num_fixed, is_idle=not self.num_fixed)
+        if is_plain or self.forecast is None:
+            return DraftPlan(is_idle=not self.num_tokens)
+        if self.num_tokens:
+            # One more than decided: thresholds end what does not pay, and prices beyond it that
+            # were learned at a bad moment are measured again.
+            return DraftPlan(min(self.num_tokens + 1, MAX_AUTO_TOKENS), self.thresholds)
+        if is_probe:
+            return DraftPlan(PROBE_TOKENS, is_idle=True)
+        return DraftPlan(1, self.thresholds, is_idle=True, only_lookup=True)
+
+    def observe(self, plan: DraftPlan, draft: Draft, num_accepted: int) -> None:
+        """Learn how far a draft has carried; of a lookup only its calibration is learned."""
+        if plan.runs_drafter:
+            seen = (plan.num_tokens, len(draft.token_ids), num_accepted)
+            # Probes are few, and only the newest tell whether the subject has changed.
+            own_memory = OWN_MEMORY**INTERVAL if plan.is_idle else OWN_MEMORY
+            self.survival.observe(*seen, own_memory)
+            self.shared.survival.observe(*seen, SHARED_MEMORY)
+        if draft.sources and draft.sources[0] != GRAMMAR:
+            self.shared.calibration(draft.sources[0]).observe(draft.probs, num_accepted)
+
+    @property
+    def off_reason(self) -> str | None:
+        """Why "auto" does not draft now; None when it does, or when it was not asked."""
+        if not self.is_auto or self.num_tokens or self.forecast is None:
+            return None
+        return (
+            f"Drafting does not pay here: the best draft, K={self.forecast.num_tokens}, would run "
+            f"at {self.forecast.gain:.2f} ×."
+        )
+
+    def explain(self) -> str:
+        """Say in plain words what was decided and why."""
+        if self.mtp == "off":
+            return "No drafts: the request asked for none."
+        if not self.is_auto:
+            return f"Always drafts K={self.mtp}: the request asked for that."
+        seen = self.forecast
+        if seen is None:
+            return "Not decided yet: a plain pass is measured first."
+        numbers = (
+            f"with K={seen.num_tokens} a round is expected to give {seen.expected_tokens:.2f} "
+            f"tokens in {1000 * seen.round_s:.1f} ms, without drafts one in "
+            f"{1000 * seen.plain_s:.1f} ms; all streams together run at {seen.gain:.2f} ×"
+        )
+        return f"{'Drafts' if self.num_tokens else 'Only looks up n-grams'}: {numbers}."

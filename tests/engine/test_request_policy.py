@@ -1,0 +1,83 @@
+"""The record of one request: obeys what was asked, follows a decision, says why."""
+
+from headlong.drafters.draft_plan import DraftPlan, Threshold
+from headlong.engine.draft_policy import DraftPolicy, within
+from headlong.engine.request_policy import PROBE_TOKENS, Forecast, RequestPolicy
+from headlong.engine.survival import MAX_AUTO_TOKENS
+
+THRESHOLDS = {"head": Threshold(0.2, 0.4)}
+
+FORECAST = Forecast(3, 2.5, 0.020, 0.010, 1.25)
+
+
+def decided(num_tokens: int) -> RequestPolicy:
+    """Return the record of a request for which this length was decided."""
+    request = RequestPolicy("auto")
+    request.decide(num_tokens, THRESHOLDS, FORECAST)
+    return request
+
+
+def test_off_never_drafts_and_is_idle() -> None:
+    assert RequestPolicy("off").plan(is_probe=True) == DraftPlan(0, is_idle=True)
+
+
+def test_a_number_is_obeyed_without_thresholds() -> None:
+    assert RequestPolicy(5).plan() == DraftPlan(5)
+    assert RequestPolicy(3).plan(is_plain=True) == DraftPlan(3)
+
+
+def test_nothing_is_drafted_before_the_first_decision() -> None:
+    assert RequestPolicy("auto").plan(is_probe=True) == DraftPlan(is_idle=True)
+
+
+def test_decision_is_followed_with_its_thresholds() -> None:
+    """One token further where thresholds allow it, or a wrong price would keep drafts short."""
+    assert decided(4).plan() == DraftPlan(5, THRESHOLDS)
+    assert decided(MAX_AUTO_TOKENS).plan() == DraftPlan(MAX_AUTO_TOKENS, THRESHOLDS)
+
+
+def test_rows_wait_only_while_no_draft_is_near() -> None:
+    assert decided(0).plan().is_idle
+    assert decided(0).plan(is_plain=True) == DraftPlan(is_idle=True), "no drafter need catch up"
+    assert not decided(2).plan().is_idle
+    assert decided(2).plan(is_plain=True) == DraftPlan()
+
+
+def test_an_idle_request_looks_up_single_tokens_and_probes() -> None:
+    lookup = decided(0).plan()
+    assert lookup == DraftPlan(1, THRESHOLDS, is_idle=True, only_lookup=True)
+    assert not lookup.runs_drafter
+    assert decided(0).plan(is_probe=True) == DraftPlan(PROBE_TOKENS, is_idle=True)
+
+
+def test_off_says_why() -> None:
+    why = "Drafting does not pay here: the best draft, K=3, would run at 1.25 ×."
+    reasons = [one.off_reason for one in (RequestPolicy("auto"), decided(0), decided(3))]
+    assert reasons == [None, why, None]
+    assert RequestPolicy("off").off_reason is None
+
+
+def test_every_state_is_explained_in_words() -> None:
+    assert "Not decided yet" in RequestPolicy("auto").explain()
+    numbers = (
+        "with K=3 a round is expected to give 2.50 tokens in 20.0 ms, "
+        "without drafts one in 10.0 ms; all streams together run at 1.25 ×."
+    )
+    assert decided(3).explain() == f"Drafts: {numbers}"
+    assert decided(0).explain() == f"Only looks up n-grams: {numbers}"
+    assert "asked for none" in RequestPolicy("off").explain()
+    assert "Always drafts K=4" in RequestPolicy(4).explain()
+
+
+def test_rows_of_a_round_are_cut_from_the_longest_drafts() -> None:
+    plans = [DraftPlan(4), DraftPlan(0), DraftPlan(2)]
+    assert [plan.num_tokens for plan in within(plans, 64)] == [4, 0, 2]
+    assert [plan.num_tokens for plan in within(plans, 6)] == [1, 0, 2]
+    assert [plan.num_tokens for plan in within(plans, 2)] == [0, 0, 0]
+
+
+def test_temperatures_do_not_share_what_they_have_shown() -> None:
+    policy = DraftPolicy()
+    cold, warm = policy.new_request("auto", 0.0), policy.new_request("auto", 0.7)
+    assert cold.shared is not warm.shared
+    assert policy.new_request(3, 0.7).shared is warm.shared

@@ -48,20 +48,6 @@ _COMMANDS = """\
 
 Ctrl-C stops the answer that is being written. A line that begins with a space is no command."""
 
-_EXAMPLES = f"""\
-examples:
-  headlong chat
-  headlong chat --system "You are a pirate." --temperature 0.7
-  headlong chat -m qwen2.5-coder-0.5b-instruct
-  printf 'Hi, I am Ada.\\nWhat is my name?\\n' | headlong chat --json
-
-inside:
-{_COMMANDS}
-
-Tokens that a drafter had guessed are coloured: green by the head, cyan by n-grams, magenta by a
-draft model. `headlong generate --help` explains the line after each answer.
-"""
-
 _PROMPT = "> "
 # \\001 and \\002 keep readline from counting colour codes as letters.
 _COLOURED_PROMPT = "\001\033[1;34m\002> \001\033[0m\002"
@@ -70,7 +56,7 @@ _COLOURED_PROMPT = "\001\033[1;34m\002> \001\033[0m\002"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.usage = "headlong chat [options]"
-    parser.epilog = _EXAMPLES
+    parser.epilog = (parser.epilog or "").replace("{commands}", _COMMANDS)
     parser.add_argument("--system", metavar="TEXT", help="begin with this system message")
     add_mtp_argument(parser)
     add_json_argument(parser)

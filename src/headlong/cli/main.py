@@ -152,8 +152,8 @@ def _import_verb(verb: str) -> ModuleType:
 
 def _read_examples(verb: str) -> str:
     """Return what stands below the options of a verb, or of a verb with its sub-verb."""
-    path = Path(__file__).parent / "examples" / f"{verb.replace(' ', '-')}.txt"
-    return path.read_text("utf-8") if path.is_file() else ""
+    file = Path(__file__).parent / "examples" / f"{verb.replace(' ', '-')}.txt"
+    return file.read_text("utf-8")
 
 
 def _list_verbs(verbs: dict[str, str]) -> str:

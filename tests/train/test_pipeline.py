@@ -12,14 +12,13 @@ from headlong.errors import RequestError
 from headlong.heads.shipped_heads import fingerprint
 from headlong.llm import LLM
 from headlong.train.draft_vocabulary import choose_vocabulary
-from headlong.train.evaluation import evaluate_head, sample_bench, shorten
+from headlong.train.evaluation import Sample, Simulator, evaluate_head, sample_bench, shorten
 from headlong.train.export import head_weights
 from headlong.train.pipeline import Pipeline, RunOptions
 from headlong.train.progress import Report
 from headlong.train.prompt_files import read_prompts
 from headlong.train.recipe import Recipe
 from headlong.train.shards import read_shards
-from headlong.train.simulate import Sample, Simulator
 from headlong.train.torch_head import make_head
 
 WORDS = ("hello", "12", "hell", "good bye")

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headlong.train.tool_functions import TOOL_FUNCTIONS
-from headlong.train.tool_prompts import ToolPrompts
+from headlong.train.tool_prompts import TOOL_FUNCTIONS, ToolPrompts
 
 
 def compose_tool_prompts(num_prompts: int, seed: int, code: Sequence[str] = ()) -> list[str]:

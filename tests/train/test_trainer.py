@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from headlong.train.batches import make_batch, plan_epoch
+from headlong.train.loss import Targets
 from headlong.train.progress import Report
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answer, Answers, read_shards, write_shard
-from headlong.train.targets import Targets
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import make_head
 from headlong.train.trainer import Trainer, begin_shares

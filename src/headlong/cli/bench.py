@@ -36,33 +36,10 @@ SUB_VERBS = {
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
-_EXAMPLES = """\
-examples:
-  headlong bench                                        the built-in task set, default model
-  headlong bench prompts.jsonl --out results            with a report to open in a browser
-  headlong bench prompts.txt --temperature 0 --temperature 0.7 --runs 3
-  headlong bench --mtp auto --mtp 2 --mtp 4             several settings against plain decoding
-  headlong bench my-prompts/ --time-budget 5m
-  headlong bench --url http://127.0.0.1:8080 --out before       any OpenAI-compatible server …
-  headlong bench --url http://127.0.0.1:8080 --out after        … later again, same prompts
-  headlong bench compare before after
-  headlong bench --url http://127.0.0.1:8000 --body-a '{"mtp": "off"}' --body-b '{"mtp": "auto"}'
-  headlong bench --json | tail -1 | jq .verdict
-
-A .txt file has one prompt a line; a .jsonl file one object a line with "prompt" or "messages", and
-maybe "task", "max_tokens", "temperature", "tools"; any other file is one prompt. In a folder every
-.txt or .md file is one prompt and its folder's name is the task. - reads standard input.
-
-Every prompt is answered by all sides, one right after the other, in random order. Tokens/s count
-the whole answer, prompt included. The 95 % interval comes from a paired bootstrap over prompts: a
-gain is only called one when the whole interval is above 1.
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.usage = "headlong bench [options] [PROMPTS ...]\n       headlong bench VERB --help"
-    parser.epilog = _EXAMPLES
     # fmt: off
     parser.add_argument("prompts", nargs="*", metavar="PROMPTS",
                         help="files or folders of prompts, - for stdin")

@@ -11,21 +11,9 @@ from headlong.cli.bench import add_outcome_arguments, conclude
 from headlong.cli.bench_view import print_results
 from headlong.cli.output import make_console
 
-_EXAMPLES = """\
-examples:
-  headlong bench compare before after                   folders that headlong bench --out made
-  headlong bench compare old.json new.json --out diff
-  headlong bench compare before after --side off        plain decoding then and now
-
-Prompts are paired by their hashes. Measurements of different prompts, lengths, temperatures or
-token counters are refused. The two did not run in turn: whatever else changed between them is in
-the ratio, and what is known of it is named.
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     parser.add_argument("old", type=Path, metavar="OLD", help="the baseline's results")
     parser.add_argument("new", type=Path, metavar="NEW", help="the later results")
     parser.add_argument(

@@ -26,26 +26,9 @@ if TYPE_CHECKING:
     from headlong.bench.prompt_sets import BenchPrompt, PromptSet
     from headlong.llm import LLM
 
-_EXAMPLES = """\
-examples:
-  headlong bench grid --time-budget 20m --out grid      as much as fits into 20 minutes …
-  headlong bench grid --time-budget 20m --out grid      … and 20 minutes more
-  headlong bench grid prompts.jsonl --task code --task chat --quant q4 --out grid
-  headlong bench grid --mtp auto --mtp 4 --temperature 0 --drafter chain --json | tail -1
-
-Every cell compares one setting with plain decoding of the same model in the same precision, both
-answering the same prompts in turn. All cells are thousands; the order is such that the run may end
-anywhere: first plain decoding against itself (what noise does), then auto with the defaults for
-every task and temperature, then the rest, spread so that every level and every pair of levels has
-been measured about equally often. Precisions stay loaded side by side: f16, q8 and q4 together take
-some 3.5 bytes for each of the model's weights. `chain` is n-grams with the head, the default
-drafter.
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     # fmt: off
     parser.add_argument("prompts", nargs="*", metavar="PROMPTS",
                         help="files or folders of prompts, - for stdin")

@@ -23,25 +23,9 @@ if TYPE_CHECKING:
 
 _MAX_CONCURRENCY = 512
 
-_EXAMPLES = """\
-examples:
-  headlong bench load http://127.0.0.1:8000                     a Headlong server, 1 to 32 at a time
-  headlong bench load http://127.0.0.1:8000 --out load          with a report to open in a browser
-  headlong bench load http://127.0.0.1:8000 --concurrency 1,8 --duration 60
-  headlong bench load http://127.0.0.1:8000 --rate 0.5,1,2,4    arrivals that do not wait
-  headlong bench load http://127.0.0.1:8000 --mix agents=3,chat=1
-  headlong bench load http://127.0.0.1:8080 --plain             any server, without comparing modes
-
-The built-in load is agents with tool calls, chat and stories, a third each. A closed loop keeps so
-many requests open; an open loop sends them at random moments, so many per second on average,
-whether or not the earlier ones are answered. In every level requests with "mtp": "off" and with
-"mtp": "auto" in the body take turns in slices of time; both are asked the same questions.
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     # fmt: off
     parser.add_argument("url", metavar="URL", help="an OpenAI-compatible server")
     parser.add_argument("prompts", nargs="*", metavar="PROMPTS",

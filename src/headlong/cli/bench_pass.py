@@ -22,24 +22,11 @@ if TYPE_CHECKING:
     from headlong.bench.pass_cost import PassCost
     from headlong.models.model_config import ModelConfig
 
-_EXAMPLES = """\
-examples:
-  headlong bench pass                                   the default model
-  headlong bench pass --rows 1,2,4,8 --context 1024
-  headlong bench pass -m model.gguf --threads 1
-  headlong bench pass | tail -1 | jq '.rows'            the numbers alone
-
-A pass over n rows is what checking n - 1 draft tokens costs. The draft step is measured with a
-random head of 16,384 tokens in 8 bits: its price does not depend on what it has learned. Resident
-memory is that of a process with model, tokenizer and this head after 2,048 positions.
-"""
-
 _MAX_THREADS = 256
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     add_model_arguments(parser, "model", "backend")
     # fmt: off
     parser.add_argument("--rows", default="1,2,3,4,5,6,8,12,16", metavar="N,N,…",

@@ -9,12 +9,19 @@ import argparse
 import contextlib
 import importlib
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
 from rich.text import Text
 
-from headlong.cli.answer_view import can_colour
-from headlong.cli.conversation import Conversation
+from headlong.cli.answer_view import (
+    can_colour,
+    describe_completion,
+    drafter_label,
+    print_summary,
+    stream_answer,
+)
 from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
 from headlong.cli.output import add_json_argument, make_console, print_error, read_stdin, write_json
 from headlong.cli.sampling_arguments import (
@@ -24,10 +31,12 @@ from headlong.cli.sampling_arguments import (
     parse_mtp,
     read_generate_options,
 )
+from headlong.decode.stats import DecodeStats, Timings
 from headlong.errors import HeadlongError, RequestError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from headlong.generation import Completion
+    from headlong.llm import LLM, GenerateOptions
 
 _COMMANDS = """\
   /help               this list
@@ -39,20 +48,6 @@ _COMMANDS = """\
 
 Ctrl-C stops the answer that is being written. A line that begins with a space is no command."""
 
-_EXAMPLES = f"""\
-examples:
-  headlong chat
-  headlong chat --system "You are a pirate." --temperature 0.7
-  headlong chat -m qwen2.5-coder-0.5b-instruct
-  printf 'Hi, I am Ada.\\nWhat is my name?\\n' | headlong chat --json
-
-inside:
-{_COMMANDS}
-
-Tokens that a drafter had guessed are coloured: green by the head, cyan by n-grams, magenta by a
-draft model. `headlong generate --help` explains the line after each answer.
-"""
-
 _PROMPT = "> "
 # \\001 and \\002 keep readline from counting colour codes as letters.
 _COLOURED_PROMPT = "\001\033[1;34m\002> \001\033[0m\002"
@@ -61,7 +56,7 @@ _COLOURED_PROMPT = "\001\033[1;34m\002> \001\033[0m\002"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.usage = "headlong chat [options]"
-    parser.epilog = _EXAMPLES
+    parser.epilog = (parser.epilog or "").replace("{commands}", _COMMANDS)
     parser.add_argument("--system", metavar="TEXT", help="begin with this system message")
     add_mtp_argument(parser)
     add_json_argument(parser)
@@ -84,10 +79,99 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+class Conversation:
+    """Messages back and forth with one model; knows nothing of commands or of terminals' input.
+
+    A message that cannot be answered is not kept, so that nothing said before it is lost.
+    """
+
+    def __init__(
+        self, llm: "LLM", console: Console, options: "GenerateOptions", system: str | None
+    ) -> None:
+        self.options = options
+        """What the next answer is generated with; commands change it."""
+        self._llm = llm
+        self._console = console
+        self._opening = [] if system is None else [{"role": "system", "content": system}]
+        self._messages = list(self._opening)
+        self._turns: list[dict[str, Any]] = []
+        self._stats = DecodeStats()
+        self._timings = Timings()
+
+    def reset(self) -> None:
+        """Forget all messages but the system message; the statistics go on."""
+        self._messages = list(self._opening)
+
+    def answer(self, message: str) -> None:
+        """Answer one message on the console, or say why that cannot be."""
+        messages = [*self._messages, {"role": "user", "content": message}]
+        prompt_ids = self._llm.encode(messages)
+        context = self._llm.backbone.config.context_length
+        if len(prompt_ids) >= context:
+            print_error(_overflow(len(prompt_ids), context))
+            return
+        completion = self._stream(prompt_ids)
+        print_summary(completion, self._console)
+        self._book(message, completion)
+        if not completion.text:
+            self._note("Nothing was said, so your message is not kept either.")
+            return
+        self._messages = [*messages, {"role": "assistant", "content": completion.text}]
+        if len(prompt_ids) + len(completion.token_ids) >= context:
+            self._note(f"The context of {context} tokens is full; /reset starts again.")
+
+    def describe_stats(self) -> Text:
+        """Say what all answers so far drafted and gained."""
+        stats, timings = self._stats, self._timings
+        lines = [
+            Text(
+                f"{_count(len(self._turns), 'answer')} · {timings.tokens_per_second:.1f} tokens/s "
+                f"· {_count(stats.rounds, 'round')} · "
+                f"acceptance length {stats.acceptance_length:.2f}"
+            )
+        ]
+        for name, count in stats.by_drafter.items():
+            share = count.num_accepted / count.num_drafted
+            facts = f": {count.num_accepted} of {count.num_drafted} drafted tokens were accepted"
+            lines.append(Text.assemble(drafter_label(name), f"{facts} ({share:.0%})"))
+        if stats.num_drafted:
+            shares = " ".join(f"{share:.0%}" for share in stats.acceptance_at_depth)
+            lines.append(Text(f"rounds in which depth 1, 2, … was accepted: {shares}"))
+        return Text("\n").join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every turn and the totals, for JSON."""
+        return {
+            "turns": self._turns,
+            "stats": self._stats.to_dict(),
+            "timings": self._timings.to_dict(),
+        }
+
+    def _stream(self, prompt_ids: tuple[int, ...]) -> "Completion":
+        """Show the answer; Ctrl-C ends it and keeps what was written."""
+        generation = self._llm.stream(prompt_ids, **self.options)
+        try:
+            return stream_answer(generation, self._console)
+        except KeyboardInterrupt:
+            generation.close()
+            return generation.complete()
+
+    def _book(self, message: str, completion: "Completion") -> None:
+        asked = {"prompt": message, "mtp": self.options.get("mtp", "auto")}
+        self._turns.append(asked | describe_completion(completion))
+        self._stats.merge(completion.stats)
+        for field in fields(Timings):
+            total = getattr(self._timings, field.name) + getattr(completion.timings, field.name)
+            setattr(self._timings, field.name, total)
+
+    def _note(self, text: str) -> None:
+        self._console.print(text, style="yellow", soft_wrap=True)
+
+
 class _Session:
     """Reads lines and carries them out until there are no more."""
 
-    def __init__(self, conversation: Conversation, console: "Console") -> None:
+    def __init__(self, conversation: Conversation, console: Console) -> None:
         self._conversation = conversation
         self._console = console
         self._is_typed = sys.stdin.isatty()
@@ -183,7 +267,20 @@ def _parse_temperature(text: str) -> float:
     return temperature
 
 
-def _welcome(console: "Console", setup: dict[str, str]) -> None:
+def _welcome(console: Console, setup: dict[str, str]) -> None:
     facts = f"  drafter {setup['drafter']} · backend {setup['backend']} ({setup['backend_note']})"
     console.print(Text.assemble((setup["model"], "bold"), (facts, "dim")), soft_wrap=True)
     console.print("Say something, or /help. Ctrl-C stops an answer, Ctrl-D leaves.", style="dim")
+
+
+def _overflow(num_tokens: int, context: int) -> RequestError:
+    return RequestError(
+        f"With this message the conversation has {num_tokens} tokens; the model's context holds "
+        f"{context}.",
+        "Shorten it, or start again with /reset. The message was not added; the conversation "
+        "before it is unchanged.",
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -46,20 +46,6 @@ _MEASURE_S = 8.0
 
 _WARM_UP_TOKENS = 12
 
-_EXAMPLES = """\
-examples:
-  headlong demo
-  headlong demo --max-tokens 256                      longer answers, steadier numbers
-  headlong demo -m qwen2.5-coder-0.5b-instruct
-  headlong demo --head my-head --drafter head         what a trained head gains alone
-  headlong demo --json > demo.json
-
-The chat prompt is sampled, since the text is the same at any temperature when the seed is. Each
-prompt is answered plain first and with MTP right after, on a model that has been warmed up, then
-both ways again in turn without showing it; the table has the medians. Tokens are counted the same
-way for both.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class DemoPrompt:
@@ -96,54 +82,44 @@ class Comparison:
     drafteds: tuple["Completion", ...]
 
     @property
-    def plain(self) -> "Completion":
-        """The answer without drafts that was shown."""
-        return self.plains[0]
-
-    @property
-    def drafted(self) -> "Completion":
-        """The answer with drafts that was shown."""
-        return self.drafteds[0]
-
-    @property
     def is_same(self) -> bool:
         """Whether all answers agree, token for token and character for character."""
         answers = (*self.plains, *self.drafteds)
         return len({(answer.text, answer.token_ids) for answer in answers}) == 1
 
     @property
-    def plain_rate(self) -> float:
-        """Median tokens per second without drafts."""
-        return median(answer.timings.tokens_per_second for answer in self.plains)
-
-    @property
-    def drafted_rate(self) -> float:
-        """Median tokens per second with drafts."""
-        return median(answer.timings.tokens_per_second for answer in self.drafteds)
+    def rates(self) -> tuple[float, float]:
+        """Median tokens per second without and with drafts."""
+        plain, drafted = (
+            median(answer.timings.tokens_per_second for answer in answers)
+            for answers in (self.plains, self.drafteds)
+        )
+        return plain, drafted
 
     @property
     def speedup(self) -> float:
         """Tokens per second with MTP over those without; 0 when there was nothing to measure."""
-        return self.drafted_rate / self.plain_rate if self.plain_rate else 0.0
+        plain, drafted = self.rates
+        return drafted / plain if plain else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return both answers and the comparison, for JSON."""
+        """Return the two answers that were shown and the comparison, for JSON."""
+        plain_rate, drafted_rate = self.rates
         return {
             "prompt": self.prompt.name,
             "temperature": self.prompt.temperature,
             "same_text": self.is_same,
             "speedup": self.speedup,
             "num_pairs": len(self.plains),
-            "plain_tokens_per_second": self.plain_rate,
-            "mtp_tokens_per_second": self.drafted_rate,
-            "plain": describe_completion(self.plain),
-            "mtp": describe_completion(self.drafted),
+            "plain_tokens_per_second": plain_rate,
+            "mtp_tokens_per_second": drafted_rate,
+            "plain": describe_completion(self.plains[0]),
+            "mtp": describe_completion(self.drafteds[0]),
         }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     parser.add_argument(
         "--max-tokens",
         type=int,
@@ -231,26 +207,19 @@ def _print_table(comparisons: list[Comparison], console: Console) -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("\nprompt", no_wrap=True)
     # Short lines: the table must stay whole in a window of 70 columns.
-    for title in (
-        "same\ntext",
-        "\ntokens",
-        "\nrounds",
-        "accept.\nlength",
-        "tok/s\nplain",
-        "tok/s\nMTP",
-    ):
+    titles = ("same\ntext", "\ntokens", "\nrounds", "accept.\nlength", "tok/s\nplain", "tok/s\nMTP")
+    for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("\nratio", justify="right", style="bold", no_wrap=True)
     for one in comparisons:
-        temperature = one.prompt.temperature
+        temperature, drafted = one.prompt.temperature, one.drafteds[0]
         table.add_row(
             f"{one.prompt.name}, {f'T = {temperature:g}' if temperature else 'greedy'}",
             Text("yes", style="green") if one.is_same else Text("NO", style="bold red"),
-            str(len(one.drafted.token_ids)),
-            str(one.drafted.stats.rounds),
-            f"{one.drafted.stats.acceptance_length:.2f}",
-            _format_rate(one.plain_rate),
-            _format_rate(one.drafted_rate),
+            str(len(drafted.token_ids)),
+            str(drafted.stats.rounds),
+            f"{drafted.stats.acceptance_length:.2f}",
+            *map(_format_rate, one.rates),
             f"{one.speedup:.2f} ×",
         )
     console.print(table)
@@ -264,7 +233,7 @@ def _print_conditions(
     comparisons: list[Comparison], setup: dict[str, str], conditions: Provenance, console: Console
 ) -> None:
     """Say what the numbers mean, what the colours mean, and where it all was measured."""
-    names = dict.fromkeys(name for one in comparisons for name in one.drafted.stats.by_drafter)
+    names = dict.fromkeys(name for one in comparisons for name in one.drafteds[0].stats.by_drafter)
     pairs = " and ".join(f"{len(one.plains)} pairs of {one.prompt.name}" for one in comparisons)
     legend = Text(
         "Acceptance length: mean tokens a round emits, the backbone's own included. Tokens/s: "
@@ -283,7 +252,7 @@ def _print_alarm(comparisons: list[Comparison], console: Console) -> None:
     for one in comparisons:
         if one.is_same:
             continue
-        first = find_divergence(one.plain.token_ids, one.drafted.token_ids) or 0
+        first = find_divergence(one.plains[0].token_ids, one.drafteds[0].token_ids) or 0
         console.print(
             f"THE TEXTS OF {one.prompt.name.upper()} DIFFER from token {first + 1} on. MTP must "
             "never change a text: this is a bug. Please report it with the output of --json.",

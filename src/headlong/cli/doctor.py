@@ -25,20 +25,6 @@ if TYPE_CHECKING:
 
 EXIT_FAULT = 1
 
-_EXAMPLES = """\
-examples:
-  headlong doctor                                   the default model and its head
-  headlong doctor model.gguf --head my-head         a head against the model it shall draft for
-  headlong doctor model.gguf --draft-model small.gguf
-  headlong doctor --quick --json | jq '.best_k'
-  headlong doctor --strict                          for scripts: warnings count too
-  headlong doctor --head my-head --record           keep today's acceptance to compare with later
-
-The exit status is 0 when nothing is broken (warnings allowed), 1 when there is a fault, with
---strict also when there is a warning. A model or head that does not load is a fault like others:
-what can be checked without it still is. docs/doctor.md explains every check.
-"""
-
 _MARKS = {
     "ok": ("✓", "green"),
     "warning": ("!", "yellow"),
@@ -50,7 +36,6 @@ _CHECK_WIDTH = 17
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     # fmt: off
     parser.add_argument("model", nargs="?", metavar="MODEL",
                         help="which model (default: the default model)")

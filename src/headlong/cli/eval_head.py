@@ -32,15 +32,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 4
 _OTHER_PLACE = "Name a file in a folder that you may write to."
-_EXAMPLES = """\
-examples:
-  headlong eval-head --prompts bench.jsonl                     the model's own head
-  headlong eval-head --head my-head --prompts bench.jsonl -k 5 --temperature 0 --temperature 0.7
-  headlong eval-head --prompts bench.jsonl --precision f16 --precision q8 --precision q4
-
-Acceptance length is the mean number of tokens a round emits, the backbone's own token included.
-A prompt file has one JSON object a line with "prompt" or "turns", and maybe "task".
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +45,6 @@ class Setting:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     add_model_arguments(parser, "model", "head", "backend")
     # fmt: off
     parser.add_argument("--prompts", type=Path, required=True, metavar="FILE",

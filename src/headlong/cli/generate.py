@@ -21,32 +21,10 @@ from headlong.errors import RequestError
 if TYPE_CHECKING:
     from headlong.llm import Prompt
 
-_EXAMPLES = """\
-examples:
-  headlong generate "Write a haiku about rain"
-  headlong generate --system "Answer in one word." "What is the capital of France?"
-  headlong generate --raw "def fibonacci(n):" --max-tokens 64 --stop $'\\n\\n'
-  headlong generate "Summarise this:" - < notes.txt           - stands for standard input
-  git diff | headlong generate --system "Write a commit message for this diff."
-  headlong generate --temperature 0.7 --seed 1 -k 4 "Tell me a joke"
-  headlong generate --json --logprobs 3 "Yes or no?" | jq .logprobs
-
-In a terminal, tokens that a drafter had guessed are coloured: green by the head, cyan by n-grams,
-magenta by a draft model. The line after the answer reads
-
-  tokens/s            of the decoding phase, without the prompt
-  acceptance length   mean tokens a round emits, the backbone's own token included
-  head 9/12           accepted of drafted tokens, per drafter
-  prompt 31 in 90 ms  tokens of the prompt and how long the backbone took, then the head's share
-
-The same seed gives the same text, whatever --mtp, --drafter and --head are.
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.usage = "headlong generate [options] [PROMPT ...]"
-    parser.epilog = _EXAMPLES
     parser.add_argument(
         "prompt",
         nargs="*",

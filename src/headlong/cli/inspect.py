@@ -29,24 +29,11 @@ from headlong.weights.sources import resolve_model
 if TYPE_CHECKING:
     from headlong.cli.model_description import HeadDescription, ModelDescription
 
-_EXAMPLES = """\
-examples:
-  headlong inspect                                      the default model
-  headlong inspect qwen2.5-coder-0.5b-instruct
-  headlong inspect model.gguf --head my-head            does this head fit this model?
-  headlong inspect model.gguf --all                     every left-over tensor by name
-  headlong inspect --json | jq '.weights_bytes'
-
-A model of an unknown architecture is described as far as possible. The exit status is 1 when a
-head given with --head does not fit.
-"""
-
 _NAMES_SHOWN = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     parser.add_argument(
         "model", nargs="?", metavar="MODEL", help="which model (default: the default model)"
     )

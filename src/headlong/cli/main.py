@@ -3,9 +3,9 @@
 In:  the command line.
 Out: the exit code: 0 done, 1 refused (what is wrong and what to do on standard error), 2 not
      understood, 70 a bug of ours, 130 stopped with Ctrl-C, 141 nobody reads our output any more.
-A verb is a module `headlong.cli.VERB` with `add_arguments(parser)`, which also sets the parser's
-epilog to examples, and `run(args)`; one with `SUB_VERBS` has a module VERB_SUBVERB for each of
-them. Nothing heavy is imported before a verb is chosen.
+A verb is a module `headlong.cli.VERB` with `add_arguments(parser)` and `run(args)`; one with
+`SUB_VERBS` has a module VERB_SUBVERB for each of them. Its examples are in `examples/VERB.txt`.
+Nothing heavy is imported before a verb is chosen.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 from headlong.errors import HeadlongError
@@ -44,17 +45,6 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF)
-
-_EXAMPLES = """\
-examples:
-  headlong demo                                   see it work; the default model comes by itself
-  headlong generate "Write a haiku about rain"
-  headlong chat
-  headlong generate -m qwen2.5-coder-0.5b-instruct "Reverse a list in Python"
-  headlong VERB --help                            options and examples of one verb
-
-Models are named by path, by a name from `headlong models`, or by a hub id (org/name).
-"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -148,6 +138,7 @@ def _run_verb(arguments: list[str]) -> int:
     verb_parser = argparse.ArgumentParser(
         prog=f"headlong {verb}",
         description=f"{about[0].upper()}{about[1:]}.{_list_verbs(sub_verbs)}",
+        epilog=_read_examples(verb),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(verb_parser)
@@ -157,6 +148,12 @@ def _run_verb(arguments: list[str]) -> int:
 def _import_verb(verb: str) -> ModuleType:
     """Load the module of a verb, or of a verb with its sub-verb."""
     return importlib.import_module(f"headlong.cli.{verb.replace('-', '_').replace(' ', '_')}")
+
+
+def _read_examples(verb: str) -> str:
+    """Return what stands below the options of a verb, or of a verb with its sub-verb."""
+    file = Path(__file__).parent / "examples" / f"{verb.replace(' ', '-')}.txt"
+    return file.read_text("utf-8")
 
 
 def _list_verbs(verbs: dict[str, str]) -> str:
@@ -174,7 +171,7 @@ def _make_parser() -> argparse.ArgumentParser:
         usage="headlong VERB [options]",
         description="Exact multi-token prediction for local language models: the same text, "
         f"sooner.{_list_verbs(VERBS)}",
-        epilog=_EXAMPLES,
+        epilog=_read_examples("headlong"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")

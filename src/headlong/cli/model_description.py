@@ -198,9 +198,7 @@ def _describe_heads(
         return _describe_head(source, lambda: load_head(folder, backbone, "auto"), weighing)
 
     native = _describe_head(
-        "inside the model",
-        lambda: find_native_head(checkpoint, backbone, "auto"),
-        weighing,
+        "inside the model", lambda: find_native_head(checkpoint, backbone, "auto"), weighing
     )
     descriptions = [native]
     if head_path is not None:

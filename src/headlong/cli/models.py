@@ -20,16 +20,9 @@ from headlong.weights.catalog import CATALOG, DEFAULT_MODEL, THIRD_PARTY
 from headlong.weights.pypi import WheelFile
 from headlong.weights.store import Store, StoredModel
 
-_EXAMPLES = """\
-examples:
-  headlong models
-  headlong models --json | jq '.models[] | select(.here) | .path'
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     add_json_argument(parser)
 
 
@@ -37,8 +30,8 @@ def run(args: argparse.Namespace) -> int:
     """List everything."""
     store = Store()
     stored = {model.name: model for model in store.list()}
-    rows = [_describe_entry(entry, stored.pop(entry.name, None)) for entry in CATALOG]
-    rows += [_describe_stored(model) for model in stored.values()]
+    rows = [_describe(entry, stored.pop(entry.name, None)) for entry in CATALOG]
+    rows += [_describe(model, model) for model in stored.values()]
     if args.json:
         write_json({"default": DEFAULT_MODEL, "cache": str(store.root), "models": rows})
     else:
@@ -46,37 +39,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _describe_entry(entry: WheelFile, stored: StoredModel | None) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "aliases": list(entry.aliases),
-        "about": entry.about,
-        "bytes": entry.num_bytes,
-        "licence": entry.licence,
-        "source": entry.source,
-        "uploader": entry.uploader,
-        "sha256": entry.sha256,
-        **_describe_state(stored),
-    }
-
-
-def _describe_stored(model: StoredModel) -> dict[str, Any]:
+def _describe(model: WheelFile | StoredModel, stored: StoredModel | None) -> dict[str, Any]:
+    """Return one row: a file of the catalogue or a stored model, and how it is here."""
+    damage = stored.find_damage() if stored else None
     return {
         "name": model.name,
-        "aliases": [],
-        "about": "",
+        "aliases": list(model.aliases) if isinstance(model, WheelFile) else [],
+        "about": model.about if isinstance(model, WheelFile) else "",
         "bytes": model.num_bytes,
         "licence": model.licence,
         "source": model.source,
         "uploader": model.uploader,
         "sha256": model.sha256,
-        **_describe_state(model),
-    }
-
-
-def _describe_state(stored: StoredModel | None) -> dict[str, Any]:
-    damage = stored.find_damage() if stored else None
-    return {
         "here": stored is not None and damage is None,
         "damage": damage,
         "path": str(stored.path) if stored and damage is None else None,

@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from headlong.bench.capacity import CapacityPlan, SpeedPair
     from headlong.bench.memory import MemoryNeed, ModelSizes
 
-_EXAMPLES = """\
-examples:
-  headlong plan --tasks-per-hour 500                   measures the default model first
-  headlong plan --tasks-per-hour 500 --steps 12 --prompt-tokens 2000 --new-tokens 120 \\
-      --tool-tokens 300 --tool-seconds 1.5 --cost-per-hour 0.10 --worker-cores 2
-  headlong plan --tasks-per-hour 500 --from bench-results/results.json
-  headlong plan --tasks-per-hour 500 --tokens-per-second 40 --prefill-tokens-per-second 900 \\
-      --speedup 1.8                                    numbers from elsewhere; no model needed
-  headlong plan --tasks-per-hour 500 --json | jq '.mtp.workers'
-
-A worker answers one request after the other; what batching gains comes on top (`headlong bench
-load` measures it). docs/plan.md has every formula.
-"""
-
 
 _WORKLOAD = (
     "tasks_per_hour", "steps", "prompt_tokens", "new_tokens", "tool_tokens", "reuse", "utilisation"
@@ -43,7 +29,6 @@ _WORKLOAD = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     add_model_arguments(parser, "model", "head", "backend")
     _add_workload(parser.add_argument_group("workload"))
     _add_speed(parser.add_argument_group("one worker's speed (default: measured now)"))

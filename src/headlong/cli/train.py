@@ -15,69 +15,38 @@ from typing import Any, TextIO
 
 from headlong.errors import RequestError
 
-_EXAMPLES = """\
-examples:
-  headlong train -m model.gguf --prompts prompts.jsonl.gz --bench bench.jsonl --out my-head
-  headlong train … --stage generate --time-limit 500      ten minutes on a lent GPU, then
-  headlong train … --stage train --time-limit 500         on with the next stage, or the same
-  headlong generate -m model.gguf --head my-head "Hello"
-
-A prompt file has one JSON object a line with "prompt", maybe "set", "licence" and "tools". The
-answers are written by the model itself, and so are some of the prompts. The work folder keeps
-answers, training state and log; delete it to begin anew.
-"""
-
 STAGES = ("generate", "train", "evaluate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    parser.epilog = _EXAMPLES
+    # fmt: off
     parser.add_argument("--model", "-m", metavar="MODEL", help="the backbone, by path or name")
     parser.add_argument("--recipe", type=Path, metavar="FILE", help="a TOML recipe")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="overrule the recipe, like training.seconds=600; may be repeated",
-    )
-    parser.add_argument(
-        "--prompts",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="what the model is asked, to learn from its answers; the stage generate needs it; "
-        "may be repeated",
-    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="overrule the recipe, like training.seconds=600; may be repeated")
+    parser.add_argument("--prompts", type=Path, action="append", default=[], metavar="FILE",
+                        help="what the model is asked, to learn from its answers; the stage "
+                        "generate needs it; may be repeated")
     parser.add_argument("--bench", type=Path, metavar="FILE", help="prompts to evaluate on")
     parser.add_argument("--work", type=Path, default=Path("work"), help="default: work")
     parser.add_argument("--out", type=Path, default=Path("head"), help="default: head")
-    parser.add_argument(
-        "--stage",
-        action="append",
-        choices=STAGES,
-        help="run only this stage; may be repeated (default: all)",
-    )
-    parser.add_argument(
-        "--time-limit", type=float, default=86400.0, metavar="S", help="seconds for this call"
-    )
+    parser.add_argument("--stage", action="append", choices=STAGES,
+                        help="run only this stage; may be repeated (default: all)")
+    parser.add_argument("--time-limit", type=float, default=86400.0, metavar="S",
+                        help="seconds for this call")
     parser.add_argument("--from-head", type=Path, metavar="DIR", help="go on from a trained head")
-    parser.add_argument(
-        "--device",
-        default="auto",
-        choices=("auto", "cuda", "cpu"),
-        help="where to compute; auto takes the GPU where there is one (default: auto)",
-    )
+    parser.add_argument("--device", default="auto", choices=("auto", "cuda", "cpu"),
+                        help="where to compute; auto takes the GPU where there is one "
+                        "(default: auto)")
     parser.add_argument("--no-compile", action="store_true", help="do without torch.compile")
     parser.add_argument("--no-triton", action="store_true", help="do without the Triton kernel")
-    parser.add_argument(
-        "--split", action="store_true", help="write the weights in parts of 14 MiB as well"
-    )
+    parser.add_argument("--split", action="store_true",
+                        help="write the weights in parts of 14 MiB as well")
     parser.add_argument("--no-plot", action="store_true", help="draw no training curve")
-    help_text = "standard output gets one JSON document only; progress goes to standard error"
-    parser.add_argument("--json", action="store_true", help=help_text)
+    parser.add_argument("--json", action="store_true", help="standard output gets one JSON "
+                        "document only; progress goes to standard error")
+    # fmt: on
 
 
 def run(args: argparse.Namespace) -> int:

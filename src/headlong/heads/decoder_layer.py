@@ -1,24 +1,43 @@
 """The one transformer layer that most heads are made of, read from Hugging Face tensor names.
 
 In:  a head's config and its checked tensors; the backbone's numbers stand in for absent ones.
-Out: sizes, the tensors' expected shapes, and a `Layer` of the op set's blocks.
+Out: sizes, the tensors' expected shapes, a `Layer` of the op set's blocks, and `LayerHead`, which
+     runs one layer again for every depth.
 A Llama layer, with q/k/v biases (Qwen2) and q/k norms (Qwen3) where the file has them.
 """
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from headlong.arrays import FloatArray, IntArray
+from headlong.cache.sequence_state import SequenceState
 from headlong.errors import HeadError
+from headlong.heads.head import HeadReport
 from headlong.heads.head_weights import ASK_FOR_ANOTHER, HeadParts, HeadWeights, Shape
 from headlong.models.model_config import ModelConfig, read_rope_scaling
 from headlong.models.rope import make_rope
+from headlong.models.rows import append_rows
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Attention, GatedMlp, Layer, Norm, Rope
+from headlong.ops.op_set import (
+    Array,
+    Attention,
+    DraftBlocks,
+    Fusion,
+    GatedMlp,
+    Layer,
+    Linear,
+    Matrix,
+    Norm,
+    Ops,
+    Rope,
+    Rows,
+)
 
 ACTIVATIONS: Mapping[str, Literal["silu", "gelu_tanh"]] = {
     "silu": "silu",
@@ -76,6 +95,93 @@ class LayerSpec:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerHead(ABC):
+    """A recursive head of one layer; formats differ in what the layer reads and what is carried."""
+
+    backbone: Backbone
+    fc: Linear
+    layer: Layer
+    norm: Norm
+    lm_head: Linear  # (V_draft, H)
+    embedding: Matrix  # (V, H), the backbone's unless the head has its own
+    embedding_scale: float
+    vocabulary: IntArray | None  # (V_draft,)
+    num_bytes: int
+    report: HeadReport
+
+    @property
+    def ops(self) -> Ops:
+        """The backend it runs on."""
+        return self.backbone.ops
+
+    @property
+    def carries_normed(self) -> bool:
+        """Whether the next depth reads the layer's result after the final norm."""
+        return False
+
+    @property
+    def fusion(self) -> Fusion | None:
+        """How state and embedding become one input; None when the layer reads both."""
+        return None
+
+    @abstractmethod
+    def enter(self, features: Array) -> Array:
+        """Turn features into the states the first step reads."""
+
+    @abstractmethod
+    def layer_input(self, state: Array, rows: Rows) -> tuple[Array, Array | None]:
+        """Return what the layer reads, and what it reads beside that."""
+
+    def make_cache(self) -> SequenceState:
+        """Return an empty cache for one sequence."""
+        return SequenceState([self.ops.make_state(self.layer.mixer)])
+
+    def step(
+        self, state: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
+    ) -> Array:
+        """Run the layer over rows; return the states to carry on: (N, H)."""
+        rows = append_rows(caches, token_ids)
+        kv_layers = [cache.layers[0] for cache in caches]
+        x, beside = self.layer_input(state, rows)
+        x = self.ops.attention(x, self.layer.attention, kv_layers, rows, beside=beside)
+        return self._carried(self.ops.gated_mlp(x, self.layer.channel))
+
+    def follow(
+        self, features: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
+    ) -> Array:
+        """Run over the rows of a backbone pass; return each sequence's last state: (S, H)."""
+        rows = append_rows(caches, token_ids)
+        kv_layers = [cache.layers[0] for cache in caches]
+        x, beside = self.layer_input(self.enter(features), rows)
+        return self._carried(self.ops.run_last(x, self.layer, kv_layers, rows, beside=beside))
+
+    def logits(self, state: Array) -> FloatArray:
+        """Score the draft vocabulary: (N, H) → (N, V_draft)."""
+        normed = state if self.carries_normed else self.ops.norm(state, self.norm)
+        return self.ops.to_host(self.ops.project(normed, self.lm_head))
+
+    def draft_blocks(self) -> DraftBlocks:
+        """Return what `step` and `logits` compute as one record.
+
+        A draft never begins at position 0, so what families do to the first embedding is no part.
+        """
+        return DraftBlocks(
+            embedding=self.embedding,
+            embedding_scale=self.embedding_scale,
+            attention=self.layer.attention,
+            mlp=self.layer.channel,
+            fusion=self.fusion,
+            norm=self.norm,
+            lm_head=self.lm_head,
+            carries_normed=self.carries_normed,
+            vocabulary=self.vocabulary,
+        )
+
+    def _carried(self, x: Array) -> Array:
+        return self.ops.norm(x, self.norm) if self.carries_normed else x
+
+
 def read_layer_spec(weights: HeadWeights, backbone: Backbone) -> LayerSpec:
     """Read a head layer's numbers from its config; what it leaves out is as in the backbone."""
     ours = backbone.config
@@ -115,6 +221,20 @@ def read_layer_spec(weights: HeadWeights, backbone: Backbone) -> LayerSpec:
         rope=_read_rope(keys, head_dim, weights, backbone),
         activation=ACTIVATIONS[activation],
     )
+
+
+def layer_config(config: ModelConfig) -> dict[str, Any]:
+    """Return what config.json says of a layer with the backbone's sizes."""
+    return {
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": config.norm_eps,
+        "vocab_size": config.vocab_size,
+    }
 
 
 def check_hidden_size(weights: HeadWeights, spec: LayerSpec, config: ModelConfig) -> None:

@@ -8,16 +8,20 @@ e is the backbone's embedding of the token that follows the row; the row keeps i
 In: `HeadWeights` of kind eagle3 and a backbone. Out: `Eagle3Head`, or a refusal with the reason.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from headlong.arrays import FloatArray, IntArray
-from headlong.cache.sequence_state import SequenceState
 from headlong.errors import HeadError
-from headlong.heads.decoder_layer import LayerSpec, build_layer, expected_layer, read_layer_spec
+from headlong.heads.decoder_layer import (
+    LayerHead,
+    LayerSpec,
+    build_layer,
+    expected_layer,
+    layer_config,
+    read_layer_spec,
+)
 from headlong.heads.head import HeadReport
 from headlong.heads.head_weights import (
     ASK_FOR_ANOTHER,
@@ -28,10 +32,9 @@ from headlong.heads.head_weights import (
 )
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
-from headlong.models.rows import append_rows
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Array, DraftBlocks, Layer, Linear, Matrix, Norm, Ops, Rows
+from headlong.ops.op_set import Array, Norm, Rows
 
 NUM_TAPS = 3
 LAYER = "midlayer."
@@ -40,31 +43,13 @@ _OTHER_MATHS = ("norm_before_residual", "norm_output", "fc_norm", "parallel_draf
 """Switches of other EAGLE-3 dialects; each changes what is computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Eagle3Head:
-    """A recursive head in EAGLE-3 format."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eagle3Head(LayerHead):
+    """A recursive head in EAGLE-3 format; `fc` is (H_head, 3 * H)."""
 
-    backbone: Backbone
-    fc: Linear  # (H_head, 3 * H)
     input_norm: Norm | None  # (3 * H,)
-    layer: Layer
-    norm: Norm
-    lm_head: Linear  # (V_draft, H_head)
-    embedding: Matrix | None  # (V, H_head); None takes the backbone's
     tap_layers: tuple[int, ...]
-    vocabulary: IntArray | None  # (V_draft,)
-    num_bytes: int
-    report: HeadReport
     kind: str = "eagle3"
-
-    @property
-    def ops(self) -> Ops:
-        """The backend it runs on."""
-        return self.backbone.ops
-
-    def make_cache(self) -> SequenceState:
-        """Return an empty cache for one sequence."""
-        return SequenceState([self.backbone.ops.make_state(self.layer.mixer)])
 
     def features(self, hidden: HiddenRows) -> Array:
         """Return the tapped states: (N, 3 * H)."""
@@ -73,54 +58,12 @@ class Eagle3Head:
 
     def enter(self, features: Array) -> Array:
         """Fuse the tapped states: (N, 3 * H) → (N, H_head)."""
-        ops = self.backbone.ops
-        taps = features if self.input_norm is None else ops.norm(features, self.input_norm)
-        return ops.project(taps, self.fc)
+        taps = features if self.input_norm is None else self.ops.norm(features, self.input_norm)
+        return self.ops.project(taps, self.fc)
 
-    def step(
-        self, state: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
-    ) -> Array:
-        """Run the layer over rows; return the states before the final norm: (N, H_head)."""
-        ops = self.backbone.ops
-        rows = append_rows(caches, token_ids)
-        kv_layers = [cache.layers[0] for cache in caches]
-        embedded = self._embed(rows)
-        attended = ops.attention(state, self.layer.attention, kv_layers, rows, beside=embedded)
-        return ops.gated_mlp(attended, self.layer.channel)
-
-    def follow(
-        self, features: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
-    ) -> Array:
-        """Run over the rows of a backbone pass; return each sequence's last state: (S, H_head)."""
-        rows = append_rows(caches, token_ids)
-        kv_layers = [cache.layers[0] for cache in caches]
-        state, embedded = self.enter(features), self._embed(rows)
-        return self.backbone.ops.run_last(state, self.layer, kv_layers, rows, beside=embedded)
-
-    def logits(self, state: Array) -> FloatArray:
-        """Score the draft vocabulary: (N, H_head) → (N, V_draft)."""
-        ops = self.backbone.ops
-        return ops.to_host(ops.project(ops.norm(state, self.norm), self.lm_head))
-
-    def draft_blocks(self) -> DraftBlocks:
-        """Return what `step` and `logits` compute as one record."""
-        own = self.embedding
-        return DraftBlocks(
-            embedding=self.backbone.embedding if own is None else own,
-            embedding_scale=self.backbone.embedding_scale if own is None else 1.0,
-            attention=self.layer.attention,
-            mlp=self.layer.channel,
-            fusion=None,
-            norm=self.norm,
-            lm_head=self.lm_head,
-            carries_normed=False,
-            vocabulary=self.vocabulary,
-        )
-
-    def _embed(self, rows: Rows) -> Array:
-        if self.embedding is None:
-            return self.backbone.embed(rows.token_ids)
-        return self.backbone.ops.embed(self.embedding, rows.token_ids)
+    def layer_input(self, state: Array, rows: Rows) -> tuple[Array, Array]:
+        """Return the states and, beside them, the tokens' embeddings: (N, H_head) each."""
+        return state, self.ops.embed(self.embedding, rows.token_ids, self.embedding_scale)
 
 
 def build_eagle3(weights: HeadWeights, backbone: Backbone) -> Eagle3Head:
@@ -143,7 +86,8 @@ def build_eagle3(weights: HeadWeights, backbone: Backbone) -> Eagle3Head:
         ),
         norm=parts.norm("norm", spec.norm_eps),
         lm_head=parts.linear("lm_head"),
-        embedding=parts.matrix("embed_tokens.weight") if has_own_embedding else None,
+        embedding=parts.matrix("embed_tokens.weight") if has_own_embedding else backbone.embedding,
+        embedding_scale=1.0 if has_own_embedding else backbone.embedding_scale,
         tap_layers=resolve_taps(keys, backbone.config.num_layers, weights.source),
         vocabulary=weights.vocabulary,
         num_bytes=parts.num_bytes,
@@ -160,18 +104,11 @@ def make_eagle3_config(config: ModelConfig, draft_vocab_size: int) -> dict[str, 
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
-        "hidden_size": config.hidden_size,
+        **layer_config(config),
         "target_hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
         "num_hidden_layers": 1,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        "hidden_act": "silu",
-        "rms_norm_eps": config.norm_eps,
         "rope_theta": config.rope_theta,
         "max_position_embeddings": config.context_length,
-        "vocab_size": config.vocab_size,
         "draft_vocab_size": draft_vocab_size,
         "tie_word_embeddings": False,
         "attention_bias": False,

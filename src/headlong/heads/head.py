@@ -32,13 +32,12 @@ class HeadReport:
     """The format it was packed in; None for that of its file."""
 
 
-@runtime_checkable
-class RecursiveHead(Protocol):
-    """A head that drafts depth after depth with the same weights."""
+class HeadBase(Protocol):
+    """What both shapes of a head have in common."""
 
     @property
     def kind(self) -> str:
-        """ "eagle3" or "nextn"."""
+        """ "eagle3", "nextn", "medusa" or "meta"."""
 
     @property
     def ops(self) -> Ops:
@@ -61,10 +60,15 @@ class RecursiveHead(Protocol):
         """Bytes of the head's own weights, as stored."""
 
     def make_cache(self) -> SequenceState:
-        """Return an empty cache for one sequence."""
+        """Return an empty cache for one sequence (no layers, where a head keeps no keys)."""
 
     def features(self, hidden: HiddenRows) -> Array:
         """Return what it reads of the rows of a backbone pass: (N, F)."""
+
+
+@runtime_checkable
+class RecursiveHead(HeadBase, Protocol):
+    """A head that drafts depth after depth with the same weights."""
 
     def enter(self, features: Array) -> Array:
         """Turn features into the states the first step reads: (N, F) → (N, H)."""
@@ -95,42 +99,12 @@ class RecursiveHead(Protocol):
 
 
 @runtime_checkable
-class ParallelHeads(Protocol):
+class ParallelHeads(HeadBase, Protocol):
     """One small head per depth, all reading the same backbone state."""
-
-    @property
-    def kind(self) -> str:
-        """ "medusa" or "meta"."""
-
-    @property
-    def ops(self) -> Ops:
-        """The backend they run on."""
 
     @property
     def num_depths(self) -> int:
         """How many tokens one pass drafts."""
-
-    @property
-    def tap_layers(self) -> tuple[int, ...]:
-        """Backbone layers whose inputs they read; empty when they read the last hidden state."""
-
-    @property
-    def vocabulary(self) -> IntArray | None:
-        """(V_draft,) backbone token id of every draft id; None for the backbone's vocabulary."""
-
-    @property
-    def report(self) -> HeadReport:
-        """What loading the heads left to say."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the heads' own weights, as stored."""
-
-    def make_cache(self) -> SequenceState:
-        """Return an empty cache for one sequence (no layers, where heads keep no keys)."""
-
-    def features(self, hidden: HiddenRows) -> Array:
-        """Return what they read of the rows of a backbone pass: (N, F)."""
 
     def states(
         self, features: Array, caches: Sequence[SequenceState], sizes: Sequence[int]

@@ -7,21 +7,21 @@ In:  `HeadWeights` of kind nextn (a head folder), or MTP tensors found in a back
 Out: `NextnHead`, or a refusal with the reason. What differs between families are five switches.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from headlong.arrays import FloatArray, IntArray
-from headlong.cache.sequence_state import SequenceState
 from headlong.config import QuantName
 from headlong.errors import HeadError
 from headlong.heads.decoder_layer import (
+    LayerHead,
     LayerSpec,
     build_layer,
     check_hidden_size,
     expected_layer,
+    layer_config,
     read_layer_spec,
 )
 from headlong.heads.head import HeadReport
@@ -37,40 +37,32 @@ from headlong.heads.nextn_families import (
 )
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
-from headlong.models.rows import append_rows
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Array, DraftBlocks, Fusion, Layer, Linear, Matrix, Norm, Ops, Rows
+from headlong.ops.op_set import Array, Fusion, Norm, Rows
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.tensors import StoredTensor
 
 
-@dataclass(frozen=True, slots=True)
-class NextnHead:
-    """A recursive head of one native-style MTP layer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextnHead(LayerHead):
+    """A recursive head of one native-style MTP layer; `fc` is (H, 2 * H)."""
 
-    backbone: Backbone
     switches: NextnSwitches
     embedding_norm: Norm
     hidden_norm: Norm
-    fc: Linear  # (H, 2 * H)
-    layer: Layer
-    norm: Norm
-    lm_head: Linear  # (V_draft, H), the backbone's unless the head has its own
-    embedding: Matrix  # (V, H), same
-    vocabulary: IntArray | None  # (V_draft,)
-    num_bytes: int
-    report: HeadReport
     tap_layers: tuple[int, ...] = ()
     kind: str = "nextn"
 
     @property
-    def ops(self) -> Ops:
-        """The backend it runs on."""
-        return self.backbone.ops
+    def carries_normed(self) -> bool:
+        """Whether the next depth reads the layer's result after the final norm."""
+        return self.switches.carried == "normed"
 
-    def make_cache(self) -> SequenceState:
-        """Return an empty cache for one sequence."""
-        return SequenceState([self.backbone.ops.make_state(self.layer.mixer)])
+    @property
+    def fusion(self) -> Fusion:
+        """How state and embedding become one input."""
+        is_state_first = self.switches.concat == "hidden_first"
+        return Fusion(self.embedding_norm, self.hidden_norm, self.fc, is_state_first)
 
     def features(self, hidden: HiddenRows) -> Array:
         """Return the backbone's hidden states as this family reads them: (N, H)."""
@@ -80,66 +72,18 @@ class NextnHead:
         """Begin with the backbone's hidden states as they are: (N, H)."""
         return features
 
-    def step(
-        self, state: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
-    ) -> Array:
-        """Run the layer over rows; return the states to carry on: (N, H)."""
-        ops = self.backbone.ops
-        rows = append_rows(caches, token_ids)
-        kv_layers = [cache.layers[0] for cache in caches]
-        x = ops.attention(self._fuse(state, rows), self.layer.attention, kv_layers, rows)
-        return self._carried(ops.gated_mlp(x, self.layer.channel))
-
-    def follow(
-        self, features: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
-    ) -> Array:
-        """Run over the rows of a backbone pass; return each sequence's last state: (S, H)."""
-        rows = append_rows(caches, token_ids)
-        kv_layers = [cache.layers[0] for cache in caches]
-        x = self._fuse(self.enter(features), rows)
-        return self._carried(self.backbone.ops.run_last(x, self.layer, kv_layers, rows))
-
-    def logits(self, state: Array) -> FloatArray:
-        """Score the draft vocabulary: (N, H) → (N, V_draft)."""
-        ops = self.backbone.ops
-        normed = state if self.switches.carried == "normed" else ops.norm(state, self.norm)
-        return ops.to_host(ops.project(normed, self.lm_head))
-
-    def draft_blocks(self) -> DraftBlocks:
-        """Return what `step` and `logits` compute as one record.
-
-        A draft never begins at position 0, so what families do to the first embedding is no part.
-        """
-        is_state_first = self.switches.concat == "hidden_first"
-        return DraftBlocks(
-            embedding=self.embedding,
-            embedding_scale=self.backbone.embedding_scale,
-            attention=self.layer.attention,
-            mlp=self.layer.channel,
-            fusion=Fusion(self.embedding_norm, self.hidden_norm, self.fc, is_state_first),
-            norm=self.norm,
-            lm_head=self.lm_head,
-            carries_normed=self.switches.carried == "normed",
-            vocabulary=self.vocabulary,
-        )
-
-    def _fuse(self, state: Array, rows: Rows) -> Array:
-        """Return what the layer reads: (N, H)."""
-        ops = self.backbone.ops
+    def layer_input(self, state: Array, rows: Rows) -> tuple[Array, None]:
+        """Fuse states and embeddings: (N, H)."""
         halves = [
-            ops.norm(self._embed(rows), self.embedding_norm),
-            ops.norm(state, self.hidden_norm),
+            self.ops.norm(self._embed(rows), self.embedding_norm),
+            self.ops.norm(state, self.hidden_norm),
         ]
         if self.switches.concat == "hidden_first":
             halves.reverse()
-        return ops.project(ops.join(halves, axis=-1), self.fc)
-
-    def _carried(self, x: Array) -> Array:
-        return self.backbone.ops.norm(x, self.norm) if self.switches.carried == "normed" else x
+        return self.ops.project(self.ops.join(halves, axis=-1), self.fc), None
 
     def _embed(self, rows: Rows) -> Array:
-        ops, scale = self.backbone.ops, self.backbone.embedding_scale
-        embedded = ops.embed(self.embedding, rows.token_ids, scale)  # (N, H)
+        embedded = self.ops.embed(self.embedding, rows.token_ids, self.embedding_scale)  # (N, H)
         if self.switches.first_embedding == "zeroed":
             for span in rows.spans:
                 if span.first_position == 0:
@@ -192,15 +136,8 @@ def make_nextn_config(
     return {
         "architectures": ["HeadlongNextn"],
         "model_type": "headlong_nextn",
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
+        **layer_config(config),
         "num_hidden_layers": 1,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        "hidden_act": "silu",
-        "rms_norm_eps": config.norm_eps,
-        "vocab_size": config.vocab_size,
         "draft_vocab_size": draft_vocab_size or config.vocab_size,
         "nextn": write_switches(switches),
     }
@@ -244,6 +181,7 @@ def _build(
         norm=parts.norm("norm", spec.norm_eps),
         lm_head=parts.linear("lm_head") if parts.has("lm_head.weight") else backbone.lm_head,
         embedding=parts.matrix("embed_tokens.weight") if has_own_embedding else backbone.embedding,
+        embedding_scale=backbone.embedding_scale,
         vocabulary=weights.vocabulary,
         num_bytes=parts.num_bytes,
         report=HeadReport(parts.unused_tensors, notes, weights.quant),

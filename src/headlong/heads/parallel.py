@@ -21,6 +21,7 @@ from headlong.heads.decoder_layer import (
     build_layer,
     check_hidden_size,
     expected_layer,
+    layer_config,
     read_layer_spec,
 )
 from headlong.heads.head import HeadReport
@@ -216,14 +217,7 @@ def make_meta_config(config: ModelConfig, num_depths: int) -> dict[str, Any]:
         "architectures": ["HeadlongMetaHeads"],
         "model_type": "headlong_meta_heads",
         "num_heads": num_depths,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        "hidden_act": "silu",
-        "rms_norm_eps": config.norm_eps,
-        "vocab_size": config.vocab_size,
+        **layer_config(config),
     }
 
 

@@ -5,9 +5,9 @@ it lies. The plan of an epoch is a pure function of seed and answers, so that a 
 with exactly the batch it would have seen.
 """
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,31 +81,18 @@ def make_batch(
 
 def read_batches(answers: Answers, plan: Sequence[PlannedBatch]) -> Iterator[Batch]:
     """Make the batches of a plan, a few ahead in a thread of their own."""
-    ready: queue.Queue[Batch | None] = queue.Queue(_READY)
-    is_over = threading.Event()
 
-    def put(batch: Batch | None) -> None:
-        while not is_over.is_set():
-            try:
-                return ready.put(batch, timeout=0.1)
-            except queue.Full:
-                continue
+    def make(planned: PlannedBatch) -> Batch:
+        members = planned.members
+        tokens = [answers.tokens(i) for i in members]
+        prompt_lengths = answers.prompt_lengths[members].tolist()
+        return make_batch(tokens, prompt_lengths, answers.temperatures[members], planned.length)
 
-    def work() -> None:
+    ahead: deque[Future[Batch]] = deque()
+    with ThreadPoolExecutor(1) as pool:
         for planned in plan:
-            if is_over.is_set():
-                return
-            members = planned.members
-            tokens = [answers.tokens(i) for i in members]
-            prompt_lengths = answers.prompt_lengths[members].tolist()
-            put(make_batch(tokens, prompt_lengths, answers.temperatures[members], planned.length))
-        put(None)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        while (batch := ready.get()) is not None:
-            yield batch
-    finally:
-        is_over.set()
-        thread.join()
+            ahead.append(pool.submit(make, planned))
+            if len(ahead) > _READY:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()

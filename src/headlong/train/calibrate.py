@@ -14,9 +14,9 @@ from torch import Tensor
 
 from headlong.arrays import FloatArray
 from headlong.train.batches import make_batch
+from headlong.train.loss import make_targets
 from headlong.train.pointwise import noise
 from headlong.train.shards import Answers
-from headlong.train.targets import make_targets
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 

@@ -8,7 +8,7 @@ An instruct model given only its chat prefix writes a user turn; that turn then 
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -135,7 +135,7 @@ class Conversations:
         is_greedy = rng.random() < answers.greedy_share
         temperature = 0.0 if is_greedy else float(rng.choice(answers.temperatures))
         job = Job(ids, answers.max_tokens, temperature, _draw_seed(rng))
-        return replace(Ask(job, set_name), num_turns=num_turns)
+        return Ask(job, set_name, num_turns=num_turns)
 
 
 def _encode(

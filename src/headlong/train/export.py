@@ -1,30 +1,32 @@
 """Export: a trained head as the folder that every loader takes, and back again.
 
-In:  a head in torch. Out: `HeadWeights` in float16, written with `save_head`; for machines that
-hand back small files only, the weights cut into parts that `cat` joins again.
+In:  a head in torch; recipe, model, prompts, answers, results. Out: `HeadWeights` in float16,
+written with `save_head`; for machines that hand back small files only, the weights cut into parts
+that `cat` joins again; run.json, so that a number can be traced and a run repeated.
 """
 
+import hashlib
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from headlong.arrays import IntArray
 from headlong.errors import HeadError
 from headlong.heads.head_files import WEIGHTS_FILE, read_head_weights, save_head
-from headlong.heads.head_weights import (
-    QUANT_KEY,
-    FloatType,
-    HeadKind,
-    HeadWeights,
-    store_arrays,
-)
+from headlong.heads.head_weights import QUANT_KEY, FloatType, HeadWeights, store_arrays
+from headlong.provenance import read_provenance
 from headlong.train.projection import running_parameters
-from headlong.train.recipe import HeadRecipe, HeadShape
+from headlong.train.prompt_files import Prompt
+from headlong.train.recipe import HeadRecipe, HeadShape, Recipe
+from headlong.train.shards import Answers
+from headlong.train.tool_prompts import COMPOSED_TOOLS
 from headlong.train.torch_head import TorchHead
 
+RUN_FILE = "run.json"
 PART_BYTES = 14 * 2**20
-
-_KINDS: dict[HeadShape, HeadKind] = {"eagle3": "eagle3", "nextn": "nextn", "medusa": "medusa"}
 
 
 def head_weights(
@@ -36,7 +38,7 @@ def head_weights(
     config = head.export_config()
     if recipe.packed != "full":
         config[QUANT_KEY] = recipe.packed
-    return HeadWeights(_KINDS[recipe.kind], config, tensors, vocabulary)
+    return HeadWeights(recipe.kind, config, tensors, vocabulary)
 
 
 def export_head(folder: Path, weights: HeadWeights) -> int:
@@ -59,7 +61,7 @@ def split_weights(folder: Path) -> list[Path]:
 def read_for_tuning(folder: Path, kind: HeadShape) -> HeadWeights:
     """Read a head that training shall go on from."""
     weights = read_head_weights(folder)
-    if weights.kind != _KINDS[kind] or weights.vocabulary is None:
+    if weights.kind != kind or weights.vocabulary is None:
         raise HeadError(
             f"{folder} holds a head of kind {weights.kind}; the recipe trains {kind} heads with a "
             "draft vocabulary of their own.",
@@ -81,3 +83,58 @@ def fill_head(head: TorchHead, weights: HeadWeights) -> None:
             f"{mismatch.missing_keys[:4]} and has {mismatch.unexpected_keys[:4]} besides.",
             "Start from nothing, or from a head that headlong trained.",
         )
+
+
+def hash_file(path: Path) -> str:
+    """Return the sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_data(
+    answers: Answers, prompts: Sequence[Prompt], prompt_files: Sequence[Path]
+) -> dict[str, Any]:
+    """Return which sets a head saw, under which licences, and hashes of all data."""
+    licences = {prompt.set_name: prompt.licence for prompt in prompts}
+    licences[COMPOSED_TOOLS] = "Apache-2.0"
+    sets = {
+        name: {
+            "answers": count,
+            # What was made from the prompts of a set has the licence of that set.
+            "licence": licences.get(
+                name.removesuffix("_passages").removesuffix("_blocks"),
+                "written by the model itself",
+            ),
+        }
+        for name, count in sorted(answers.set_counts.items())
+    }
+    return {
+        "sets": sets,
+        "prompt_files": {path.name: hash_file(path) for path in prompt_files},
+        "answers": len(answers),
+        "answer_tokens": answers.num_answer_tokens,
+        "answers_sha256": answers.fingerprint,
+        "damaged_shards": list(answers.damaged),
+    }
+
+
+def write_run(path: Path, recipe: Recipe, model: Path, details: dict[str, Any]) -> None:
+    """Write run.json."""
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    record = {
+        "provenance": read_provenance().to_dict(),
+        "torch": torch.__version__,
+        "device": name,
+        "model": {"file": model.name, "sha256": hash_file(model) if model.is_file() else None},
+        "recipe": recipe.to_dict(),
+        **details,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def add_to_run(path: Path, details: dict[str, Any]) -> None:
+    """Add what was found out later to run.json, where there is one."""
+    if path.is_file():
+        record = json.loads(path.read_text(encoding="utf-8")) | details
+        path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

@@ -26,17 +26,21 @@ from headlong.train.conversations import Conversations
 from headlong.train.draft_vocabulary import DraftVocabulary, choose_vocabulary
 from headlong.train.evaluation import evaluate_head, sample_bench, shorten
 from headlong.train.export import (
+    RUN_FILE,
+    add_to_run,
+    describe_data,
     export_head,
     fill_head,
+    hash_file,
     head_weights,
     read_for_tuning,
     split_weights,
+    write_run,
 )
 from headlong.train.generate import GenerationPlan, generate_answers
 from headlong.train.progress import LoggedReport, Report
 from headlong.train.prompt_files import Prompt, read_prompts
 from headlong.train.recipe import Recipe
-from headlong.train.run_record import RUN_FILE, add_to_run, describe_data, hash_file, write_run
 from headlong.train.sampler import Sampler
 from headlong.train.shards import Answers, ShardWriter, read_shards, shard_files
 from headlong.train.teacher import Teacher, load_teacher

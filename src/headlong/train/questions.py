@@ -1,50 +1,26 @@
 """Questions made from the prompts: passages asked about anew, code to complete.
 
-In:  the prompts of the files, a recipe. Out: texts by kind, each with its share of all questions.
+In:  the prompts of the files, a recipe, `wordings.toml`.
+Out: texts by kind, each with its share of all questions.
 Prompt files are thin where agents and coders ask most; these fill in, in the forms they use.
 """
 
 import re
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from headlong.train.prompt_files import Prompt
 from headlong.train.recipe import Recipe
 
 MIN_PASSAGE_CHARS = 300
 
-_PASSAGE_TASKS = (
-    "Summarize: {passage}",
-    "Summarize the following text in a few sentences.\n\n{passage}",
-    "Write a short summary of this article:\n\n{passage}",
-    "What are the key points of this text?\n\n{passage}",
-    "Translate English to German: {sentence}",
-    "Translate English to French: {sentence}",
-    "Rewrite this text in simpler words:\n\n{passage}",
-    "Write a short story inspired by this text:\n\n{sentence}",
+WORDINGS: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("wordings.toml").read_text("utf-8")
 )
-
-_CODE_TASKS = (
-    "Complete this {language} function. Answer with the code only.\n\n```{tag}\n{code}\n```",
-    "Complete the following code.\n\n```{tag}\n{code}\n```",
-    "```{tag}\n{code}\n```\n\nImplement this function.",
-    "Write the body of this {language} function:\n\n```{tag}\n{code}\n```",
-)
-
-_LANGUAGES = (
-    ("#include", "C++", "cpp"),
-    ("using System", "C#", "csharp"),
-    ("import java", "Java", "java"),
-    ("<?php", "PHP", "php"),
-    ("package main", "Go", "go"),
-    ("func ", "Swift", "swift"),
-    ("const ", "TypeScript", "typescript"),
-    ("function ", "JavaScript", "javascript"),
-    ("sub ", "Perl", "perl"),
-    ("irb>", "Ruby", "ruby"),
-    ("def ", "Python", "python"),
-)
-"""Something that gives a language away, its name, and the tag of its code blocks."""
-
+"""How composed questions are worded."""
+_PASSAGE_TASKS, _CODE_TASKS = WORDINGS["passage_tasks"], WORDINGS["code_tasks"]
 
 _CODE_BEGINNINGS = ("def ", "import", "from", "#", "/", "using", "<?", "package", "class", "object")
 
@@ -70,7 +46,7 @@ def _code_questions(prompts: Sequence[Prompt]) -> list[tuple[str, str]]:
     questions: list[tuple[str, str]] = []
     for number, prompt in enumerate(prompts):
         code = prompt.turns[0].rstrip()
-        found = next((language for language in _LANGUAGES if language[0] in code), None)
+        found = next((language for language in WORDINGS["languages"] if language[0] in code), None)
         if found is None or not code.startswith(_CODE_BEGINNINGS):
             continue
         set_name = f"{prompt.set_name}_blocks"

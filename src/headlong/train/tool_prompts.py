@@ -9,31 +9,53 @@ some. All parts are our own words, so what is composed has the licence of this p
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headlong.train.tool_functions import TOOL_FUNCTIONS, Function, Parameter
+from headlong.train.questions import WORDINGS
 
 COMPOSED_TOOLS = "composed_tools"
-
-_FRAMES = (
-    "You can call these functions:\n{tools}\n\n"
-    'Answer with one JSON object {{"name": ..., "arguments": {{...}}}} only.\n\n'
-    "Request: {request}",
-    "You have access to these tools:\n{tools}\n\n"
-    "Reply only with a JSON object that has a name and arguments.\n\n{request}",
-    "{request}\n\nUse one of these functions and answer in JSON:\n{tools}",
-    "<tools>\n{tools}\n</tools>\n\nFor each call return a JSON object with the function's name and "
-    "arguments within <tool_call></tool_call> tags.\n\n{request}",
-    "Functions:\n{tools}\n\nUser: {request}\n\nWhich function should be called, and with which "
-    'arguments? Write {{"name": ..., "arguments": ...}}.',
-)
 
 _SIGNATURE = re.compile(r"^def (\w+)\((.*?)\)\s*(?:->[^:]*)?:", re.DOTALL | re.MULTILINE)
 _PARAMETER = re.compile(r"(\w+)\s*:\s*(\w+)")
 _DOCTEST = re.compile(r"^\s*>>> (\w+)\((.{1,120})\)\s*$", re.MULTILINE)
 _JSON_TYPES = {"int": "integer", "float": "float", "str": "string", "bool": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a function."""
+
+    name: str
+    type: str
+    description: str
+    values: Sequence[str]
+    is_required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function to call and ways to ask for it; requests name parameters in braces."""
+
+    name: str
+    description: str
+    parameters: Sequence[Parameter]
+    requests: Sequence[str]
+
+
+def _read_tool_functions() -> list[Function]:
+    records = json.loads(Path(__file__).with_name("tool_functions.json").read_text("utf-8"))
+    return [
+        Function(**record | {"parameters": [Parameter(**one) for one in record["parameters"]]})
+        for record in records
+    ]
+
+
+TOOL_FUNCTIONS = _read_tool_functions()
+"""Functions written by hand, in `tool_functions.json`."""
 
 
 class ToolPrompts:
@@ -58,7 +80,8 @@ class ToolPrompts:
         request = wanted.requests[int(rng.integers(len(wanted.requests)))].format(
             **{p.name: p.values[int(rng.integers(len(p.values)))] for p in wanted.parameters}
         )
-        frame = _FRAMES[int(rng.integers(len(_FRAMES)))] if rng.random() < 0.6 else _FRAMES[0]
+        frames: list[str] = WORDINGS["tool_frames"]
+        frame = frames[int(rng.integers(len(frames)))] if rng.random() < 0.6 else frames[0]
         return frame.format(tools=json.dumps(schemas, indent=indent), request=request)
 
 
@@ -81,11 +104,11 @@ def _read_function(text: str) -> Function | None:
     lines = [line.strip() for line in after.splitlines() if line.strip()]
     if not typed or not lines or lines[0].startswith(">>>") or "{" in doctest[2] + lines[0]:
         return None
-    parameters = tuple(
+    parameters = [
         Parameter(
             name, _JSON_TYPES.get(type_name, "array"), f"The {name.replace('_', ' ')}.", ("",)
         )
         for name, type_name in typed
-    )
+    ]
     requests = (f"{lines[0]} Do it for {doctest[2]}.", f"Call {signature[1]} with {doctest[2]}.")
     return Function(signature[1], lines[0], parameters, requests)

@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headlong.train.batches import Batch, plan_epoch, read_batches
-from headlong.train.loss import depth_weights, draft_loss
+from headlong.train.loss import Targets, depth_weights, draft_loss, make_targets
 from headlong.train.progress import Report
 from headlong.train.projection import rounded_once
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answers
-from headlong.train.targets import Targets, make_targets
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 
@@ -172,16 +171,12 @@ class Trainer:
         """Write weights, optimiser and position; a kill meanwhile leaves the last state whole."""
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
-        state = self.state
-        position = {name: getattr(state, name) for name in TrainState.__slots__}
-        torch.save(
-            {
-                "head": self.head.state_dict(),
-                "optimiser": self._optimiser.state_dict(),
-                "position": position,
-            },
-            part,
-        )
+        stored = {
+            "head": self.head.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+            "position": asdict(self.state),
+        }
+        torch.save(stored, part)
         os.replace(part, path)
 
     def restore(self, path: Path) -> None:

@@ -18,16 +18,7 @@ from typing import Protocol
 
 import httpx
 
-from headlong.bench.http_side import (
-    BUSY,
-    AnswerStream,
-    HttpSide,
-    make_headers,
-    make_timeout,
-    naming_errors,
-    refuse,
-    retry_after_s,
-)
+from headlong.bench import http_side
 from headlong.bench.measure import DEFAULT_MAX_TOKENS, Question, Run, TimedAnswer
 from headlong.bench.prompt_sets import BenchPrompt
 from headlong.errors import HeadlongError, RequestError
@@ -72,13 +63,13 @@ class Asked:
 class LoadClient:
     """Asks a server over HTTP, any number of requests at once."""
 
-    def __init__(self, sides: Mapping[str, HttpSide], timeout_s: float) -> None:
+    def __init__(self, sides: Mapping[str, http_side.HttpSide], timeout_s: float) -> None:
         """Take one side for each mode; they know address, model and body."""
         self._sides = sides
         side = next(iter(sides.values()))
         self._http = httpx.AsyncClient(
-            headers=make_headers(side.api_key),
-            timeout=make_timeout(timeout_s),
+            headers=http_side.make_headers(side.api_key),
+            timeout=http_side.make_timeout(timeout_s),
             limits=httpx.Limits(
                 max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS
             ),
@@ -91,10 +82,10 @@ class LoadClient:
     async def ask(self, question: Question, mode: str) -> Asked:
         """Put one question and read the whole answer."""
         began_s, side = time.perf_counter(), self._sides[mode]
-        received = AnswerStream()
+        received = http_side.AnswerStream()
         answer, error, wait_s = None, None, 0.0
         try:
-            with naming_errors(side.url):
+            with http_side.naming_errors(side.url):
                 found = await self._ask(question, side, received, began_s)
         except HeadlongError as failure:
             ending, error = Ending.FAILED, str(failure)
@@ -109,16 +100,20 @@ class LoadClient:
         return Asked(run, ending, began_s, tuple(received.times_s), wait_s)
 
     async def _ask(
-        self, question: Question, side: HttpSide, received: AnswerStream, began_s: float
+        self,
+        question: Question,
+        side: http_side.HttpSide,
+        received: http_side.AnswerStream,
+        began_s: float,
     ) -> TimedAnswer | float | None:
         """Return the answer, None for an empty one, or how long a busy server asks to stay away."""
         path, body = side.make_request(question)
         async with self._http.stream("POST", f"{side.url}{path}", json=body) as response:
-            if response.status_code in BUSY:
-                return retry_after_s(response, 0)
+            if response.status_code in http_side.BUSY:
+                return http_side.retry_after_s(response, 0)
             if response.status_code != httpx.codes.OK:
                 await response.aread()
-                raise refuse(side.url, response.status_code, response.text)
+                raise http_side.refuse(side.url, response.status_code, response.text)
             with received.until_closed():
                 async for data in response.aiter_bytes():
                     received.feed(data)

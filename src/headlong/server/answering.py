@@ -24,7 +24,7 @@ from headlong.server.call import Call, CallKind
 from headlong.server.events import DONE, EventWriter, to_json
 from headlong.server.preparation import MTP_HEADER, PreparedAnswer, choose_mtp
 from headlong.server.protocol import GenerateBody
-from headlong.server.refusal import Refusal, end_stream, refusal_for, send_refusal
+from headlong.server.refusal import Refusal, end_stream, refusal_for, send_refusal, send_response
 from headlong.server.service import Service, service_of
 
 _EVENT_HEADERS = [
@@ -124,13 +124,7 @@ class AnswerResponse(Response):
             "usage": self._call.usage(answer, self._prepared).model_dump(),
             **self._call.telemetry(answer, self._prepared.warnings),
         }
-        content = to_json(body)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(content)).encode()),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
+        await send_response(send, Response(to_json(body), media_type="application/json"))
 
     async def _stream(self, answer: Answer, send: Send) -> None:
         """Send events; headers wait for the first token, so that a failed prompt has its status."""
@@ -155,11 +149,8 @@ class AnswerResponse(Response):
 
     def _pieces(self, arrival: Arrival) -> list[dict[str, Any]]:
         self._call.count_chunks(arrival.chunks)
-        pieces: list[dict[str, Any]] = []
-        for writer, chunks in zip(self._prepared.writers, arrival.chunks, strict=True):
-            if chunks:
-                pieces += writer.pieces(chunks)
-        return pieces
+        writers = zip(self._prepared.writers, arrival.chunks, strict=True)
+        return [piece for writer, chunks in writers if chunks for piece in writer.pieces(chunks)]
 
     def _last_events(
         self, events: EventWriter, pieces: list[dict[str, Any]], answer: Answer
@@ -191,6 +182,5 @@ def _reason(answer: Answer, prepared: PreparedAnswer) -> str:
         return "error"
     if answer.was_cancelled:
         return "cancelled"
-    return next(
-        (writer.finish_reason for writer in prepared.writers if writer.finish_reason), "stop"
-    )
+    reasons = [writer.finish_reason for writer in prepared.writers]
+    return next((reason for reason in reasons if reason), "stop")

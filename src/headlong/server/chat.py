@@ -15,18 +15,11 @@ from headlong.config import MtpMode
 from headlong.decode.sampling import TokenLogprob
 from headlong.engine.request import FinishReason
 from headlong.generation import Chunk
+from headlong.server import preparation
 from headlong.server.answering import answer_with
 from headlong.server.call import CHAT
 from headlong.server.chat_protocol import ChatBody
 from headlong.server.choices import ChoiceWriter, TokenDetails
-from headlong.server.preparation import (
-    PreparedAnswer,
-    RequestMaker,
-    check_body,
-    check_prompt,
-    encode_messages,
-    room_warnings,
-)
 from headlong.server.refusal import bad_request
 from headlong.server.response_schemas import CHAT_RESPONSES
 from headlong.server.service import Service
@@ -43,26 +36,26 @@ async def create_chat_completion(body: ChatBody, request: Request) -> Response:
     return await answer_with(prepare_chat, CHAT, body, request)
 
 
-def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> PreparedAnswer:
+def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> preparation.PreparedAnswer:
     """Turn a body into engine requests and writers."""
-    check_body(service, body)
+    preparation.check_body(service, body)
     _check(body)
     form, tokenizer = read_form(body.form_options()), service.llm.tokenizer
-    prompt_ids = encode_messages(service, body.messages, form.tools)
-    check_prompt(service, len(prompt_ids), "messages")
+    prompt_ids = preparation.encode_messages(service, body.messages, form.tools)
+    preparation.check_prompt(service, len(prompt_ids), "messages")
     max_tokens = body.max_completion_tokens or body.max_tokens
     options = {
         "max_tokens": max_tokens,
         "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
     }
-    maker = RequestMaker(service, body, mtp, options, form.make_grammar(tokenizer))
+    maker = preparation.RequestMaker(service, body, mtp, options, form.make_grammar(tokenizer))
     wanted = TokenDetails.of(body, logprobs=bool(body.logprobs))
     choices = maker.choices_for(prompt_ids)
     writers = [
         ChatChoice(i, wanted, tokenizer, _make_reader(form, tokenizer)) for i in range(len(choices))
     ]
-    warnings = body.warnings() + room_warnings(service, max_tokens, len(prompt_ids))
-    return PreparedAnswer(choices, writers, 1, warnings)
+    warnings = body.warnings() + preparation.room_warnings(service, max_tokens, len(prompt_ids))
+    return preparation.PreparedAnswer(choices, writers, 1, warnings)
 
 
 def _check(body: ChatBody) -> None:

@@ -72,7 +72,7 @@ class ServerSettings(ModelOptions):
     port: int = _serving(8000, kinds.whole(0, 65535), "port to listen on; 0 takes a free one")
     root_path: str = _serving("", _PATH, "where a proxy in front mounts the server")
     page: bool = _serving(True, _TRUTH, "serve the page at /")
-    mtp: MtpMode = _serving(
+    mtp: MtpMode = _serving(  # noqa: RUF009  # a field, like all others
         "auto", kinds.mtp(), "draft policy of requests that say none: auto, off, or K"
     )
     drain_timeout_s: float = _serving(

@@ -67,13 +67,11 @@ class LoadClient:
         """Take one side for each mode; they know address, model and body."""
         self._sides = sides
         side = next(iter(sides.values()))
-        self._http = httpx.AsyncClient(
-            headers=http_side.make_headers(side.api_key),
-            timeout=http_side.make_timeout(timeout_s),
-            limits=httpx.Limits(
-                max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS
-            ),
+        limits = httpx.Limits(
+            max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS
         )
+        options = http_side.client_options(side.api_key, timeout_s)
+        self._http = httpx.AsyncClient(limits=limits, **options)
 
     async def close(self) -> None:
         """Hang up."""
@@ -218,10 +216,8 @@ async def _warm_up(client: Client, plan: LoadPlan) -> None:
     for mode, prompt in product(plan.modes, prompts):
         asked = await client.ask(Question(prompt, prompt.temperature or 0.0, 1, 0, 0), mode)
         if asked.ending == Ending.FAILED:
-            raise RequestError(
-                f"Before the load began, {prompt.name} failed: {asked.run.error}",
-                f"Mend that, or leave {prompt.task} out with --mix.",
-            )
+            problem = f"Before the load began, {prompt.name} failed: {asked.run.error}"
+            raise RequestError(problem, f"Mend that, or leave {prompt.task} out with --mix.")
 
 
 def make_questions(plan: LoadPlan, pair: int) -> Iterator[Question]:
@@ -293,7 +289,9 @@ class _SliceRun:
                 if self.num_open < MAX_OPEN:
                     group.create_task(self._ask(question))
                 else:
-                    self._leave_out(question)
+                    error = f"{MAX_OPEN} requests were open already."
+                    run = Run(self.mode, question, 0, error=error)
+                    self.asked.append(Asked(run, Ending.FAILED, time.perf_counter()))
 
     async def _ask(self, question: Question) -> Asked:
         self.num_open += 1
@@ -306,10 +304,6 @@ class _SliceRun:
         self.failures_in_a_row = self.failures_in_a_row + 1 if is_failed else 0
         self.last_error = (asked.run.error or "").rstrip(".") if is_failed else self.last_error
         return asked
-
-    def _leave_out(self, question: Question) -> None:
-        run = Run(self.mode, question, 0, error=f"{MAX_OPEN} requests were open already.")
-        self.asked.append(Asked(run, Ending.FAILED, time.perf_counter()))
 
     def _is_lost(self) -> bool:
         at_once = 1 if self.level.is_open_loop else int(self.level.value)

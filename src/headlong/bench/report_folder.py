@@ -102,10 +102,8 @@ class ReportFolder:
         has_results = (self.path / RESULTS).exists()
         if self._kind.log is not None:
             if has_results and not (self.path / self._kind.log).exists():
-                raise RequestError(
-                    f"{self.path} holds a measurement that is no grid.",
-                    "Name another folder: results are never overwritten.",
-                )
+                problem = f"{self.path} holds a measurement that is no grid."
+                raise RequestError(problem, "Name another folder: results are never overwritten.")
             return
         try:
             has_rows = (self.path / self._kind.table).read_bytes().count(b"\n") > 1

@@ -63,9 +63,8 @@ def write_probe(folder: Path, fingerprint: str, probe: Mapping[str, Any]) -> Pat
         part.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
         os.replace(part, path)
     except (OSError, CheckpointError) as error:
-        raise HeadError(
-            f"{path} cannot be written: {error}.", "Check the file and your rights."
-        ) from error
+        problem = f"{path} cannot be written: {error}."
+        raise HeadError(problem, "Check the file and your rights.") from error
     return path
 
 

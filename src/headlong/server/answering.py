@@ -144,24 +144,22 @@ class AnswerResponse(Response):
             await end_stream(send, self._refuse(error))
             return
         if not answer.was_cancelled:
-            last = self._last_events(events, self._pieces(arrival), answer)
-            await send({"type": "http.response.body", "body": last})
+            last, more = (
+                self._pieces(arrival),
+                self._call.telemetry(answer, self._prepared.warnings),
+            )
+            ends: list[dict[str, Any]] = []
+            if self._wants_usage:  # telemetry goes with the usage, or with the last end
+                more = {"usage": self._call.usage(answer, self._prepared).model_dump(), **more}
+            else:
+                last, ends = last[:-1], last[-1:]
+            body = events.chunks(last) + events.last(ends, more) + DONE
+            await send({"type": "http.response.body", "body": body})
 
     def _pieces(self, arrival: Arrival) -> list[dict[str, Any]]:
         self._call.count_chunks(arrival.chunks)
         writers = zip(self._prepared.writers, arrival.chunks, strict=True)
         return [piece for writer, chunks in writers if chunks for piece in writer.pieces(chunks)]
-
-    def _last_events(
-        self, events: EventWriter, pieces: list[dict[str, Any]], answer: Answer
-    ) -> bytes:
-        """Return the end of a stream: telemetry goes with the usage, or with the last end."""
-        more = self._call.telemetry(answer, self._prepared.warnings)
-        if self._wants_usage:
-            usage = self._call.usage(answer, self._prepared).model_dump()
-            more = {"usage": usage, **more}
-            return events.chunks(pieces) + events.last([], more) + DONE
-        return events.chunks(pieces[:-1]) + events.last(pieces[-1:], more) + DONE
 
 
 async def _send_part(send: Send, body: bytes) -> None:

@@ -119,7 +119,5 @@ def _check_limits(loaded: EngineLimits, wanted: EngineLimits) -> None:
     for field in fields(EngineLimits):
         has, wants = getattr(loaded, field.name), getattr(wanted, field.name)
         if has != wants:
-            raise RequestError(
-                f"The engine was loaded with {field.name} {has}; the settings say {wants}.",
-                "Load the model with limits=settings.engine_limits.",
-            )
+            problem = f"The engine was loaded with {field.name} {has}; the settings say {wants}."
+            raise RequestError(problem, "Load the model with limits=settings.engine_limits.")

@@ -23,7 +23,7 @@ from headlong.server.choices import ChoiceWriter, TokenDetails
 from headlong.server.refusal import bad_request
 from headlong.server.response_schemas import CHAT_RESPONSES
 from headlong.server.service import Service
-from headlong.text.answer_form import AnswerForm, read_form
+from headlong.text.answer_form import read_form
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.tool_calls import TextDelta, ToolCallReader, ToolCallStart, ToolEvent
 
@@ -51,9 +51,11 @@ def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> preparation.
     maker = preparation.RequestMaker(service, body, mtp, options, form.make_grammar(tokenizer))
     wanted = TokenDetails.of(body, logprobs=bool(body.logprobs))
     choices = maker.choices_for(prompt_ids)
-    writers = [
-        ChatChoice(i, wanted, tokenizer, _make_reader(form, tokenizer)) for i in range(len(choices))
-    ]
+    writers = []
+    for i in range(len(choices)):
+        style, names = tokenizer.tool_style, form.tool_names
+        calls = ToolCallReader(secrets.token_hex(8), style, names)
+        writers.append(ChatChoice(i, wanted, tokenizer, None if form.tools is None else calls))
     warnings = body.warnings() + preparation.room_warnings(service, max_tokens, len(prompt_ids))
     return preparation.PreparedAnswer(choices, writers, 1, warnings)
 
@@ -69,13 +71,6 @@ def _check(body: ChatBody) -> None:
     if not body.tools and body.tool_choice not in (None, "none", "auto"):
         message = "tool_choice demands a call, but there are no tools. Give some."
         raise bad_request(message, "tool_choice", "invalid_value")
-
-
-def _make_reader(form: AnswerForm, tokenizer: Tokenizer) -> ToolCallReader | None:
-    """Return a reader that finds calls in an answer, where tools are given."""
-    if form.tools is None:
-        return None
-    return ToolCallReader(secrets.token_hex(8), tokenizer.tool_style, form.tool_names)
 
 
 class ChatChoice(ChoiceWriter):
@@ -161,11 +156,11 @@ class ChatChoice(ChoiceWriter):
         }
 
     def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any]:
-        return {"content": [self._logprob(entry) for entry in entries]}
-
-    def _logprob(self, entry: TokenLogprob) -> dict[str, Any]:
-        top = [self._token(other.token_id, other.logprob) for other in entry.top]
-        return {**self._token(entry.token_id, entry.logprob), "top_logprobs": top}
+        content = []
+        for entry in entries:
+            top = [self._token(other.token_id, other.logprob) for other in entry.top]
+            content.append({**self._token(entry.token_id, entry.logprob), "top_logprobs": top})
+        return {"content": content}
 
     def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
         spelled = self._tokenizer.token_bytes(token_id)

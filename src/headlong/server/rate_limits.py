@@ -86,7 +86,9 @@ class ConcurrencyMiddleware(HttpMiddleware):
         self._in_flight = in_flight
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._counts(scope):
+        # Status requests are always allowed; while draining, /health says so.
+        is_health = self._in_flight.is_draining and route_path(scope) == "/health"
+        if scope["method"] != "POST" and not is_health:
             await self._app(scope, receive, send)
             return
         client: ApiKey | None = scope.get("state", {}).get("client")
@@ -96,12 +98,6 @@ class ConcurrencyMiddleware(HttpMiddleware):
             return
         with self._in_flight.count(client):
             await self._app(scope, receive, send)
-
-    def _counts(self, scope: Scope) -> bool:
-        """Tell whether a request is work; status requests are always allowed."""
-        if self._in_flight.is_draining and route_path(scope) == "/health":
-            return True
-        return bool(scope["method"] == "POST")
 
     def _refusal(self, client: ApiKey | None) -> Refusal | None:
         if self._in_flight.is_draining:

@@ -26,10 +26,6 @@ from headlong.server.worker import EngineWorker
 T = TypeVar("T")
 
 
-def _make_text_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="headlong-text")
-
-
 @dataclass(frozen=True, slots=True)
 class Service:
     """One running server."""
@@ -45,7 +41,9 @@ class Service:
     """Tokens of prompt and answer together: the context, or less where memory is short."""
     created_s: int = field(default_factory=lambda: int(time.time()))
     """When the model was loaded, as `/v1/models` shows it."""
-    text_thread: ThreadPoolExecutor = field(default_factory=_make_text_thread)
+    text_thread: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="headlong-text")
+    )
 
     @property
     def model_id(self) -> str:

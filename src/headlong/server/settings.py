@@ -193,10 +193,8 @@ def check_keys(keys: tuple[ApiKey, ...]) -> None:
     names: dict[str, str] = {}
     for key in keys:
         if key.key in names:
-            raise RequestError(
-                f"The API keys {names[key.key]!r} and {key.name!r} are the same key.",
-                "Give each its own, or leave one out.",
-            )
+            problem = f"The API keys {names[key.key]!r} and {key.name!r} are the same key."
+            raise RequestError(problem, "Give each its own, or leave one out.")
         if key.name in names.values():
             problem = f"Two API keys are named {key.name!r}."
             raise RequestError(problem, "Give each a name of its own.")

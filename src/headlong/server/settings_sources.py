@@ -228,6 +228,5 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise RequestError(
-            f"The key file {path} cannot be read: {reason}.", "Check its name and permissions."
-        ) from error
+        problem = f"The key file {path} cannot be read: {reason}."
+        raise RequestError(problem, "Check its name and permissions.") from error

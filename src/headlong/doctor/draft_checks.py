@@ -15,8 +15,7 @@ import numpy as np
 from headlong.arrays import IntArray
 from headlong.doctor.alternatives import Alternative
 from headlong.doctor.finding import Check, Finding, Severity, skipped
-from headlong.doctor.head_checks import GO_WITHOUT
-from headlong.doctor.head_record import HeadRecord, expected_length
+from headlong.doctor.head_checks import GO_WITHOUT, HeadRecord, expected_length
 from headlong.doctor.probe import PROMPTS_ID, AcceptedCounts, ProbeRows, measure_acceptance
 from headlong.heads.head import Head
 

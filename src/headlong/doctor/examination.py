@@ -19,7 +19,7 @@ from headlong.doctor.alternatives import list_alternatives, taps_needed
 from headlong.doctor.draft_checks import Judged
 from headlong.doctor.exactness import Decoder, check_exactness, decode_modes
 from headlong.doctor.finding import Check, Finding, Severity, refused, skipped
-from headlong.doctor.head_record import read_record
+from headlong.doctor.head_checks import read_record
 from headlong.doctor.subject import ExamOptions, Subject
 from headlong.errors import HeadlongError
 from headlong.models.transformer import Backbone

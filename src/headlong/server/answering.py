@@ -7,8 +7,9 @@ Out: an ASGI response. Everything from the start in the engine to the record at 
 """
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,7 +22,6 @@ from headlong.errors import HeadlongError
 from headlong.generation import Chunk
 from headlong.server.answer_stream import Answer, Arrival
 from headlong.server.call import Call, CallKind
-from headlong.server.events import DONE, EventWriter, to_json
 from headlong.server.preparation import MTP_HEADER, PreparedAnswer, choose_mtp
 from headlong.server.protocol import GenerateBody
 from headlong.server.refusal import Refusal, end_stream, refusal_for, send_refusal, send_response
@@ -36,6 +36,9 @@ _EVENT_HEADERS = [
 BodyT = TypeVar("BodyT", bound=GenerateBody)
 
 _log = logging.getLogger("headlong.server.answering")
+
+DONE = b"data: [DONE]\n\n"
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 async def answer_with(
@@ -160,6 +163,31 @@ class AnswerResponse(Response):
         self._call.count_chunks(arrival.chunks)
         writers = zip(self._prepared.writers, arrival.chunks, strict=True)
         return [piece for writer, chunks in writers if chunks for piece in writer.pieces(chunks)]
+
+
+def to_json(value: object) -> bytes:
+    """Return JSON as bytes; what UTF-8 cannot write becomes a question mark."""
+    return _encode(value).encode("utf-8", "replace")
+
+
+class EventWriter:
+    """Writes the chunks of one answer."""
+
+    def __init__(self, head: Mapping[str, Any], *, wants_usage: bool) -> None:
+        """Begin an answer; `head` is what all its chunks share."""
+        self._head = "data: " + _encode(head).removesuffix("}") + ',"choices":'
+        # OpenAI's clients expect the field in every chunk once they have asked for it.
+        self._tail = ',"usage":null}\n\n' if wants_usage else "}\n\n"
+
+    def chunks(self, choices: Sequence[Mapping[str, Any]]) -> bytes:
+        """Return one chunk per choice."""
+        events = [f"{self._head}[{_encode(choice)}]{self._tail}" for choice in choices]
+        return "".join(events).encode("utf-8", "replace")
+
+    def last(self, choices: Sequence[Mapping[str, Any]], more: Mapping[str, Any]) -> bytes:
+        """Return one chunk with fields of its own."""
+        body = f"{self._head}{_encode(choices)},{_encode(more).removeprefix('{')}"
+        return f"{body}\n\n".encode("utf-8", "replace")
 
 
 async def _send_part(send: Send, body: bytes) -> None:

@@ -19,7 +19,6 @@ from headlong.engine.limits import EngineLimits
 from headlong.errors import HeadlongError, RequestError
 from headlong.llm import LLM
 from headlong.server import chat, completions, page, status_routes, tokenizing
-from headlong.server.finished_requests import FinishedRequests
 from headlong.server.live import Live
 from headlong.server.metrics import Metrics
 from headlong.server.middleware import add_middleware
@@ -47,7 +46,7 @@ def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
     metrics = Metrics(worker.snapshot)
     live = Live(worker.snapshot)
     most = llm.engine.max_sequence_tokens
-    service = Service(llm, settings, worker, metrics, FinishedRequests(), live, most)
+    service = Service(llm, settings, worker, metrics, live, most)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -18,7 +18,7 @@ from headlong.config import MtpMode
 from headlong.generation import Chunk
 from headlong.server import telemetry
 from headlong.server.answer_stream import Answer
-from headlong.server.finished_requests import FinishedRequest
+from headlong.server.live import FinishedRequest
 from headlong.server.preparation import PreparedAnswer
 from headlong.server.service import Service, client_of
 
@@ -142,6 +142,5 @@ class Call:
             stats=total.stats,
         )
         self._request.state.record = record
-        self.service.records.add(record)
         self.service.metrics.request_finished(record)
         self.service.live.request_finished(record)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from headlong.server.finished_requests import FinishedRequest
+from headlong.server.live import FinishedRequest
 from headlong.server.settings import ServerSettings
 
 LOGGER = "headlong"

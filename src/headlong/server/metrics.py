@@ -19,7 +19,7 @@ from prometheus_client.utils import floatToGoString
 
 from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
-from headlong.server.finished_requests import FinishedRequest
+from headlong.server.live import FinishedRequest
 
 PREFIX = "headlong:"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

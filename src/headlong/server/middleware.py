@@ -18,8 +18,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from headlong.server import rate_limits
 from headlong.server.auth import AuthMiddleware, OriginMiddleware, is_page
-from headlong.server.finished_requests import FinishedRequest
 from headlong.server.http_middleware import HttpMiddleware, route_path
+from headlong.server.live import FinishedRequest
 from headlong.server.logs import log_request, record_facts
 from headlong.server.metrics import Metrics
 from headlong.server.refusal import Refusal, send_refusal

@@ -56,7 +56,7 @@ async def get_live(request: Request) -> dict[str, Any]:
 async def get_requests(request: Request) -> dict[str, Any]:
     """Return the recent requests, newest first; where keys are in use, those of one's own key."""
     client = client_of(request)
-    records = service_of(request).records.latest()
+    records = service_of(request).live.latest()
     own = [one for one in records if client is None or one.client == client.name]
     return {"requests": [record.to_dict() for record in own]}
 

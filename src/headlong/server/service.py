@@ -16,7 +16,6 @@ from fastapi import Request
 
 from headlong.config import MtpMode
 from headlong.llm import LLM
-from headlong.server.finished_requests import FinishedRequests
 from headlong.server.live import Live
 from headlong.server.metrics import Metrics
 from headlong.server.refusal import ApiError, Refusal
@@ -34,9 +33,8 @@ class Service:
     settings: ServerSettings
     worker: EngineWorker
     metrics: Metrics
-    records: FinishedRequests
     live: Live
-    """The last two minutes, for the page."""
+    """The recent past, for the page."""
     max_sequence_tokens: int
     """Tokens of prompt and answer together: the context, or less where memory is short."""
     created_s: int = field(default_factory=lambda: int(time.time()))

@@ -7,7 +7,7 @@ from rich.text import Text
 from headlong.cli.main import main
 from headlong.doctor import examination, model_checks
 from headlong.doctor.finding import Check, Finding
-from headlong.doctor.head_record import read_record
+from headlong.doctor.head_checks import read_record
 from headlong.heads.head_files import save_head
 from headlong.models.model_config import read_config
 from headlong.weights.checkpoint import open_checkpoint

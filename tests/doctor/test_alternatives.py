@@ -13,7 +13,7 @@ from fitted_heads import fit_head
 from headlong.doctor.alternatives import list_alternatives, taps_needed
 from headlong.doctor.draft_checks import check_reading
 from headlong.doctor.finding import Finding, Severity
-from headlong.doctor.head_record import read_record
+from headlong.doctor.head_checks import read_record
 from headlong.doctor.probe import ProbeRows
 from headlong.doctor.subject import Subject
 from headlong.heads.head_files import build_head

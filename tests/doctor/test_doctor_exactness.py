@@ -85,7 +85,7 @@ def test_margin_is_that_of_the_plain_loop_at_the_divergence(tiny_subject: Subjec
     ids = np.array([*PROMPT, *run.truth[:3]])
     hidden = backbone.forward([ids], [backbone.make_cache()])
     best = np.sort(backbone.logits(hidden.normed[-1:])[0])
-    assert divergence.margin == pytest.approx(float(best[-1] - best[-2]))
+    assert divergence.top2_margin == pytest.approx(float(best[-1] - best[-2]))
 
 
 def test_text_cut_short_is_a_divergence_too(tiny_subject: Subject) -> None:

@@ -18,7 +18,7 @@ from headlong.doctor.draft_checks import (
     judge_lengths,
 )
 from headlong.doctor.finding import Severity
-from headlong.doctor.head_record import HeadRecord
+from headlong.doctor.head_checks import HeadRecord
 from headlong.doctor.probe import PROMPTS_ID, AcceptedCounts, ProbeRows
 from headlong.doctor.subject import Subject
 from headlong.heads.eagle3 import Eagle3Head

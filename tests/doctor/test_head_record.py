@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from headlong.doctor.head_record import HeadRecord, expected_length, read_record, write_probe
+from headlong.doctor.head_checks import HeadRecord, expected_length, read_record, write_probe
 from headlong.errors import HeadError
 
 

@@ -15,7 +15,7 @@ from headlong.decode.sampling import Sampler
 from headlong.engine.engine import Engine
 from headlong.errors import RequestError
 from headlong.llm import LLM
-from headlong.server.finished_requests import FinishedRequest
+from headlong.server.live import FinishedRequest
 from headlong.server.service import Service
 from served_model import make_model_app
 
@@ -96,7 +96,7 @@ def service_of(app: FastAPI) -> Service:
 
 def record(app: FastAPI) -> FinishedRequest:
     """The newest entry of the books."""
-    return service_of(app).records.latest(1)[0]
+    return service_of(app).live.latest(1)[0]
 
 
 def test_stream_and_whole_answer_say_the_same(tiny_llm: LLM) -> None:
@@ -198,7 +198,7 @@ def test_engine_fault_is_a_500_and_the_server_goes_on(
         wires = [Wire(), Wire(), Wire()]
         for wire, is_stream in zip(wires, (False, True, False), strict=True):
             await wire.post(app, {**BODY, "stream": is_stream})
-        assert [one.finish_reason for one in service_of(app).records.latest()][1:] == ["error"] * 2
+        assert [one.finish_reason for one in service_of(app).live.latest()][1:] == ["error"] * 2
         return wires
 
     wires = run(tiny_llm, work)

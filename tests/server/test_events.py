@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from headlong.server.events import EventWriter, to_json
+from headlong.server.answering import EventWriter, to_json
 
 HEAD = {"id": "x-1", "model": "café \u2028"}
 

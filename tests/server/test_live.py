@@ -1,14 +1,15 @@
 """The last two minutes as the page sees them: counted from tokens, closed second by second."""
 
+import json
 from collections.abc import Sequence
 
 import pytest
 
 from headlong.config import MtpMode
+from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
 from headlong.generation import Chunk
-from headlong.server.finished_requests import FinishedRequest
-from headlong.server.live import SPEEDUP_SPAN_S, WINDOW_S, Live
+from headlong.server.live import SPEEDUP_SPAN_S, WINDOW_S, FinishedRequest, Live
 
 
 class Clock:
@@ -144,3 +145,41 @@ def test_totals_count_since_the_start(live: Live, clock: Clock) -> None:
     assert (totals["requests"], totals["tokens"], totals["failed"]) == (1, 2, 0)
     assert (totals["prefix_hit_tokens"], totals["prefix_lookup_tokens"]) == (30, 90)
     assert live.report()["uptime_s"] == WINDOW_S + 1
+
+
+def numbered_record(number: int) -> FinishedRequest:
+    """Return a record that can be told from others."""
+    return FinishedRequest(
+        id=f"chatcmpl-{number}",
+        created_s=1.7e9 + number,
+        route="/v1/chat/completions",
+        mtp="auto",
+        num_prompt_tokens=number,
+        num_completion_tokens=5,
+        finish_reason="stop",
+        total_s=0.25,
+        report={"mode": "auto", "rounds": 3},
+        stats=DecodeStats(),
+    )
+
+
+def test_the_newest_come_first_and_the_oldest_go() -> None:
+    records = Live(snapshot, max_records=3)
+    for number in range(5):
+        records.request_finished(numbered_record(number))
+    assert [one.id for one in records.latest()] == ["chatcmpl-4", "chatcmpl-3", "chatcmpl-2"]
+    assert [one.id for one in records.latest(1)] == ["chatcmpl-4"]
+
+
+def test_a_record_goes_into_json() -> None:
+    shown = json.loads(json.dumps(numbered_record(7).to_dict()))
+    assert shown["id"] == "chatcmpl-7"
+    assert shown["report"] == {"mode": "auto", "rounds": 3}
+    assert "stats" not in shown
+
+
+def test_200_are_kept() -> None:
+    records = Live(snapshot)
+    for number in range(250):
+        records.request_finished(numbered_record(number))
+    assert len(records.latest(300)) == 200

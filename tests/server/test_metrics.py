@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
-from headlong.server.finished_requests import FinishedRequest
+from headlong.server.live import FinishedRequest
 from headlong.server.metrics import Metrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"

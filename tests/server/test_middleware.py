@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse
 
 from asgi_calls import Client
 from headlong.decode.stats import DecodeStats
-from headlong.server.finished_requests import FinishedRequest
+from headlong.server.live import FinishedRequest
 from headlong.server.logs import set_up_logs
 from headlong.server.metrics import Metrics
 from headlong.server.middleware import add_middleware

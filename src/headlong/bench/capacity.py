@@ -218,9 +218,8 @@ def read_rates(path: Path) -> SpeedPair:
     rows = [read_row(record, str(path)) for record in document["runs"]]
     blocks = pair_rows(rows, names)
     if not blocks:
-        raise RequestError(
-            f"{path} holds no question that all sides have answered.", _MEASURE_AGAIN
-        )
+        problem = f"{path} holds no question that all sides have answered."
+        raise RequestError(problem, _MEASURE_AGAIN)
     candidate = str(document.get("candidate", ""))
     return SpeedPair(
         plain=_rates_of(blocks, names[0], path),

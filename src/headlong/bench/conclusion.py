@@ -129,14 +129,10 @@ def format_speedup(value: float | None, low: float | None, high: float | None) -
     return f"{value:.2f} × [{interval}]"
 
 
-def mode_words(name: str) -> str:
-    """Name an MTP mode in a sentence."""
-    return f"K={name}" if name.isdecimal() else name
-
-
 def _say(best: Gain, own: Sequence[Gain], baseline: str, wording: Wording) -> str:
     """Speak of enabling MTP, or of one side being faster than another."""
-    mode, pair = mode_words(best.candidate), f"{best.candidate} against {baseline}"
+    mode = f"K={best.candidate}" if best.candidate.isdecimal() else best.candidate
+    pair = f"{best.candidate} against {baseline}"
     if wording == Wording.MTP:
         openings = {
             GainKind.GAIN: f"Enable it, {mode}: {best.numbers}",

@@ -7,8 +7,8 @@ token. Knows nothing of words or colours.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, TypeAlias
 
@@ -112,6 +112,13 @@ def _compare(blocks: Sequence[Block], baseline: str, candidate: str) -> dict[str
     return {**whole, "decode": decode, "num_identical": sum(same), "num_compared": len(same)}
 
 
+def count_identical(compared: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Add up over some comparisons how many texts are the same."""
+    found = list(compared)
+    total, same = (sum(one[name] for one in found) for name in ("num_compared", "num_identical"))
+    return {"all": same == total, "num_compared": total, "num_identical": same}
+
+
 def _speedup(
     blocks: Sequence[Block], baseline: str, candidate: str, *, decode_only: bool
 ) -> dict[str, Any]:
@@ -130,7 +137,7 @@ def _speedup(
         pairs.append([p for p in both if all(one.num_tokens and one.seconds > 0 for one in p)])
     speedup = paired_speedup([stratum for stratum in pairs if stratum])
     empty = {"value": None, "low": None, "high": None, "num_prompts": 0}
-    return empty if speedup is None else speedup.to_dict()
+    return empty if speedup is None else asdict(speedup)
 
 
 def _add(blocks: Sequence[Block], side: str, decode_only: bool) -> Totals:

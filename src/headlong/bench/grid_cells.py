@@ -52,11 +52,7 @@ class Cell:
     @property
     def name(self) -> str:
         """The cell in one line, for people."""
-        return describe_levels(self.to_dict())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the levels for JSON."""
-        return asdict(self)
+        return describe_levels(asdict(self))
 
 
 def describe_levels(levels: Mapping[str, Any]) -> str:

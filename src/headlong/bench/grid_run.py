@@ -8,7 +8,7 @@ model. Every precision is loaded once, every drafter made once, and all are kept
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -64,7 +64,7 @@ class GridPlan:
     def key(self, cell: Cell) -> str:
         """Return what an earlier result must have been measured with to stand for this cell."""
         prompts = hash_all(prompt.hash for prompt in self.prompts[cell.task])
-        asked = [cell.to_dict(), prompts, self.max_tokens, self.seed, self.place]
+        asked = [asdict(cell), prompts, self.max_tokens, self.seed, self.place]
         return short_hash(json.dumps(asked, sort_keys=True).encode())
 
 
@@ -120,7 +120,7 @@ def _measure_cell(maker: SideMaker, plan: GridPlan, cell: Cell) -> Record:
         figures = _read_figures(cell, sides, measured)
     except HeadlongError as error:  # one setting that cannot be had; the others may
         figures = {"error": str(error)}
-    record = cell.to_dict() | dict.fromkeys(FIGURES) | figures
+    record = asdict(cell) | dict.fromkeys(FIGURES) | figures
     return record | {
         "seconds": time.monotonic() - began_s,
         "commit": plan.commit,

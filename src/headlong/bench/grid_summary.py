@@ -6,12 +6,14 @@ tables and reports are made from. A map's number is the geometric mean of its ce
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
 from headlong.bench.conclusion import listed
+from headlong.bench.figures import count_identical
 from headlong.bench.grid_cells import FACTOR_WORDS, FACTORS, describe_levels
 from headlong.bench.grid_effects import Effects, explain
 from headlong.bench.grid_run import GridMeasured, Record
@@ -123,20 +125,16 @@ def _make_map(plan: _MapPlan, records: Sequence[Record]) -> dict[str, Any] | Non
     columns = sort_levels([record[plan.columns] for record in own])
     if len(rows) * len(columns) < 2:
         return None
-    cells = [
-        [
-            _describe_mean([r for r in own if r[plan.rows] == row and r[plan.columns] == column])
-            for column in columns
-        ]
-        for row in rows
-    ]
+    squares: dict[tuple[Any, Any], list[Record]] = defaultdict(list)
+    for record in own:
+        squares[record[plan.rows], record[plan.columns]].append(record)
     return {
         "title": plan.title,
         "row_factor": plan.rows,
         "column_factor": plan.columns,
         "rows": [_word(row) for row in rows],
         "columns": [_word(column) for column in columns],
-        "cells": cells,
+        "cells": [[_describe_mean(squares[row, column]) for column in columns] for row in rows],
     }
 
 
@@ -188,15 +186,8 @@ def _describe_noise(records: Sequence[Record]) -> dict[str, Any] | None:
 
 
 def _describe_identity(records: Sequence[Record]) -> dict[str, Any]:
-    compared = sum(record["num_compared"] for record in records)
-    same = sum(record["num_identical"] for record in records)
     parted = [record["divergence"] for record in records if record["divergence"]]
-    return {
-        "all": same == compared,
-        "num_compared": compared,
-        "num_identical": same,
-        "first_divergence": parted[0] if parted else None,
-    }
+    return count_identical(records) | {"first_divergence": parted[0] if parted else None}
 
 
 def _describe_precisions(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -204,17 +195,11 @@ def _describe_precisions(records: Sequence[Record]) -> list[dict[str, Any]]:
     found = []
     for quant in sort_levels([record["quant"] for record in records]):
         own = [record for record in records if record["quant"] == quant]
-        autos = [r for r in own if _is_auto_head(r)]
-        found.append(
-            {
-                "quant": quant,
-                "plain_tokens_per_second": fmean(r["plain_tokens_per_second"] for r in own),
-                "auto_tokens_per_second": (
-                    fmean(r["tokens_per_second"] for r in autos) if autos else None
-                ),
-                "num_cells": len(own),
-            }
-        )
+        autos = [r["tokens_per_second"] for r in own if _is_auto_head(r)]
+        plain = fmean(record["plain_tokens_per_second"] for record in own)
+        auto = fmean(autos) if autos else None
+        rates = {"plain_tokens_per_second": plain, "auto_tokens_per_second": auto}
+        found.append({"quant": quant, **rates, "num_cells": len(own)})
     return found
 
 

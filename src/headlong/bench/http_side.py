@@ -100,7 +100,7 @@ class HttpSide:
     _client: httpx.Client = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._client = _make_client(self.api_key, self.timeout_s)
+        self._client = httpx.Client(**client_options(self.api_key, self.timeout_s))
 
     def close(self) -> None:
         """Hang up."""
@@ -142,7 +142,14 @@ class HttpSide:
         ):
             if response.status_code in BUSY and num_retries < MAX_RETRIES:
                 return retry_after_s(response, num_retries)
-            return self._read(response, began_s, num_retries)
+            if response.status_code != httpx.codes.OK:
+                response.read()
+                raise refuse(self.url, response.status_code, response.text)
+            received = AnswerStream()
+            with received.until_closed():
+                for data in response.iter_bytes():
+                    received.feed(data)
+            return self.make_answer(received, began_s, num_retries)
 
     def make_request(self, question: Question) -> tuple[str, dict[str, Any]]:
         """Return the path and the body of a question."""
@@ -163,28 +170,14 @@ class HttpSide:
         path = "/completions" if asks_text else "/chat/completions"
         return path, {name: value for name, value in body.items() if value is not None}
 
-    def _read(self, response: httpx.Response, began_s: float, num_retries: int) -> TimedAnswer:
-        """Read a whole answer, or say what came instead of one."""
-        if response.status_code != httpx.codes.OK:
-            response.read()
-            raise refuse(self.url, response.status_code, response.text)
-        received = AnswerStream()
-        with received.until_closed():
-            for data in response.iter_bytes():
-                received.feed(data)
-        return self.make_answer(received, began_s, num_retries)
-
     def make_answer(self, received: AnswerStream, began_s: float, num_retries: int) -> TimedAnswer:
         """Turn what was received into figures."""
         if not received.times_s:
-            raise EmptyAnswerError(
-                f"{self.url} sent an empty answer.",
-                "Leave the prompt out, or see the server's log.",
-            )
+            remedy = "Leave the prompt out, or see the server's log."
+            raise EmptyAnswerError(f"{self.url} sent an empty answer.", remedy)
         if received.finish_reason is None:
-            raise ServerError(
-                f"{self.url} ended its answer in the middle.", "See the server's log."
-            )
+            problem = f"{self.url} ended its answer in the middle."
+            raise ServerError(problem, "See the server's log.")
         usage = received.extras.get("usage", {})
         counted = _whole(usage.get("completion_tokens"))
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
@@ -252,30 +245,22 @@ def clean_url(url: str) -> str:
 def find_model(url: str, api_key: str | None) -> str:
     """Ask a server which model it has."""
     try:
-        with _make_client(api_key, CONNECT_S) as client:
+        with httpx.Client(**client_options(api_key, CONNECT_S)) as client:
             response = client.get(f"{url}/models")
         models = response.json()["data"] if response.status_code == httpx.codes.OK else []
         return str(models[0]["id"])
     except httpx.HTTPError as error:
         raise unreachable(url, error) from error
     except (ValueError, LookupError, TypeError) as error:
-        raise ServerError(
-            f"{url} does not say which models it has.", "Name one with --model."
-        ) from error
+        problem = f"{url} does not say which models it has."
+        raise ServerError(problem, "Name one with --model.") from error
 
 
-def _make_client(api_key: str | None, timeout_s: float) -> httpx.Client:
-    return httpx.Client(headers=make_headers(api_key), timeout=make_timeout(timeout_s))
-
-
-def make_headers(api_key: str | None) -> dict[str, str]:
-    """Return what a request carries to be let in."""
-    return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-
-
-def make_timeout(timeout_s: float) -> httpx.Timeout:
-    """Return the longest silence, shorter for a connection that does not come about."""
-    return httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
+def client_options(api_key: str | None, timeout_s: float) -> dict[str, Any]:
+    """Return the key a client shows, and its longest silence, shorter until it is connected."""
+    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+    timeout = httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
+    return {"headers": headers, "timeout": timeout}
 
 
 def unreachable(url: str, error: httpx.HTTPError) -> ServerError:

@@ -106,9 +106,7 @@ def _ask(model_fn: ModelFn, prompt: str, run: int) -> InferenceResult:
     except (TypeError, ValueError):
         is_count = False
     if not is_count:
-        raise RequestError(
-            f"model_fn returned {answer!r}, which is not (text, number of tokens).",
-            'Return a pair, like ("Hello.", 2).',
-        )
+        problem = f"model_fn returned {answer!r}, which is not (text, number of tokens)."
+        raise RequestError(problem, 'Return a pair, like ("Hello.", 2).')
     # A clock can stand still for an answer that took no time at all.
     return InferenceResult(prompt, run, str(text), int(num_tokens), max(latency_s, 1e-9))

@@ -18,16 +18,7 @@ from typing import Protocol
 
 import httpx
 
-from headlong.bench.http_side import (
-    BUSY,
-    AnswerStream,
-    HttpSide,
-    make_headers,
-    make_timeout,
-    naming_errors,
-    refuse,
-    retry_after_s,
-)
+from headlong.bench import http_side
 from headlong.bench.measure import DEFAULT_MAX_TOKENS, Question, Run, TimedAnswer
 from headlong.bench.prompt_sets import BenchPrompt
 from headlong.errors import HeadlongError, RequestError
@@ -72,17 +63,15 @@ class Asked:
 class LoadClient:
     """Asks a server over HTTP, any number of requests at once."""
 
-    def __init__(self, sides: Mapping[str, HttpSide], timeout_s: float) -> None:
+    def __init__(self, sides: Mapping[str, http_side.HttpSide], timeout_s: float) -> None:
         """Take one side for each mode; they know address, model and body."""
         self._sides = sides
         side = next(iter(sides.values()))
-        self._http = httpx.AsyncClient(
-            headers=make_headers(side.api_key),
-            timeout=make_timeout(timeout_s),
-            limits=httpx.Limits(
-                max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS
-            ),
+        limits = httpx.Limits(
+            max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS
         )
+        options = http_side.client_options(side.api_key, timeout_s)
+        self._http = httpx.AsyncClient(limits=limits, **options)
 
     async def close(self) -> None:
         """Hang up."""
@@ -91,10 +80,10 @@ class LoadClient:
     async def ask(self, question: Question, mode: str) -> Asked:
         """Put one question and read the whole answer."""
         began_s, side = time.perf_counter(), self._sides[mode]
-        received = AnswerStream()
+        received = http_side.AnswerStream()
         answer, error, wait_s = None, None, 0.0
         try:
-            with naming_errors(side.url):
+            with http_side.naming_errors(side.url):
                 found = await self._ask(question, side, received, began_s)
         except HeadlongError as failure:
             ending, error = Ending.FAILED, str(failure)
@@ -109,16 +98,20 @@ class LoadClient:
         return Asked(run, ending, began_s, tuple(received.times_s), wait_s)
 
     async def _ask(
-        self, question: Question, side: HttpSide, received: AnswerStream, began_s: float
+        self,
+        question: Question,
+        side: http_side.HttpSide,
+        received: http_side.AnswerStream,
+        began_s: float,
     ) -> TimedAnswer | float | None:
         """Return the answer, None for an empty one, or how long a busy server asks to stay away."""
         path, body = side.make_request(question)
         async with self._http.stream("POST", f"{side.url}{path}", json=body) as response:
-            if response.status_code in BUSY:
-                return retry_after_s(response, 0)
+            if response.status_code in http_side.BUSY:
+                return http_side.retry_after_s(response, 0)
             if response.status_code != httpx.codes.OK:
                 await response.aread()
-                raise refuse(side.url, response.status_code, response.text)
+                raise http_side.refuse(side.url, response.status_code, response.text)
             with received.until_closed():
                 async for data in response.aiter_bytes():
                     received.feed(data)
@@ -223,10 +216,8 @@ async def _warm_up(client: Client, plan: LoadPlan) -> None:
     for mode, prompt in product(plan.modes, prompts):
         asked = await client.ask(Question(prompt, prompt.temperature or 0.0, 1, 0, 0), mode)
         if asked.ending == Ending.FAILED:
-            raise RequestError(
-                f"Before the load began, {prompt.name} failed: {asked.run.error}",
-                f"Mend that, or leave {prompt.task} out with --mix.",
-            )
+            problem = f"Before the load began, {prompt.name} failed: {asked.run.error}"
+            raise RequestError(problem, f"Mend that, or leave {prompt.task} out with --mix.")
 
 
 def make_questions(plan: LoadPlan, pair: int) -> Iterator[Question]:
@@ -298,7 +289,9 @@ class _SliceRun:
                 if self.num_open < MAX_OPEN:
                     group.create_task(self._ask(question))
                 else:
-                    self._leave_out(question)
+                    error = f"{MAX_OPEN} requests were open already."
+                    run = Run(self.mode, question, 0, error=error)
+                    self.asked.append(Asked(run, Ending.FAILED, time.perf_counter()))
 
     async def _ask(self, question: Question) -> Asked:
         self.num_open += 1
@@ -311,10 +304,6 @@ class _SliceRun:
         self.failures_in_a_row = self.failures_in_a_row + 1 if is_failed else 0
         self.last_error = (asked.run.error or "").rstrip(".") if is_failed else self.last_error
         return asked
-
-    def _leave_out(self, question: Question) -> None:
-        run = Run(self.mode, question, 0, error=f"{MAX_OPEN} requests were open already.")
-        self.asked.append(Asked(run, Ending.FAILED, time.perf_counter()))
 
     def _is_lost(self) -> bool:
         at_once = 1 if self.level.is_open_loop else int(self.level.value)

@@ -6,12 +6,19 @@ requests begun in it. Gains compare the same questions in both modes and have in
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
 
 from headlong.bench.conclusion import GainKind, format_speedup, listed, read_gain
-from headlong.bench.figures import Block, Group, describe_group, describe_side, pair_rows
+from headlong.bench.figures import (
+    Block,
+    Group,
+    count_identical,
+    describe_group,
+    describe_side,
+    pair_rows,
+)
 from headlong.bench.load_run import Asked, Ending, LoadLevel, LoadLog, LoadPlan, Slice
 from headlong.bench.measure import Context, TimedAnswer
 from headlong.bench.rows import COLUMNS, Row, make_row, settle_tokens
@@ -30,6 +37,7 @@ def summarise_load(log: LoadLog, plan: LoadPlan, context: Context) -> dict[str, 
         if (own := [one for one in slices if one.level == level])
     ]
     levels = [level for level in levels if level["num_done"]]
+    gains = [level["gain"] for level in levels if level["gain"] is not None]
     failed = [a.run for one in slices for a in one.asked if a.ending == Ending.FAILED]
     document = context.frame(
         KIND,
@@ -42,7 +50,7 @@ def summarise_load(log: LoadLog, plan: LoadPlan, context: Context) -> dict[str, 
             "modes": list(plan.modes),
             "classes": sorted(plan.prompts),
             "levels": levels,
-            "identical": _add_identity(levels),
+            "identical": count_identical(gains) if gains else None,
             "failures": [
                 {"side": run.side, "prompt": run.question.prompt.name, "error": run.error}
                 # One of each kind: a dead server fails hundreds of times the same way.
@@ -143,7 +151,7 @@ def _compare_throughput(plain: Sequence[Slice], own: Sequence[Slice]) -> dict[st
     both = [(pairs[one.pair], _totals(one)) for one in own if one.pair in pairs]
     both = [pair for pair in both if all(side.num_tokens and side.seconds for side in pair)]
     speedup = paired_speedup([both]) if both else None
-    return None if speedup is None else speedup.to_dict()
+    return None if speedup is None else asdict(speedup)
 
 
 def _totals(one: Slice) -> Totals:
@@ -212,15 +220,6 @@ def _describe_drafts(rows: Sequence[Row]) -> dict[str, Any]:
         "acceptance_length": None if accepted is None else accepted["acceptance_length"],
         "cached_share": figures.get("cached_share"),
     }
-
-
-def _add_identity(levels: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    gains = [level["gain"] for level in levels if level["gain"] is not None]
-    if not gains:
-        return None
-    compared = sum(gain["num_compared"] for gain in gains)
-    same = sum(gain["num_identical"] for gain in gains)
-    return {"all": same == compared, "num_compared": compared, "num_identical": same}
 
 
 def say_load(document: Mapping[str, Any]) -> str:

@@ -131,10 +131,8 @@ def _read_path(path: Path, found: _Found) -> None:
         return
     files = [p for p in sorted(path.rglob("*")) if p.suffix in _FOLDER_SUFFIXES and p.is_file()]
     if not files:
-        raise RequestError(
-            f"The folder {path} holds no prompts.",
-            f"Put files ending in {', '.join(_FOLDER_SUFFIXES)} there.",
-        )
+        problem = f"The folder {path} holds no prompts."
+        raise RequestError(problem, f"Put files ending in {', '.join(_FOLDER_SUFFIXES)} there.")
     for file in files:
         is_list = file.suffix == ".jsonl"
         task = file.stem if is_list else file.parent.name or "prompts"
@@ -152,9 +150,8 @@ def _load(path: Path) -> str:
 def _read_text(text: str, name: str, suffix: str, found: _Found, task: str = "prompts") -> None:
     """Add the prompts of one text; how it is cut depends on what it is."""
     if not text.strip():
-        raise RequestError(
-            f"There are no prompts in {name}: it is empty.", "Write at least one prompt into it."
-        )
+        problem = f"There are no prompts in {name}: it is empty."
+        raise RequestError(problem, "Write at least one prompt into it.")
     if suffix not in (".jsonl", ".txt"):
         found.prompts.append(_plain(text.strip("\n"), task, name))
         return

@@ -14,14 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from headlong.bench import report_pages
 from headlong.bench.grid_run import CELL_COLUMNS
 from headlong.bench.load_summary import REQUEST_COLUMNS
-from headlong.bench.report_pages import (
-    make_grid_picture,
-    make_grid_report,
-    make_load_report,
-    make_report,
-)
 from headlong.bench.rows import COLUMNS
 from headlong.errors import RequestError
 
@@ -41,12 +36,12 @@ class ReportKind:
     """JSON lines that a later run continues from; None for a folder that is written once."""
 
 
-BENCH = ReportKind("runs.csv", COLUMNS, {REPORT: make_report})
-LOAD = ReportKind("requests.csv", REQUEST_COLUMNS, {REPORT: make_load_report})
+BENCH = ReportKind("runs.csv", COLUMNS, {REPORT: report_pages.make_report})
+LOAD = ReportKind("requests.csv", REQUEST_COLUMNS, {REPORT: report_pages.make_load_report})
 GRID = ReportKind(
     "cells.csv",
     CELL_COLUMNS,
-    {REPORT: make_grid_report, "grid.svg": make_grid_picture},
+    {REPORT: report_pages.make_grid_report, "grid.svg": report_pages.make_grid_picture},
     log="cells.jsonl",
 )
 
@@ -107,10 +102,8 @@ class ReportFolder:
         has_results = (self.path / RESULTS).exists()
         if self._kind.log is not None:
             if has_results and not (self.path / self._kind.log).exists():
-                raise RequestError(
-                    f"{self.path} holds a measurement that is no grid.",
-                    "Name another folder: results are never overwritten.",
-                )
+                problem = f"{self.path} holds a measurement that is no grid."
+                raise RequestError(problem, "Name another folder: results are never overwritten.")
             return
         try:
             has_rows = (self.path / self._kind.table).read_bytes().count(b"\n") > 1

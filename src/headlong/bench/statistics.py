@@ -8,7 +8,7 @@ nothing of models, prompts or reports.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -50,10 +50,6 @@ class Speedup:
     high: float | None
     num_prompts: int
 
-    def to_dict(self) -> dict[str, float | int | None]:
-        """Return the numbers for JSON."""
-        return asdict(self)
-
 
 def paired_speedup(strata: Sequence[Sequence[Pair]], seed: int = 0) -> Speedup | None:
     """Return the ratio of total tokens/s and its 95 % interval; None without a single pair.
@@ -62,7 +58,10 @@ def paired_speedup(strata: Sequence[Sequence[Pair]], seed: int = 0) -> Speedup |
     the spread unbiased. Few prompts say little about their own spread, so it is stretched by
     Student's t over the normal quantile. All on the logarithm, where a ratio is symmetric.
     """
-    tables = [_table(pairs) for pairs in _merge_singles(strata)]
+    tables = [
+        np.array([(a.num_tokens, a.seconds, b.num_tokens, b.seconds) for a, b in pairs], float)
+        for pairs in _merge_singles(strata)
+    ]  # each (prompts, 4)
     if not tables:
         return None
     everything = np.concatenate(tables)
@@ -102,12 +101,6 @@ def _merge_singles(strata: Sequence[Sequence[Pair]]) -> list[list[Pair]]:
     elif singles:
         several.append(singles)
     return several
-
-
-def _table(pairs: Sequence[Pair]) -> Sums:
-    """Return one row a prompt: tokens and seconds of the baseline, then of the candidate."""
-    rows = [(a.num_tokens, a.seconds, b.num_tokens, b.seconds) for a, b in pairs]
-    return np.array(rows, dtype=np.float64)  # (prompts, 4)
 
 
 def _log_ratio(sums: Sums) -> Sums:

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from headlong.bench.conclusion import Conclusion, Wording, judge, read_gain
-from headlong.bench.figures import Group, describe_group, group_blocks, pair_rows
+from headlong.bench.figures import (
+    Group,
+    count_identical,
+    describe_group,
+    group_blocks,
+    pair_rows,
+)
 from headlong.bench.measure import FORMAT, Context, QuestionPlan, Run, Side, make_questions, run_ab
 from headlong.bench.prompt_sets import PromptSet
 from headlong.bench.report_folder import RESULTS, ReportFolder
@@ -103,7 +109,8 @@ def _conclude(
         for name, speedup in group["speedups"].items():
             speedup["outcome"] = str(read_gain(group, name).outcome)
     best = overall["speedups"][judged.candidate]
-    identical = _describe_identity(overall, context)
+    identical = count_identical(overall["speedups"].values())
+    identical["first_divergence"] = context.divergence
     is_broken = context.wording == Wording.MTP and not identical["all"]
     return {
         "verdict": _warn(judged, identical) if is_broken else judged.words,
@@ -125,17 +132,6 @@ def _recommend(judged: Conclusion, wording: Wording) -> dict[str, Any]:
 
 def _typed(side: str | None) -> str | int | None:
     return int(side) if side is not None and side.isdecimal() else side
-
-
-def _describe_identity(overall: Mapping[str, Any], context: BenchContext) -> dict[str, Any]:
-    compared = sum(one["num_compared"] for one in overall["speedups"].values())
-    same = sum(one["num_identical"] for one in overall["speedups"].values())
-    return {
-        "all": same == compared,
-        "num_compared": compared,
-        "num_identical": same,
-        "first_divergence": context.divergence,
-    }
 
 
 def _warn(judged: Conclusion, identical: Mapping[str, Any]) -> str:
@@ -244,10 +240,8 @@ def load_results(path: Path) -> dict[str, Any]:
     is_ours = isinstance(document, dict) and document.get("kind") == KIND
     is_whole = is_ours and all(isinstance(document.get(name), kind) for name, kind in _NEEDED)
     if not is_whole or document["format"] != FORMAT:
-        raise RequestError(
-            f"{path} holds no results of headlong bench in format {FORMAT}.",
-            "Name a results.json that this version wrote.",
-        )
+        problem = f"{path} holds no results of headlong bench in format {FORMAT}."
+        raise RequestError(problem, "Name a results.json that this version wrote.")
     return cast(dict[str, Any], document)
 
 
@@ -257,9 +251,8 @@ def choose_side(document: Mapping[str, Any], name: str | None, where: str) -> st
     if name is None:
         return names[0] if len(names) == 1 else str(document.get("candidate", names[-1]))
     if name not in names:
-        raise RequestError(
-            f"{where} has no side {name!r}.", f"It has {', '.join(names)}: name one with --side."
-        )
+        problem = f"{where} has no side {name!r}."
+        raise RequestError(problem, f"It has {', '.join(names)}: name one with --side.")
     return name
 
 

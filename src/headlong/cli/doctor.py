@@ -132,7 +132,7 @@ def _clean(text: Text) -> Text:
 def _record(examination: "Examination") -> Path:
     """Keep the acceptance in the head's run.json."""
     from headlong.doctor.draft_checks import describe_probe
-    from headlong.doctor.head_record import write_probe
+    from headlong.doctor.head_checks import write_probe
     from headlong.heads.shipped_heads import fingerprint
 
     subject, judged = examination.subject, examination.judged

@@ -7,8 +7,8 @@ very mistake was made. Nothing here decides that; `draft_checks` measures.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -22,12 +22,13 @@ from headlong.heads.nextn import NextnHead
 from headlong.heads.parallel import MedusaHeads, MetaHeads
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Attention, Layer, Norm
+from headlong.ops.op_set import Attention, GatedMlp, Layer, Norm
 from headlong.weights.tensors import StoredTensor
 
 Concat: TypeAlias = Literal["embedding_first", "hidden_first"]
 Normed: TypeAlias = Literal["normed", "raw"]
 
+_NORMED = (Norm, Layer, Attention, GatedMlp)
 _QKV = tuple(f"{LAYER}self_attn.{part}_proj.weight" for part in "qkv")
 
 
@@ -163,30 +164,16 @@ def _exchange_norms(probed: ProbeRows) -> ProbeRows:
 def _shift_norms(head: NextnHead, offset: float) -> NextnHead:
     """Return the head as it would be if its norms were centred otherwise."""
 
-    def shifted(norm: Norm) -> Norm:
-        return Norm((norm.weight + np.float32(offset)).astype(np.float32), norm.eps)
+    def shifted(part: Any) -> Any:
+        if isinstance(part, Norm):
+            return Norm((part.weight + np.float32(offset)).astype(np.float32), part.eps)
+        found = {one.name: getattr(part, one.name) for one in fields(part)}
+        own = {n: shifted(x) for n, x in found.items() if isinstance(x, _NORMED)}
+        return replace(part, **own)
 
-    def optional(norm: Norm | None) -> Norm | None:
-        return None if norm is None else shifted(norm)
-
-    attention: Attention = head.layer.attention
-    layer = Layer(
-        replace(
-            attention,
-            norm=shifted(attention.norm),
-            query_norm=optional(attention.query_norm),
-            key_norm=optional(attention.key_norm),
-        ),
-        replace(head.layer.channel, norm=shifted(head.layer.channel.norm)),
-    )
-    return replace(
-        head,
-        switches=replace(head.switches, norm="one_plus" if offset > 0 else "plain"),
-        embedding_norm=shifted(head.embedding_norm),
-        hidden_norm=shifted(head.hidden_norm),
-        norm=shifted(head.norm),
-        layer=layer,
-    )
+    switches = replace(head.switches, norm="one_plus" if offset > 0 else "plain")
+    moved: NextnHead = replace(shifted(head), switches=switches)
+    return moved
 
 
 def _reorder_columns(tensor: StoredTensor, num_parts: int, order: Sequence[int]) -> StoredTensor:

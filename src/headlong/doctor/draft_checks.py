@@ -15,8 +15,7 @@ import numpy as np
 from headlong.arrays import IntArray
 from headlong.doctor.alternatives import Alternative
 from headlong.doctor.finding import Check, Finding, Severity, skipped
-from headlong.doctor.head_checks import GO_WITHOUT
-from headlong.doctor.head_record import HeadRecord, expected_length
+from headlong.doctor.head_checks import GO_WITHOUT, HeadRecord, expected_length
 from headlong.doctor.probe import PROMPTS_ID, AcceptedCounts, ProbeRows, measure_acceptance
 from headlong.heads.head import Head
 
@@ -198,7 +197,9 @@ def check_reading(
 
 def check_record(judged: Judged, record: HeadRecord) -> Finding:
     """Do drafts stand as often as they did when the head was made?"""
-    now, then = _same_positions(judged, record.probe)
+    then = AcceptedCounts(tuple(_recorded(judged, record.probe)), judged.acceptance.max_depth)
+    now = judged.acceptance.cut(map(len, then.stood))
+    then = then.cut(map(len, judged.acceptance.stood))  # the positions both have
     if now.num_positions:
         return _against(now, then.length(PROBE_DEPTH), _SAME_PROMPTS)
     expected = expected_length(record.acceptance, PROBE_DEPTH)
@@ -209,15 +210,6 @@ def check_record(judged: Judged, record: HeadRecord) -> Finding:
             "keeps today's",
         )
     return _against(judged.acceptance, expected, _OTHER_PROMPTS)
-
-
-def _same_positions(
-    judged: Judged, probe: Mapping[str, Any]
-) -> tuple[AcceptedCounts, AcceptedCounts]:
-    """Return what stands now and what stood then, at the positions both have."""
-    now = judged.acceptance
-    then = AcceptedCounts(tuple(_recorded(judged, probe)), now.max_depth)
-    return now.cut(map(len, then.stood)), then.cut(map(len, now.stood))
 
 
 def _recorded(judged: Judged, probe: Mapping[str, Any]) -> list[IntArray]:
@@ -260,7 +252,9 @@ def _against(acceptance: AcceptedCounts, then: float, limits: _Limits) -> Findin
     now = acceptance.length(PROBE_DEPTH)
     gained = (now - 1) / max(then - 1, 1e-9)
     # A short probe must not cry wolf: what chance can do is granted.
-    most = (now - 1 + 2 * _standard_error(acceptance)) / max(then - 1, 1e-9)
+    counts = np.minimum(np.concatenate(acceptance.stood), PROBE_DEPTH)
+    error = float(counts.std()) / math.sqrt(max(1, len(counts)))
+    most = (now - 1 + 2 * error) / max(then - 1, 1e-9)
     check = Check("record", {"acceptance_length": now, "recorded": then, "share": gained})
     seen = f"{now:.2f} tokens a round; {then:.2f} are recorded {limits.where}"
     if most < limits.fault:
@@ -268,12 +262,6 @@ def _against(acceptance: AcceptedCounts, then: float, limits: _Limits) -> Findin
     if most < limits.warning:
         return check.warning(f"Under its record: {seen}.", _RETRAIN)
     return check.ok(seen)
-
-
-def _standard_error(acceptance: AcceptedCounts) -> float:
-    """Return by how much the mean count of standing tokens may be off by chance."""
-    counts = np.minimum(np.concatenate(acceptance.stood), PROBE_DEPTH)
-    return float(counts.std()) / math.sqrt(max(1, len(counts)))
 
 
 def _is_better(better: AcceptedCounts, worse: AcceptedCounts, at_least: float) -> bool:

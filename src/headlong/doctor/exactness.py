@@ -7,7 +7,7 @@ bug in the bookkeeping.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -56,12 +56,12 @@ class Decoded:
 class WrongToken:
     """Where a decoding left the plain loop's text for the first time."""
 
-    label: str
+    run: str
     position: int
     """Place in the answer, from 0."""
     expected: int | None
     got: int | None
-    margin: float
+    top2_margin: float
     """How far apart the backbone's two best logits are there."""
 
 
@@ -108,11 +108,11 @@ def find_wrong_token(decoder: Decoder, decoded: Decoded) -> WrongToken | None:
     if place is None:
         return None
     return WrongToken(
-        label=decoded.label,
+        run=decoded.label,
         position=place,
         expected=truth[place] if place < len(truth) else None,
         got=got[place] if place < len(got) else None,
-        margin=_margin(decoder.backbone, (*decoded.prompt_ids, *truth[:place])),
+        top2_margin=_margin(decoder.backbone, (*decoded.prompt_ids, *truth[:place])),
     )
 
 
@@ -132,23 +132,15 @@ def check_exactness(decoder: Decoder, runs: Sequence[Decoded]) -> Finding:
     first = min(divergences, key=lambda divergence: divergence.position)
     cause = (
         "so close a call that the arithmetic must depend on the rows of a pass"
-        if first.margin < _TIGHT_MARGIN
+        if first.top2_margin < _TIGHT_MARGIN
         else "no close call, so the rows themselves were not the plain loop's"
     )
     return check.fault(
-        f"{len(divergences)} of {len(runs)} decodings differ. First: {first.label}, answer token "
+        f"{len(divergences)} of {len(runs)} decodings differ. First: {first.run}, answer token "
         f"{first.position} is {first.got} instead of {first.expected}; the backbone's two best "
-        f"logits are {first.margin:.6f} apart there, {cause}.",
+        f"logits are {first.top2_margin:.6f} apart there, {cause}.",
         f"{_REPORT}.",
-        {
-            "first": {
-                "run": first.label,
-                "position": first.position,
-                "expected": first.expected,
-                "got": first.got,
-                "top2_margin": first.margin,
-            }
-        },
+        {"first": asdict(first)},
     )
 
 

@@ -14,20 +14,12 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from headlong.config import SamplingParams
-from headlong.doctor import draft_checks, head_checks, machine, model_checks, speed
+from headlong.doctor import draft_checks, head_checks, machine, model_checks, probe, speed
 from headlong.doctor.alternatives import list_alternatives, taps_needed
 from headlong.doctor.draft_checks import Judged
 from headlong.doctor.exactness import Decoder, check_exactness, decode_modes
 from headlong.doctor.finding import Check, Finding, Severity, refused, skipped
-from headlong.doctor.head_record import read_record
-from headlong.doctor.probe import (
-    PROMPTS,
-    ProbeText,
-    measure_acceptance,
-    prompt_ids,
-    read_rows,
-    write_answer,
-)
+from headlong.doctor.head_checks import read_record
 from headlong.doctor.subject import ExamOptions, Subject
 from headlong.errors import HeadlongError
 from headlong.models.transformer import Backbone
@@ -140,7 +132,7 @@ def _examine_running(
 ) -> None:
     """Run the checks that need the model to speak."""
     subject = examination.subject
-    texts: list[ProbeText] = []
+    texts: list[probe.ProbeText] = []
     efforts: list[ExamEffort] = []
 
     def listen() -> Iterator[Finding]:
@@ -208,7 +200,7 @@ def _plan_effort(backbone: Backbone, options: ExamOptions) -> ExamEffort:
     # The mean, neighbours and all: that is how long it will take.
     one_pass_s = statistics.fmean(speed.time_passes(backbone, (), _FIRST_TIMING_S)[1])
     if not options.is_quick:
-        thorough = _afford(one_pass_s, len(PROMPTS), 2, _BUDGET_S, _MAX_TOKENS)
+        thorough = _afford(one_pass_s, len(probe.PROMPTS), 2, _BUDGET_S, _MAX_TOKENS)
         if options.is_thorough:
             return replace(thorough, max_tokens=_MAX_TOKENS)
         if thorough.max_tokens >= _MIN_TOKENS:
@@ -227,21 +219,25 @@ def _afford(
     return ExamEffort(num_prompts, num_exact, min(affordable, most), budget_s / 6)
 
 
-def _write_texts(subject: Subject, backbone: Backbone, effort: ExamEffort) -> Iterator[ProbeText]:
+def _write_texts(
+    subject: Subject, backbone: Backbone, effort: ExamEffort
+) -> Iterator[probe.ProbeText]:
     """Let the backbone answer the built-in prompts."""
-    for task, prompt in list(PROMPTS.items())[: effort.num_prompts]:
-        ids = prompt_ids(subject.tokenizer, prompt, backbone)
-        answer = write_answer(backbone, ids, _eos_ids(subject), effort.max_tokens, SamplingParams())
-        yield ProbeText(task, ids, answer)
+    for task, prompt in list(probe.PROMPTS.items())[: effort.num_prompts]:
+        ids = probe.prompt_ids(subject.tokenizer, prompt, backbone)
+        answer = probe.write_answer(
+            backbone, ids, _eos_ids(subject), effort.max_tokens, SamplingParams()
+        )
+        yield probe.ProbeText(task, ids, answer)
 
 
-def _judge(subject: Subject, backbone: Backbone, texts: Sequence[ProbeText]) -> Judged:
+def _judge(subject: Subject, backbone: Backbone, texts: Sequence[probe.ProbeText]) -> Judged:
     assert subject.head is not None
     taps = taps_needed(subject.head, backbone.config.num_layers)
-    probed = [read_rows(backbone, text, taps) for text in texts]
+    probed = [probe.read_rows(backbone, text, taps) for text in texts]
     shortest = min(len(text.answer_ids) for text in texts)
     depth = speed.MAX_K if shortest >= 4 * speed.MAX_K else draft_checks.PROBE_DEPTH
-    return Judged(subject.head, measure_acceptance(subject.head, probed, depth), probed)
+    return Judged(subject.head, probe.measure_acceptance(subject.head, probed, depth), probed)
 
 
 def _draft_findings(subject: Subject, backbone: Backbone, judged: Judged) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ make one. Knows nothing of models, heads or terminals.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -40,13 +40,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON."""
-        return {
-            "check": self.check,
-            "level": self.level.value,
-            "seen": self.seen,
-            "remedy": self.remedy,
-            "numbers": dict(self.numbers),
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

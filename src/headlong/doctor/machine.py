@@ -46,7 +46,7 @@ def read_machine(root: Path = Path("/")) -> MachineReadings:
     return MachineReadings(
         num_cores=len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1,
         cpu_quota=_read_quota(root),
-        huge_pages=_read_huge_pages(root),
+        huge_pages=(_read(root / _HUGE_PAGES) or "").partition("[")[2].partition("]")[0] or None,
         available_bytes=_read_available(root),
         load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
     )
@@ -163,11 +163,6 @@ def _read(path: Path) -> str | None:
 def _read_number(path: Path) -> int | None:
     text = _read(path)
     return int(text) if text is not None and text.lstrip("-").isdigit() else None
-
-
-def _read_huge_pages(root: Path) -> str | None:
-    chosen = (_read(root / _HUGE_PAGES) or "").partition("[")[2].partition("]")[0]
-    return chosen or None
 
 
 def _read_quota(root: Path) -> float | None:

@@ -7,8 +7,9 @@ Out: an ASGI response. Everything from the start in the engine to the record at 
 """
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,10 +22,9 @@ from headlong.errors import HeadlongError
 from headlong.generation import Chunk
 from headlong.server.answer_stream import Answer, Arrival
 from headlong.server.call import Call, CallKind
-from headlong.server.events import DONE, EventWriter, to_json
 from headlong.server.preparation import MTP_HEADER, PreparedAnswer, choose_mtp
 from headlong.server.protocol import GenerateBody
-from headlong.server.refusal import Refusal, end_stream, refusal_for, send_refusal
+from headlong.server.refusal import Refusal, end_stream, refusal_for, send_refusal, send_response
 from headlong.server.service import Service, service_of
 
 _EVENT_HEADERS = [
@@ -36,6 +36,9 @@ _EVENT_HEADERS = [
 BodyT = TypeVar("BodyT", bound=GenerateBody)
 
 _log = logging.getLogger("headlong.server.answering")
+
+DONE = b"data: [DONE]\n\n"
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 async def answer_with(
@@ -124,13 +127,7 @@ class AnswerResponse(Response):
             "usage": self._call.usage(answer, self._prepared).model_dump(),
             **self._call.telemetry(answer, self._prepared.warnings),
         }
-        content = to_json(body)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(content)).encode()),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
+        await send_response(send, Response(to_json(body), media_type="application/json"))
 
     async def _stream(self, answer: Answer, send: Send) -> None:
         """Send events; headers wait for the first token, so that a failed prompt has its status."""
@@ -150,27 +147,47 @@ class AnswerResponse(Response):
             await end_stream(send, self._refuse(error))
             return
         if not answer.was_cancelled:
-            last = self._last_events(events, self._pieces(arrival), answer)
-            await send({"type": "http.response.body", "body": last})
+            last, more = (
+                self._pieces(arrival),
+                self._call.telemetry(answer, self._prepared.warnings),
+            )
+            ends: list[dict[str, Any]] = []
+            if self._wants_usage:  # telemetry goes with the usage, or with the last end
+                more = {"usage": self._call.usage(answer, self._prepared).model_dump(), **more}
+            else:
+                last, ends = last[:-1], last[-1:]
+            body = events.chunks(last) + events.last(ends, more) + DONE
+            await send({"type": "http.response.body", "body": body})
 
     def _pieces(self, arrival: Arrival) -> list[dict[str, Any]]:
         self._call.count_chunks(arrival.chunks)
-        pieces: list[dict[str, Any]] = []
-        for writer, chunks in zip(self._prepared.writers, arrival.chunks, strict=True):
-            if chunks:
-                pieces += writer.pieces(chunks)
-        return pieces
+        writers = zip(self._prepared.writers, arrival.chunks, strict=True)
+        return [piece for writer, chunks in writers if chunks for piece in writer.pieces(chunks)]
 
-    def _last_events(
-        self, events: EventWriter, pieces: list[dict[str, Any]], answer: Answer
-    ) -> bytes:
-        """Return the end of a stream: telemetry goes with the usage, or with the last end."""
-        more = self._call.telemetry(answer, self._prepared.warnings)
-        if self._wants_usage:
-            usage = self._call.usage(answer, self._prepared).model_dump()
-            more = {"usage": usage, **more}
-            return events.chunks(pieces) + events.last([], more) + DONE
-        return events.chunks(pieces[:-1]) + events.last(pieces[-1:], more) + DONE
+
+def to_json(value: object) -> bytes:
+    """Return JSON as bytes; what UTF-8 cannot write becomes a question mark."""
+    return _encode(value).encode("utf-8", "replace")
+
+
+class EventWriter:
+    """Writes the chunks of one answer."""
+
+    def __init__(self, head: Mapping[str, Any], *, wants_usage: bool) -> None:
+        """Begin an answer; `head` is what all its chunks share."""
+        self._head = "data: " + _encode(head).removesuffix("}") + ',"choices":'
+        # OpenAI's clients expect the field in every chunk once they have asked for it.
+        self._tail = ',"usage":null}\n\n' if wants_usage else "}\n\n"
+
+    def chunks(self, choices: Sequence[Mapping[str, Any]]) -> bytes:
+        """Return one chunk per choice."""
+        events = [f"{self._head}[{_encode(choice)}]{self._tail}" for choice in choices]
+        return "".join(events).encode("utf-8", "replace")
+
+    def last(self, choices: Sequence[Mapping[str, Any]], more: Mapping[str, Any]) -> bytes:
+        """Return one chunk with fields of its own."""
+        body = f"{self._head}{_encode(choices)},{_encode(more).removeprefix('{')}"
+        return f"{body}\n\n".encode("utf-8", "replace")
 
 
 async def _send_part(send: Send, body: bytes) -> None:
@@ -191,6 +208,5 @@ def _reason(answer: Answer, prepared: PreparedAnswer) -> str:
         return "error"
     if answer.was_cancelled:
         return "cancelled"
-    return next(
-        (writer.finish_reason for writer in prepared.writers if writer.finish_reason), "stop"
-    )
+    reasons = [writer.finish_reason for writer in prepared.writers]
+    return next((reason for reason in reasons if reason), "stop")

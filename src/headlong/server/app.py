@@ -5,7 +5,6 @@ In:  a loaded model and settings. Out: a FastAPI app, ready for uvicorn; `app.st
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import fields
@@ -20,7 +19,6 @@ from headlong.engine.limits import EngineLimits
 from headlong.errors import HeadlongError, RequestError
 from headlong.llm import LLM
 from headlong.server import chat, completions, page, status_routes, tokenizing
-from headlong.server.finished_requests import FinishedRequests
 from headlong.server.live import Live
 from headlong.server.metrics import Metrics
 from headlong.server.middleware import add_middleware
@@ -48,7 +46,7 @@ def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
     metrics = Metrics(worker.snapshot)
     live = Live(worker.snapshot)
     most = llm.engine.max_sequence_tokens
-    service = Service(llm, settings, worker, metrics, FinishedRequests(), live, most)
+    service = Service(llm, settings, worker, metrics, live, most)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -81,30 +79,24 @@ def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
     return app
 
 
-def _answer(refusal: Refusal) -> Response:
-    # Escapes everything beyond ASCII: what a client sent may not be writable as UTF-8.
-    body = json.dumps(refusal.body).encode()
-    return Response(body, refusal.status, refusal.headers, "application/json")
-
-
 def add_error_handlers(app: FastAPI) -> None:
     """Make `app` answer every error in OpenAI's form."""
 
     @app.exception_handler(ApiError)
     async def on_api_error(request: Request, error: ApiError) -> Response:
-        return _answer(error.refusal)
+        return error.refusal.response
 
     @app.exception_handler(HeadlongError)
     async def on_headlong_error(request: Request, error: HeadlongError) -> Response:
-        return _answer(refusal_for(error))
+        return refusal_for(error).response
 
     @app.exception_handler(RequestValidationError)
     async def on_bad_body(request: Request, error: RequestValidationError) -> Response:
-        return _answer(refuse_body(request, error))
+        return refuse_body(request, error).response
 
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> Response:
-        answer = _answer(_refuse_http(request, error))
+        answer = _refuse_http(request, error).response
         answer.headers.update(error.headers or {})  # Allow, of 405
         return answer
 
@@ -112,9 +104,8 @@ def add_error_handlers(app: FastAPI) -> None:
 def _refuse_http(request: Request, error: HTTPException) -> Refusal:
     asked = f"{request.method} {request.url.path}"
     if error.status_code == 404:
-        return Refusal(
-            404, f"There is no {asked}. See /openapi.json for what there is.", code="not_found"
-        )
+        message = f"There is no {asked}. See /openapi.json for what there is."
+        return Refusal(404, message, code="not_found")
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "another method")
         return Refusal(405, f"There is no {asked}. Use {allowed}.", code="method_not_allowed")
@@ -127,7 +118,5 @@ def _check_limits(loaded: EngineLimits, wanted: EngineLimits) -> None:
     for field in fields(EngineLimits):
         has, wants = getattr(loaded, field.name), getattr(wanted, field.name)
         if has != wants:
-            raise RequestError(
-                f"The engine was loaded with {field.name} {has}; the settings say {wants}.",
-                "Load the model with limits=settings.engine_limits.",
-            )
+            problem = f"The engine was loaded with {field.name} {has}; the settings say {wants}."
+            raise RequestError(problem, "Load the model with limits=settings.engine_limits.")

@@ -7,7 +7,6 @@ Keys are compared in constant time, all of them every time.
 
 import hashlib
 import hmac
-import ipaddress
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -16,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headlong.server.http_middleware import HttpMiddleware, route_path
 from headlong.server.metrics import Metrics
 from headlong.server.refusal import Refusal
-from headlong.server.settings import ApiKey, ServerSettings
+from headlong.server.settings import ApiKey, ServerSettings, is_loopback_address
 
 _NO_KEY = Refusal(
     401,
@@ -91,7 +90,8 @@ class OriginMiddleware(HttpMiddleware):
         host = _host_name(headers.get("host", ""))
         if not self._settings.is_loopback or not host or host == self._settings.host:
             return None
-        if _is_loopback_name(host) or host in self._settings.allowed_hosts:
+        is_own_name = host == "localhost" or host.endswith(".localhost")
+        if is_own_name or is_loopback_address(host) or host in self._settings.allowed_hosts:
             return None
         return Refusal(
             403,
@@ -135,12 +135,3 @@ def _host_name(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return host
-
-
-def _is_loopback_name(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -16,18 +16,11 @@ from fastapi import Request
 
 from headlong.config import MtpMode
 from headlong.generation import Chunk
+from headlong.server import telemetry
 from headlong.server.answer_stream import Answer
-from headlong.server.finished_requests import FinishedRequest
+from headlong.server.live import FinishedRequest
 from headlong.server.preparation import PreparedAnswer
 from headlong.server.service import Service, client_of
-from headlong.server.telemetry import (
-    Usage,
-    add_up,
-    count_usage,
-    llama_timings,
-    mtp_report,
-    speculative_metrics,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +92,18 @@ class Call:
             if num_new:
                 metrics.tokens(num_new, now_s - before_s)
 
-    def usage(self, answer: Answer, prepared: PreparedAnswer) -> Usage:
+    def usage(self, answer: Answer, prepared: PreparedAnswer) -> telemetry.Usage:
         """Return OpenAI's `usage`; every prompt counts once, however many choices it got."""
         firsts = answer.reports[:: len(prepared.choices) // prepared.num_prompts]
-        return count_usage(firsts, self._num_tokens)
+        return telemetry.count_usage(firsts, self._num_tokens)
 
     def telemetry(self, answer: Answer, warnings: Sequence[str]) -> dict[str, Any]:
         """Return how an ended answer was made, in three dialects, and what there is to warn of."""
-        total = add_up(answer.reports)
+        total = telemetry.add_up(answer.reports)
         return {
-            "mtp": mtp_report(total, self.mtp),
-            "metrics": speculative_metrics(total, self.mtp),
-            "timings": llama_timings(total),
+            "mtp": telemetry.mtp_report(total, self.mtp),
+            "metrics": telemetry.speculative_metrics(total, self.mtp),
+            "timings": telemetry.llama_timings(total),
             **({"warnings": list(warnings)} if warnings else {}),
         }
 
@@ -128,7 +121,7 @@ class Call:
         The reason is what clients are told, or "error", "timeout", "cancelled"; the status is that
         of HTTP, or what it would have been where a stream had begun.
         """
-        usage, total = self.usage(answer, prepared), add_up(answer.reports)
+        usage, total = self.usage(answer, prepared), telemetry.add_up(answer.reports)
         client = client_of(self._request)
         record = FinishedRequest(
             id=self.id,
@@ -145,10 +138,9 @@ class Call:
             tokens_per_second=total.timings.tokens_per_second,
             is_stream=is_stream,
             client=client.name if client is not None else None,
-            report=mtp_report(total, self.mtp),
+            report=telemetry.mtp_report(total, self.mtp),
             stats=total.stats,
         )
         self._request.state.record = record
-        self.service.records.add(record)
         self.service.metrics.request_finished(record)
         self.service.live.request_finished(record)

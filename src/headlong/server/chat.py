@@ -15,22 +15,15 @@ from headlong.config import MtpMode
 from headlong.decode.sampling import TokenLogprob
 from headlong.engine.request import FinishReason
 from headlong.generation import Chunk
+from headlong.server import preparation
 from headlong.server.answering import answer_with
 from headlong.server.call import CHAT
 from headlong.server.chat_protocol import ChatBody
 from headlong.server.choices import ChoiceWriter, TokenDetails
-from headlong.server.preparation import (
-    PreparedAnswer,
-    RequestMaker,
-    check_body,
-    check_prompt,
-    encode_messages,
-    room_warnings,
-)
 from headlong.server.refusal import bad_request
 from headlong.server.response_schemas import CHAT_RESPONSES
 from headlong.server.service import Service
-from headlong.text.answer_form import AnswerForm, read_form
+from headlong.text.answer_form import read_form
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.tool_calls import TextDelta, ToolCallReader, ToolCallStart, ToolEvent
 
@@ -43,26 +36,28 @@ async def create_chat_completion(body: ChatBody, request: Request) -> Response:
     return await answer_with(prepare_chat, CHAT, body, request)
 
 
-def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> PreparedAnswer:
+def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> preparation.PreparedAnswer:
     """Turn a body into engine requests and writers."""
-    check_body(service, body)
+    preparation.check_body(service, body)
     _check(body)
     form, tokenizer = read_form(body.form_options()), service.llm.tokenizer
-    prompt_ids = encode_messages(service, body.messages, form.tools)
-    check_prompt(service, len(prompt_ids), "messages")
+    prompt_ids = preparation.encode_messages(service, body.messages, form.tools)
+    preparation.check_prompt(service, len(prompt_ids), "messages")
     max_tokens = body.max_completion_tokens or body.max_tokens
     options = {
         "max_tokens": max_tokens,
         "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
     }
-    maker = RequestMaker(service, body, mtp, options, form.make_grammar(tokenizer))
+    maker = preparation.RequestMaker(service, body, mtp, options, form.make_grammar(tokenizer))
     wanted = TokenDetails.of(body, logprobs=bool(body.logprobs))
     choices = maker.choices_for(prompt_ids)
-    writers = [
-        ChatChoice(i, wanted, tokenizer, _make_reader(form, tokenizer)) for i in range(len(choices))
-    ]
-    warnings = body.warnings() + room_warnings(service, max_tokens, len(prompt_ids))
-    return PreparedAnswer(choices, writers, 1, warnings)
+    writers = []
+    for i in range(len(choices)):
+        style, names = tokenizer.tool_style, form.tool_names
+        calls = ToolCallReader(secrets.token_hex(8), style, names)
+        writers.append(ChatChoice(i, wanted, tokenizer, None if form.tools is None else calls))
+    warnings = body.warnings() + preparation.room_warnings(service, max_tokens, len(prompt_ids))
+    return preparation.PreparedAnswer(choices, writers, 1, warnings)
 
 
 def _check(body: ChatBody) -> None:
@@ -76,13 +71,6 @@ def _check(body: ChatBody) -> None:
     if not body.tools and body.tool_choice not in (None, "none", "auto"):
         message = "tool_choice demands a call, but there are no tools. Give some."
         raise bad_request(message, "tool_choice", "invalid_value")
-
-
-def _make_reader(form: AnswerForm, tokenizer: Tokenizer) -> ToolCallReader | None:
-    """Return a reader that finds calls in an answer, where tools are given."""
-    if form.tools is None:
-        return None
-    return ToolCallReader(secrets.token_hex(8), tokenizer.tool_style, form.tool_names)
 
 
 class ChatChoice(ChoiceWriter):
@@ -168,11 +156,11 @@ class ChatChoice(ChoiceWriter):
         }
 
     def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any]:
-        return {"content": [self._logprob(entry) for entry in entries]}
-
-    def _logprob(self, entry: TokenLogprob) -> dict[str, Any]:
-        top = [self._token(other.token_id, other.logprob) for other in entry.top]
-        return {**self._token(entry.token_id, entry.logprob), "top_logprobs": top}
+        content = []
+        for entry in entries:
+            top = [self._token(other.token_id, other.logprob) for other in entry.top]
+            content.append({**self._token(entry.token_id, entry.logprob), "top_logprobs": top})
+        return {"content": content}
 
     def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
         spelled = self._tokenizer.token_bytes(token_id)

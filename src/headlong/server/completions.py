@@ -14,18 +14,11 @@ from headlong.config import MtpMode
 from headlong.decode.sampling import TokenLogprob
 from headlong.errors import TextError
 from headlong.generation import Chunk
+from headlong.server import preparation
 from headlong.server.answer_stream import ChoiceRequest
 from headlong.server.answering import answer_with
 from headlong.server.call import COMPLETION
 from headlong.server.choices import ChoiceWriter, TokenDetails
-from headlong.server.preparation import (
-    PreparedAnswer,
-    RequestMaker,
-    check_body,
-    check_prompt,
-    check_text,
-    room_warnings,
-)
 from headlong.server.protocol import GenerateBody, TokenId
 from headlong.server.refusal import bad_request
 from headlong.server.response_schemas import COMPLETION_RESPONSES
@@ -81,24 +74,26 @@ async def create_completion(body: CompletionBody, request: Request) -> Response:
     return await answer_with(prepare_completion, COMPLETION, body, request)
 
 
-def prepare_completion(service: Service, body: CompletionBody, mtp: MtpMode) -> PreparedAnswer:
+def prepare_completion(
+    service: Service, body: CompletionBody, mtp: MtpMode
+) -> preparation.PreparedAnswer:
     """Turn a body into engine requests and writers."""
     prompts = body.prompts()
-    check_body(service, body, len(prompts))
+    preparation.check_body(service, body, len(prompts))
     _check(body)
     options = {"max_tokens": body.max_tokens or DEFAULT_MAX_TOKENS, "logprobs": body.logprobs}
-    maker = RequestMaker(service, body, mtp, options, continues_text=True)
+    maker = preparation.RequestMaker(service, body, mtp, options, continues_text=True)
     wanted = TokenDetails.of(body, logprobs=body.logprobs is not None)
     tokenizer = service.llm.tokenizer
     choices, writers, warnings = list[ChoiceRequest](), list[CompletionChoice](), body.warnings()
     for prompt in prompts:
         prompt_ids = _encode(service, prompt)
-        warnings += room_warnings(service, body.max_tokens, len(prompt_ids))
+        warnings += preparation.room_warnings(service, body.max_tokens, len(prompt_ids))
         echo = _echo(service, prompt) if body.echo else ""
         for choice in maker.choices_for(prompt_ids):
             writers.append(CompletionChoice(len(choices), wanted, tokenizer, echo))
             choices.append(choice)
-    return PreparedAnswer(choices, writers, len(prompts), warnings)
+    return preparation.PreparedAnswer(choices, writers, len(prompts), warnings)
 
 
 def _check(body: CompletionBody) -> None:
@@ -115,12 +110,12 @@ def _check(body: CompletionBody) -> None:
 
 def _encode(service: Service, prompt: str | Sequence[int]) -> Sequence[int]:
     if isinstance(prompt, str):
-        check_text(service, prompt, "prompt")
+        preparation.check_text(service, prompt, "prompt")
     try:
         prompt_ids = service.llm.encode(prompt)
     except TextError as error:
         raise bad_request(str(error), "prompt", "invalid_value") from error
-    check_prompt(service, len(prompt_ids), "prompt")
+    preparation.check_prompt(service, len(prompt_ids), "prompt")
     vocab_size = service.llm.engine.vocab_size
     unknown = [token_id for token_id in prompt_ids if token_id >= vocab_size]
     if unknown:

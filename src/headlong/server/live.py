@@ -1,7 +1,8 @@
-"""What the server did in the last two minutes, second by second, for the page's charts.
+"""What the server did in the last two minutes, second by second, and its last 200 requests.
 
 In:  tokens as they leave, requests as they end, and once a second the engine's snapshot.
-Out: a plain dictionary for JSON. Used in the event loop only.
+Out: `FinishedRequest`s, which never hold a prompt or an answer, and a plain dictionary for the
+     page's charts. Used in the event loop only.
 A round is read off its tokens: accepted drafts come first, the model's own token behind them.
 """
 
@@ -13,15 +14,56 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
+from headlong.config import MtpMode
+from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
 from headlong.generation import Chunk
-from headlong.server.finished_requests import FinishedRequest
+
+MAX_RECORDS = 200
+"""Ended requests that are remembered."""
 
 WINDOW_S = 120
 """Seconds that are kept."""
 
 SPEEDUP_SPAN_S = 10
 """A request's speed-up is known at its end only; a point stands for those of so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRequest:
+    """One finished request, without its text."""
+
+    id: str
+    created_s: float
+    """When it came, in seconds since 1970."""
+    route: str
+    """The path it came to, like /v1/chat/completions."""
+    mtp: MtpMode
+    """The mode it asked for, or was given by its key or the server."""
+    num_prompt_tokens: int
+    num_completion_tokens: int
+    finish_reason: str
+    """stop, length, tool_calls, cancelled, error, timeout."""
+    total_s: float
+    num_cached_tokens: int = 0
+    """Prompt tokens that came out of the prefix cache."""
+    status: int = 200
+    ttft_s: float | None = None
+    """Seconds to the first token; None when there was none."""
+    tokens_per_second: float = 0.0
+    """Of the decoding phase."""
+    is_stream: bool = False
+    client: str | None = None
+    """Name of the API key, where keys are in use."""
+    report: dict[str, Any] = field(default_factory=dict)
+    """The answer's `mtp` object."""
+    stats: DecodeStats | None = field(default=None, repr=False)
+    """The rounds' counters, for the metrics; not shown."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything that is shown, for JSON."""
+        shown = {name: getattr(self, name) for name in self.__slots__ if name != "stats"}
+        return {**shown, "report": dict(self.report)}
 
 
 @dataclass(slots=True)
@@ -54,9 +96,13 @@ class Live:
     """The recent past of one server."""
 
     def __init__(
-        self, snapshot: Callable[[], EngineSnapshot], clock: Callable[[], float] = time.monotonic
+        self,
+        snapshot: Callable[[], EngineSnapshot],
+        clock: Callable[[], float] = time.monotonic,
+        max_records: int = MAX_RECORDS,
     ) -> None:
         """Begin with an empty past; `snapshot` tells what the engine is doing."""
+        self._finished: deque[FinishedRequest] = deque(maxlen=max_records)
         self._snapshot = snapshot
         self._clock = clock
         self._began_s = self._ticked_s = clock()
@@ -84,12 +130,17 @@ class Live:
 
     def request_finished(self, record: FinishedRequest) -> None:
         """Count a request that ended, and what it gained if it was to gain anything."""
+        self._finished.append(record)
         self._num_requests += 1
         self._num_failed += record.status >= 500
         speedup = record.report.get("measured_speedup")
         if speedup is not None and record.mtp != "off":
             self._current.gained += speedup * record.num_completion_tokens
             self._current.weight += record.num_completion_tokens
+
+    def latest(self, num: int = MAX_RECORDS) -> list[FinishedRequest]:
+        """Return up to `num` ended requests, newest first."""
+        return list(reversed(self._finished))[:num]
 
     def tick(self) -> None:
         """Close the current second."""

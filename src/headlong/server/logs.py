@@ -13,11 +13,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from headlong.server.finished_requests import FinishedRequest
+from headlong.server.live import FinishedRequest
 from headlong.server.settings import ServerSettings
 
 LOGGER = "headlong"
 REQUEST_LOGGER = "headlong.request"
+
+_RECORDED = (
+    "mtp", "num_prompt_tokens", "num_cached_tokens", "num_completion_tokens", "finish_reason",
+)  # fmt: skip
+_REPORTED = ("acceptance_length", "measured_speedup", "off_reason")
 
 # A line stays one line, whatever a client sends.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
@@ -84,19 +89,12 @@ def log_request(facts: Mapping[str, Any], *, is_routine: bool) -> None:
 
 def record_facts(record: FinishedRequest) -> dict[str, Any]:
     """Return what a log line says of a generation."""
-    report = record.report
     return {
         "completion_id": record.id,
-        "mtp": record.mtp,
-        "num_prompt_tokens": record.num_prompt_tokens,
-        "num_cached_tokens": record.num_cached_tokens,
-        "num_completion_tokens": record.num_completion_tokens,
-        "finish_reason": record.finish_reason,
+        **{name: getattr(record, name) for name in _RECORDED},
         "ttft_ms": None if record.ttft_s is None else round(1e3 * record.ttft_s, 1),
         "tokens_per_second": round(record.tokens_per_second, 1),
-        "acceptance_length": report.get("acceptance_length"),
-        "measured_speedup": report.get("measured_speedup"),
-        "off_reason": report.get("off_reason"),
+        **{name: record.report.get(name) for name in _REPORTED},
     }
 
 

@@ -12,26 +12,14 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from itertools import accumulate
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+import prometheus_client as prometheus
+from prometheus_client import core
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
-from headlong.server.finished_requests import FinishedRequest
+from headlong.server.live import FinishedRequest
 
 PREFIX = "headlong:"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -74,34 +62,28 @@ class Metrics:
     def __init__(self, snapshot: SnapshotSource | None = None) -> None:
         """Set all to zero; `snapshot` tells the engine's state at each scrape."""
         # Otherwise every counter is followed by an unwanted `_created` series.
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it untyped
-        self._registry = registry = CollectorRegistry()
+        prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it untyped
+        self._registry = registry = prometheus.CollectorRegistry()
         self._counters = {
-            name: Counter(f"{PREFIX}{name}", about, labels, registry=registry)
+            name: prometheus.Counter(f"{PREFIX}{name}", about, labels, registry=registry)
             for name, (about, labels) in _COUNTERS.items()
         }
-        self._ttft = Histogram(
-            f"{PREFIX}time_to_first_token_seconds",
-            "Arrival to first token.",
-            registry=registry,
-            buckets=_TTFT_S,
+        self._ttft, self._total = (
+            prometheus.Histogram(
+                f"{PREFIX}{name}_seconds", about, registry=registry, buckets=buckets
+            )
+            for name, about, buckets in (
+                ("time_to_first_token", "Arrival to first token.", _TTFT_S),
+                ("e2e_request_latency", "Arrival to end.", _TOTAL_S),
+            )
         )
-        self._total = Histogram(
-            f"{PREFIX}e2e_request_latency_seconds",
-            "Arrival to end.",
-            registry=registry,
-            buckets=_TOTAL_S,
-        )
-        self._speedup = Gauge(
-            f"{PREFIX}measured_speedup",
-            "Tokens per second against plain decoding, over recent requests.",
-            registry=registry,
-        )
+        about = "Tokens per second against plain decoding, over recent requests."
+        self._speedup = prometheus.Gauge(f"{PREFIX}measured_speedup", about, registry=registry)
         self._speedup.set(math.nan)  # nothing measured yet
         self._gained, self._weight = 0.0, 0.0
         self._tokens = _TokenMetrics()
         registry.register(self._tokens)
-        info = Gauge(f"{PREFIX}build_info", "Always 1.", ["version"], registry=registry)
+        info = prometheus.Gauge(f"{PREFIX}build_info", "Always 1.", ["version"], registry=registry)
         info.labels(version("headlong")).set(1)
         if snapshot is not None:
             registry.register(_EngineCollector(snapshot))
@@ -143,7 +125,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""
-        return generate_latest(self._registry)
+        return prometheus.generate_latest(self._registry)
 
     def _add(self, name: str, amount: int, *labels: str) -> None:
         counter = self._counters[name]
@@ -176,13 +158,13 @@ class _TokenMetrics(Collector):
         self._num_in[bisect_left(_GAP_S, gap_s / num)] += num
         self._total_s += gap_s
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[core.Metric]:
         """Yield the counter and the histogram of this moment."""
-        yield CounterMetricFamily(f"{PREFIX}generation_tokens", "Tokens generated.", self.num)
+        yield core.CounterMetricFamily(f"{PREFIX}generation_tokens", "Tokens generated.", self.num)
         bounds = [*map(floatToGoString, _GAP_S), "+Inf"]
         buckets = list(zip(bounds, accumulate(self._num_in), strict=True))
         name, about = f"{PREFIX}inter_token_latency_seconds", "Time per further token."
-        yield HistogramMetricFamily(name, about, buckets, self._total_s)
+        yield core.HistogramMetricFamily(name, about, buckets, self._total_s)
 
 
 class _EngineCollector(Collector):
@@ -191,7 +173,7 @@ class _EngineCollector(Collector):
     def __init__(self, snapshot: SnapshotSource) -> None:
         self._snapshot = snapshot
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[core.Metric]:
         """Yield gauges and counters of this moment."""
         now = self._snapshot()
         limit = math.inf if now.kv_limit_bytes is None else now.kv_limit_bytes
@@ -215,6 +197,6 @@ class _EngineCollector(Collector):
             "engine_failures": ("Requests ended by a fault of ours.", now.num_failed),
         }
         for name, (about, value) in gauges.items():
-            yield GaugeMetricFamily(f"{PREFIX}{name}", about, value=value)
+            yield core.GaugeMetricFamily(f"{PREFIX}{name}", about, value=value)
         for name, (about, value) in counters.items():
-            yield CounterMetricFamily(f"{PREFIX}{name}", about, value=value)
+            yield core.CounterMetricFamily(f"{PREFIX}{name}", about, value=value)

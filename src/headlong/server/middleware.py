@@ -16,17 +16,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
+from headlong.server import rate_limits
 from headlong.server.auth import AuthMiddleware, OriginMiddleware, is_page
-from headlong.server.finished_requests import FinishedRequest
 from headlong.server.http_middleware import HttpMiddleware, route_path
+from headlong.server.live import FinishedRequest
 from headlong.server.logs import log_request, record_facts
 from headlong.server.metrics import Metrics
-from headlong.server.rate_limits import (
-    BodyLimitMiddleware,
-    ConcurrencyMiddleware,
-    InFlight,
-    TimeoutMiddleware,
-)
 from headlong.server.refusal import Refusal, send_refusal
 from headlong.server.settings import ServerSettings
 
@@ -49,14 +44,16 @@ _FAULT = Refusal(
 _log = logging.getLogger("headlong.middleware")
 
 
-def add_middleware(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> InFlight:
+def add_middleware(
+    app: FastAPI, settings: ServerSettings, metrics: Metrics
+) -> rate_limits.InFlight:
     """Put all middleware around an app; `app.state.in_flight` counts the requests inside."""
-    app.state.in_flight = in_flight = InFlight()
+    app.state.in_flight = in_flight = rate_limits.InFlight()
     # Each one goes around those before it, so the innermost comes first.
     app.add_middleware(HeadMiddleware, settings, metrics)
-    app.add_middleware(BodyLimitMiddleware, settings, metrics)
-    app.add_middleware(TimeoutMiddleware, settings, metrics)
-    app.add_middleware(ConcurrencyMiddleware, settings, metrics, in_flight)
+    app.add_middleware(rate_limits.BodyLimitMiddleware, settings, metrics)
+    app.add_middleware(rate_limits.TimeoutMiddleware, settings, metrics)
+    app.add_middleware(rate_limits.ConcurrencyMiddleware, settings, metrics, in_flight)
     app.add_middleware(AuthMiddleware, settings, metrics)
     app.add_middleware(OriginMiddleware, settings, metrics)
     if settings.cors_origins:

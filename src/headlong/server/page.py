@@ -20,7 +20,8 @@ from headlong.weights.checkpoint import open_checkpoint
 
 FOLDER = Path(__file__).parent / "page"
 
-_files = StaticFiles(directory=FOLDER)
+_folder = StaticFiles(directory=FOLDER)
+_FILES = {"/": "index.html", "/favicon.ico": "icon.svg"}
 
 router = APIRouter(include_in_schema=False)
 
@@ -34,21 +35,15 @@ _DRAFTER_NAMES = {
 
 
 @router.get("/")
-async def get_index(request: Request) -> Response:
-    """Return the page."""
-    return await _serve("index.html", request)
-
-
 @router.get("/favicon.ico")
-async def get_icon(request: Request) -> Response:
-    """Return the icon to browsers that ask before they have read the page."""
-    return await _serve("icon.svg", request)
-
-
 @router.get("/page/{name}")
-async def get_file(name: str, request: Request) -> Response:
-    """Return one file of the page."""
-    return await _serve(name, request)
+async def get_file(request: Request) -> Response:
+    """Return a file of the page; browsers ask for the icon before they have read the page."""
+    name = request.path_params.get("name") or _FILES[request.scope["route"].path]
+    response = await _folder.get_response(name, request.scope)
+    # Ask every time, get "not modified" mostly: a new version is seen at once.
+    response.headers["Cache-Control"] = "no-cache"
+    return response
 
 
 @router.get("/headlong/live")
@@ -61,7 +56,7 @@ async def get_live(request: Request) -> dict[str, Any]:
 async def get_requests(request: Request) -> dict[str, Any]:
     """Return the recent requests, newest first; where keys are in use, those of one's own key."""
     client = client_of(request)
-    records = service_of(request).records.latest()
+    records = service_of(request).live.latest()
     own = [one for one in records if client is None or one.client == client.name]
     return {"requests": [record.to_dict() for record in own]}
 
@@ -74,13 +69,6 @@ async def get_model(request: Request) -> dict[str, Any]:
         state.card = await service.in_text_thread(partial(_make_card, service))
     card: dict[str, Any] = state.card
     return card
-
-
-async def _serve(name: str, request: Request) -> Response:
-    response = await _files.get_response(name, request.scope)
-    # Ask every time, get "not modified" mostly: a new version is seen at once.
-    response.headers["Cache-Control"] = "no-cache"
-    return response
 
 
 def _make_card(service: Service) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headlong.errors import BusyError, StoppingError
 from headlong.server.http_middleware import HttpMiddleware, route_path
 from headlong.server.metrics import Metrics
-from headlong.server.refusal import Refusal, end_stream, send_refusal
+from headlong.server.refusal import Refusal, end_stream, refusal_for, send_refusal
 from headlong.server.settings import ApiKey, ServerSettings
 
 RETRY_AFTER_S = 1.0
@@ -47,12 +48,12 @@ class InFlight:
 
     def num_of(self, client: ApiKey | None) -> int:
         """How many there are of one client."""
-        return self._by_client[client.name if client is not None else None]
+        return self._by_client[_name(client)]
 
     @contextmanager
     def count(self, client: ApiKey | None) -> Iterator[None]:
         """Count one request while it is answered."""
-        name = client.name if client is not None else None
+        name = _name(client)
         self._by_client[name] += 1
         self._idle.clear()
         try:
@@ -71,6 +72,10 @@ class InFlight:
         return True
 
 
+def _name(client: ApiKey | None) -> str | None:
+    return None if client is None else client.name
+
+
 class ConcurrencyMiddleware(HttpMiddleware):
     """Counts requests that compute, and turns away those above a limit or while draining."""
 
@@ -81,7 +86,9 @@ class ConcurrencyMiddleware(HttpMiddleware):
         self._in_flight = in_flight
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._counts(scope):
+        # Status requests are always allowed; while draining, /health says so.
+        is_health = self._in_flight.is_draining and route_path(scope) == "/health"
+        if scope["method"] != "POST" and not is_health:
             await self._app(scope, receive, send)
             return
         client: ApiKey | None = scope.get("state", {}).get("client")
@@ -92,18 +99,10 @@ class ConcurrencyMiddleware(HttpMiddleware):
         with self._in_flight.count(client):
             await self._app(scope, receive, send)
 
-    def _counts(self, scope: Scope) -> bool:
-        """Tell whether a request is work; status requests are always allowed."""
-        if self._in_flight.is_draining and route_path(scope) == "/health":
-            return True
-        return bool(scope["method"] == "POST")
-
     def _refusal(self, client: ApiKey | None) -> Refusal | None:
         if self._in_flight.is_draining:
-            message = "The server is shutting down. Ask again in a moment, or ask another one."
-            return Refusal(
-                503, message, "server_error", "draining", retry_after_s=5 * RETRY_AFTER_S
-            )
+            remedy = "Ask again in a moment, or ask another one."
+            return refusal_for(StoppingError("The server is shutting down.", remedy))
         most, own = self._settings.max_concurrent, self._settings.max_concurrent_per_key
         if client is not None and client.max_concurrent is not None:
             own = client.max_concurrent
@@ -126,13 +125,20 @@ class BodyLimitMiddleware(HttpMiddleware):
             await self._refuse_large(send, f"{int(declared):,} bytes")
             return
         body = _LimitedBody(receive, most, self._settings.body_timeout_s)
-        answer = _Answer(send, body)
+        has_started = False
+
+        async def send_unless_failed(message: Message) -> None:
+            nonlocal has_started
+            if body.failure is None or has_started:  # else the refusal comes instead
+                has_started = True
+                await send(message)
+
         try:
-            await self._app(scope, body.receive, answer.send)
+            await self._app(scope, body.receive, send_unless_failed)
         except Exception:
             if body.failure is None:
                 raise
-        if body.failure is None or answer.has_started:
+        if body.failure is None or has_started:
             return
         if body.failure == "slow":
             seconds = self._settings.body_timeout_s
@@ -183,32 +189,13 @@ class _LimitedBody:
 
 async def _discard(receive: Receive) -> None:
     """Read the rest of a body, within reason."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(_read_on(receive), _DISCARD_S)
-
-
-async def _read_on(receive: Receive) -> None:
     num_left, has_more = _DISCARD_BYTES, True
-    while num_left > 0 and has_more:
-        message = await receive()
-        num_left -= len(message.get("body", b""))
-        has_more = message.get("more_body", False)
-
-
-class _Answer:
-    """Sends on behalf of the app, but not once its body has failed: the refusal comes instead."""
-
-    def __init__(self, send: Send, body: _LimitedBody) -> None:
-        self._send = send
-        self._body = body
-        self.has_started = False
-
-    async def send(self, message: Message) -> None:
-        """Pass a message on, or drop it."""
-        if self._body.failure is not None and not self.has_started:
-            return
-        self.has_started = True
-        await self._send(message)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_S):
+            while num_left > 0 and has_more:
+                message = await receive()
+                num_left -= len(message.get("body", b""))
+                has_more = message.get("more_body", False)
 
 
 class TimeoutMiddleware(HttpMiddleware):
@@ -244,17 +231,10 @@ class TimeoutMiddleware(HttpMiddleware):
     def _refusal(self) -> Refusal:
         message = (
             f"The request took longer than the {self._settings.request_timeout_s:g} s this server "
-            "allows. "
-            "Ask for fewer tokens, or raise request_timeout_s."
+            "allows. Ask for fewer tokens, or raise request_timeout_s."
         )
         return Refusal(504, message, "timeout_error", "timeout")
 
 
-def _too_many(message: str) -> Refusal:
-    return Refusal(
-        429,
-        f"{message} Ask again in a moment.",
-        "rate_limit_error",
-        "too_many_requests",
-        retry_after_s=RETRY_AFTER_S,
-    )
+def _too_many(problem: str) -> Refusal:
+    return refusal_for(BusyError(problem, "Ask again in a moment.", RETRY_AFTER_S))

@@ -11,16 +11,26 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+from starlette.responses import Response
 from starlette.types import Send
 
-from headlong.errors import (
-    BusyError,
-    EngineDownError,
-    HeadlongError,
-    RequestError,
-    StoppingError,
-    TextError,
-)
+from headlong import errors
+
+
+class ErrorDetails(BaseModel):
+    """What was wrong, and what to do."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """An error in OpenAI's form."""
+
+    error: ErrorDetails
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +48,11 @@ class Refusal:
     @property
     def body(self) -> dict[str, Any]:
         """The answer's JSON."""
-        return {
-            "error": {
-                "message": self.message,
-                "type": self.type,
-                "param": self.param,
-                "code": self.code,
-            }
-        }
+        return {"error": {name: getattr(self, name) for name in ErrorDetails.model_fields}}
 
     @property
-    def headers(self) -> dict[str, str]:
-        """Headers besides type and length."""
+    def response(self) -> Response:
+        """The whole answer."""
         headers: dict[str, str] = {}
         if self.retry_after_s is not None:
             headers["retry-after"] = str(max(1, math.ceil(self.retry_after_s)))
@@ -57,7 +60,8 @@ class Refusal:
             headers["www-authenticate"] = "Bearer"
         if self.status in (408, 413):
             headers["connection"] = "close"  # the rest of the body is not wanted
-        return headers
+        # Escapes everything beyond ASCII: what a client sent may not be writable as UTF-8.
+        return Response(json.dumps(self.body), self.status, headers, "application/json")
 
 
 class ApiError(Exception):
@@ -73,25 +77,20 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(Refusal(400, message, code=code, param=param))
 
 
-def refusal_for(error: HeadlongError) -> Refusal:
+def refusal_for(error: errors.HeadlongError) -> Refusal:
     """Return how one of our own errors is told to a client."""
     message = str(error)
-    if isinstance(error, BusyError):
-        return Refusal(
-            429,
-            message,
-            "rate_limit_error",
-            "too_many_requests",
-            retry_after_s=error.retry_after_s,
-        )
-    if isinstance(error, StoppingError):
+    if isinstance(error, errors.BusyError):
+        busy = ("rate_limit_error", "too_many_requests")
+        return Refusal(429, message, *busy, retry_after_s=error.retry_after_s)
+    if isinstance(error, errors.StoppingError):
         return Refusal(503, message, "server_error", "draining", retry_after_s=5)
-    if isinstance(error, EngineDownError):
+    if isinstance(error, errors.EngineDownError):
         return Refusal(503, message, "server_error", "engine_down")
-    if isinstance(error, RequestError):
+    if isinstance(error, errors.RequestError):
         code = None if error.param is None else "invalid_value"
         return Refusal(400, message, code=code, param=error.param)
-    if isinstance(error, TextError):
+    if isinstance(error, errors.TextError):
         return Refusal(400, message)
     if error.__cause__ is not None:  # unforeseen: what it says of our insides is for the log
         message = (
@@ -103,15 +102,14 @@ def refusal_for(error: HeadlongError) -> Refusal:
 
 async def send_refusal(send: Send, refusal: Refusal) -> None:
     """Answer with a refusal; nothing must have been sent before."""
-    body = json.dumps(refusal.body).encode()
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        **refusal.headers,
-    }
-    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
+    await send_response(send, refusal.response)
+
+
+async def send_response(send: Send, response: Response) -> None:
+    """Send a whole answer."""
+    start = {"status": response.status_code, "headers": response.raw_headers}
+    await send({"type": "http.response.start", **start})
+    await send({"type": "http.response.body", "body": response.body})
 
 
 async def end_stream(send: Send, refusal: Refusal) -> None:

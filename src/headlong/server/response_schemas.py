@@ -9,22 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from headlong.server.chat_protocol import ToolCall
+from headlong.server.refusal import ErrorBody
 from headlong.server.telemetry import MtpReport, Usage
-
-
-class ErrorDetails(BaseModel):
-    """What was wrong, and what to do."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorBody(BaseModel):
-    """An error in OpenAI's form."""
-
-    error: ErrorDetails
 
 
 class TokenSource(BaseModel):

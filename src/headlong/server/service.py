@@ -16,7 +16,6 @@ from fastapi import Request
 
 from headlong.config import MtpMode
 from headlong.llm import LLM
-from headlong.server.finished_requests import FinishedRequests
 from headlong.server.live import Live
 from headlong.server.metrics import Metrics
 from headlong.server.refusal import ApiError, Refusal
@@ -24,10 +23,6 @@ from headlong.server.settings import ApiKey, ServerSettings
 from headlong.server.worker import EngineWorker
 
 T = TypeVar("T")
-
-
-def _make_text_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="headlong-text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +33,15 @@ class Service:
     settings: ServerSettings
     worker: EngineWorker
     metrics: Metrics
-    records: FinishedRequests
     live: Live
-    """The last two minutes, for the page."""
+    """The recent past, for the page."""
     max_sequence_tokens: int
     """Tokens of prompt and answer together: the context, or less where memory is short."""
     created_s: int = field(default_factory=lambda: int(time.time()))
     """When the model was loaded, as `/v1/models` shows it."""
-    text_thread: ThreadPoolExecutor = field(default_factory=_make_text_thread)
+    text_thread: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="headlong-text")
+    )
 
     @property
     def model_id(self) -> str:

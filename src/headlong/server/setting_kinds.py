@@ -5,8 +5,8 @@ Out: the value a `ServerSettings` holds; a ValueError where it is not allowed. W
      and where the value came from is told by those who ask.
 """
 
-import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +16,7 @@ from headlong.errors import RequestError
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", re.IGNORECASE)
+_LARGEST = sys.float_info.max
 _TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
 _TRUTHS |= {"false": False, "no": False, "off": False, "0": False}
 
@@ -38,42 +39,19 @@ class Kind:
 
 def whole(low: int, high: int | None = None) -> Kind:
     """Return the kind of whole numbers from `low` to `high`."""
-
-    def read(value: object) -> int:
-        number = int(value.strip()) if isinstance(value, str) else value
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise ValueError
-        return int(_bounded(number, low, high))
-
-    return Kind(f"a whole number {_range(low, high)}", read, "N")
+    return Kind(f"a whole number {_range(low, high)}", _read_number(int, int, low, high), "N")
 
 
 def seconds(low: float, high: float | None = None) -> Kind:
     """Return the kind of durations in seconds."""
-
-    def read(value: object) -> float:
-        number = float(value.strip().removesuffix("s")) if isinstance(value, str) else value
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ValueError
-        return float(_bounded(number, low, high))
-
+    read = _read_number(lambda text: float(text.removesuffix("s")), float, low, high)
     return Kind(f"seconds, a number {_range(low, high)}", read, "S")
 
 
 def size(low: int) -> Kind:
     """Return the kind of sizes in bytes; text may use units: 500 MB, 8MiB, 2g."""
-
-    def read(value: object) -> int:
-        if isinstance(value, str):
-            match = _SIZE.fullmatch(value.strip())
-            if match is None:
-                raise ValueError
-            value = int(float(match[1]) * _UNITS[(match[2] or "").lower()])
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError
-        return int(_bounded(value, low, None))
-
-    return Kind(f"a size of {low} bytes or more, like 8000000, 8MB or 8MiB", read, "SIZE")
+    allowed = f"a size of {low} bytes or more, like 8000000, 8MB or 8MiB"
+    return Kind(allowed, _read_number(_parse_size, int, low, None), "SIZE")
 
 
 def truth() -> Kind:
@@ -90,13 +68,8 @@ def truth() -> Kind:
 
 def word(*known: str) -> Kind:
     """Return the kind of one of several words."""
-
-    def read(value: object) -> str:
-        if not isinstance(value, str) or value not in known:
-            raise ValueError
-        return value
-
-    return Kind(f"one of {', '.join(known)}", read, f"{{{','.join(known)}}}")
+    names = "|".join(map(re.escape, known))
+    return text(f"one of {', '.join(known)}", names, f"{{{','.join(known)}}}")
 
 
 def text(allowed: str, pattern: str = r"\S.*", metavar: str = "NAME") -> Kind:
@@ -115,11 +88,11 @@ def texts(allowed: str, pattern: str, metavar: str) -> Kind:
     one = text(allowed, pattern)
 
     def read(value: object) -> tuple[str, ...]:
-        items = value.split(",") if isinstance(value, str) else value
-        if not isinstance(items, Sequence):
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, Sequence) or not all(isinstance(item, str) for item in items):
             raise ValueError
-        flat = [part for item in items for part in _split(item)]
-        return tuple(one.read(part.strip()) for part in flat if part.strip())
+        parts = [part.strip() for item in items for part in item.split(",")]
+        return tuple(one.read(part) for part in parts if part)
 
     return Kind(allowed, read, metavar, is_list=True)
 
@@ -134,9 +107,8 @@ def mtp() -> Kind:
         except RequestError as error:
             raise ValueError from error
 
-    return Kind(
-        f'"auto", "off", or a number of draft tokens from 1 to {MAX_DRAFT_TOKENS}', read, "MODE"
-    )
+    allowed = f'"auto", "off", or a number of draft tokens from 1 to {MAX_DRAFT_TOKENS}'
+    return Kind(allowed, read, "MODE")
 
 
 def optional(kind: Kind, none_word: str = "none") -> Kind:
@@ -149,16 +121,25 @@ def optional(kind: Kind, none_word: str = "none") -> Kind:
     return replace(kind, allowed=f'{kind.allowed}, or "{none_word}"', read=read)
 
 
-def _split(item: object) -> list[str]:
-    if not isinstance(item, str):
-        raise ValueError
-    return item.split(",")
+def _read_number(
+    parse: Callable[[str], float], number: type[float], low: float, high: float | None
+) -> Callable[[object], Any]:
+    def read(value: object) -> float:
+        found = parse(value.strip()) if isinstance(value, str) else value
+        if isinstance(found, bool) or not isinstance(found, int | number):
+            raise ValueError
+        if not low <= found <= (_LARGEST if high is None else high):
+            raise ValueError
+        return number(found)
+
+    return read
 
 
-def _bounded(number: float, low: float, high: float | None) -> float:
-    if not math.isfinite(number) or number < low or (high is not None and number > high):
+def _parse_size(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
         raise ValueError
-    return number
+    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
 
 
 def _range(low: float, high: float | None) -> str:

@@ -8,6 +8,7 @@ Knows nothing of files, flags or HTTP.
 
 import ipaddress
 from dataclasses import Field, dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from headlong.config import ModelOptions, MtpMode
@@ -37,61 +38,47 @@ class ApiKey:
     """Their requests at one time; None for the server's `max_concurrent_per_key`."""
 
 
-def _setting(default: Any, kind: Kind, about: str, group: str) -> Any:
-    """Declare a field: its default, what it may be, its help and the group it is shown in."""
-    return field(default=default, metadata=_metadata(kind, about, group))
-
-
-def _metadata(kind: Kind, about: str, group: str) -> dict[str, Any]:
-    return {"kind": kind, "about": about, "group": group}
+def _setting(group: str, default: Any, kind: Kind, about: str) -> Any:
+    """Declare a field: the group it is shown in, its default, what it may be, and its help."""
+    return field(default=default, metadata={"kind": kind, "about": about, "group": group})
 
 
 def _whole(default: int | None, about: str, low: int = 1, high: int | None = None) -> Any:
     kind = kinds.whole(low, high)
-    return _setting(default, kinds.optional(kind) if default is None else kind, about, "limits")
+    return _limit(default, kinds.optional(kind) if default is None else kind, about)
 
 
-_ORIGIN = r"\*|https?://[^\s/]+"
+_serving, _limit, _access, _logs = (
+    partial(_setting, group) for group in ("serving", "limits", "access", "logs")
+)
+_NAME = kinds.optional(kinds.text("a name without spaces", r"\S{1,200}"))
+_HOST = kinds.text("a host name or address", r"[\w.:%-]+", "HOST")
+_PATH = kinds.text('a path like /llm, or ""', r"(/[\w.~-]+)*", "PATH")
+_ORIGINS = kinds.texts('origins like https://example.org, or "*"', r"\*|https?://[^\s/]+", "ORIGIN")
+_HOSTS = kinds.texts("host names", r"[\w.:-]+", "HOST")
+_TRUTH = kinds.truth()
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings(ModelOptions):
     """How one server runs, and which model."""
 
-    model_name: str | None = _setting(
-        None,
-        kinds.optional(kinds.text("a name without spaces", r"\S{1,200}")),
-        "what clients call the model (default: its file's name)",
-        "serving",
+    model_name: str | None = _serving(
+        None, _NAME, "what clients call the model (default: its file's name)"
     )
-
-    host: str = _setting(
-        "127.0.0.1",
-        kinds.text("a host name or address", r"[\w.:%-]+", "HOST"),
-        "address to listen on; 0.0.0.0 for all of the machine's",
-        "serving",
+    host: str = _serving(
+        "127.0.0.1", _HOST, "address to listen on; 0.0.0.0 for all of the machine's"
     )
-    port: int = _setting(
-        8000, kinds.whole(0, 65535), "port to listen on; 0 takes a free one", "serving"
+    port: int = _serving(8000, kinds.whole(0, 65535), "port to listen on; 0 takes a free one")
+    root_path: str = _serving("", _PATH, "where a proxy in front mounts the server")
+    page: bool = _serving(True, _TRUTH, "serve the page at /")
+    mtp: MtpMode = _serving(  # noqa: RUF009  # a field, like all others
+        "auto", kinds.mtp(), "draft policy of requests that say none: auto, off, or K"
     )
-    root_path: str = _setting(
-        "",
-        kinds.text('a path like /llm, or ""', r"(/[\w.~-]+)*", "PATH"),
-        "where a proxy in front mounts the server",
-        "serving",
-    )
-    page: bool = _setting(True, kinds.truth(), "serve the page at /", "serving")
-    mtp: MtpMode = field(
-        default="auto",
-        metadata=_metadata(
-            kinds.mtp(), "draft policy of requests that say none: auto, off, or K", "serving"
-        ),
-    )
-    drain_timeout_s: float = _setting(
+    drain_timeout_s: float = _serving(
         30.0,
         kinds.seconds(0, 86400),
         "after SIGTERM, time for running requests before they are cut",
-        "serving",
     )
 
     max_running: int = _whole(_ENGINE.max_running, "requests that decode at one time", high=4096)
@@ -101,18 +88,16 @@ class ServerSettings(ModelOptions):
     max_concurrent: int | None = _whole(None, "requests at one time, running and queued together")
     max_concurrent_per_key: int | None = _whole(None, "the same, of one API key")
     max_prompt_tokens: int | None = _whole(None, "longest prompt (default: the model's context)")
-    max_body_bytes: int = _setting(8 * MIB, kinds.size(1024), "largest request body", "limits")
-    kv_bytes: int | None = _setting(
+    max_body_bytes: int = _limit(8 * MIB, kinds.size(1024), "largest request body")
+    kv_bytes: int | None = _limit(
         2048 * MIB,
         kinds.optional(kinds.size(MIB)),
         "memory for the caches of all sequences, kept prefixes included",
-        "limits",
     )
-    prefix_bytes: int = _setting(
+    prefix_bytes: int = _limit(
         _ENGINE.prefix_bytes,
         kinds.size(0),
         "of that, memory for prefixes of ended requests; 0 keeps none",
-        "limits",
     )
     rows_per_step: int = _whole(
         _ENGINE.rows_per_step, "rows of one verify pass, over all sequences", high=4096
@@ -120,76 +105,63 @@ class ServerSettings(ModelOptions):
     prefill_rows_per_step: int = _whole(
         _ENGINE.prefill_rows_per_step, "prompt tokens of one step", high=65536
     )
-    request_timeout_s: float | None = _setting(
-        600.0, kinds.optional(kinds.seconds(0.05)), "longest a request may take", "limits"
+    request_timeout_s: float | None = _limit(
+        600.0, kinds.optional(kinds.seconds(0.05)), "longest a request may take"
     )
-    body_timeout_s: float = _setting(
-        30.0, kinds.seconds(0.05), "longest a client may take to send its body", "limits"
+    body_timeout_s: float = _limit(
+        30.0, kinds.seconds(0.05), "longest a client may take to send its body"
     )
 
     api_keys: tuple[ApiKey, ...] = ()
-    open_metrics: bool = _setting(
-        False, kinds.truth(), "answer /metrics without a key (where keys are set)", "access"
+    open_metrics: bool = _access(
+        False, _TRUTH, "answer /metrics without a key (where keys are set)"
     )
-    open_page: bool = _setting(
+    open_page: bool = _access(
         True,
-        kinds.truth(),
+        _TRUTH,
         "show the page without a key; it asks for one and sends it (where keys are set)",
-        "access",
     )
-    cors_origins: tuple[str, ...] = _setting(
-        (),
-        kinds.texts('origins like https://example.org, or "*"', _ORIGIN, "ORIGIN"),
-        "web pages elsewhere that may call the server from a browser",
-        "access",
+    cors_origins: tuple[str, ...] = _access(
+        (), _ORIGINS, "web pages elsewhere that may call the server from a browser"
     )
-    allowed_hosts: tuple[str, ...] = _setting(
+    allowed_hosts: tuple[str, ...] = _access(
         (),
-        kinds.texts("host names", r"[\w.:-]+", "HOST"),
+        _HOSTS,
         "names besides this machine's own that a server on loopback without keys answers to",
-        "access",
     )
 
-    log_format: str = _setting(
+    log_format: str = _logs(
         "auto",
         kinds.word("auto", "human", "json"),
         "log lines for people or as JSON; auto: for people on a terminal",
-        "logs",
     )
-    log_level: str = _setting(
-        "info", kinds.word("debug", "info", "warning", "error"), "least important line", "logs"
+    log_level: str = _logs(
+        "info", kinds.word("debug", "info", "warning", "error"), "least important line"
     )
-    log_prompts: bool = _setting(
-        False, kinds.truth(), "write prompts and answers into the log as well", "logs"
-    )
+    log_prompts: bool = _logs(False, _TRUTH, "write prompts and answers into the log as well")
 
     def __post_init__(self) -> None:
         for declared in declared_settings():
-            value = getattr(self, declared.name)
-            check_value(declared, value, declared.name)
+            check_value(kind_of(declared), getattr(self, declared.name), declared.name)
         check_keys(self.api_keys)
 
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False  # a name that may stand for anything
+        return self.host == "localhost" or is_loopback_address(self.host)
 
     @property
     def engine_limits(self) -> EngineLimits:
         """What the engine may hold at most."""
-        return EngineLimits(
-            max_running=self.max_running,
-            max_waiting=self.max_waiting,
-            kv_bytes=self.kv_bytes,
-            prefix_bytes=self.prefix_bytes,
-            rows_per_step=self.rows_per_step,
-            prefill_rows_per_step=self.prefill_rows_per_step,
-        )
+        return EngineLimits(**{one.name: getattr(self, one.name) for one in fields(EngineLimits)})
+
+
+def is_loopback_address(host: str) -> bool:
+    """Tell whether a host is an address of this machine alone; a name may stand for anything."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def declared_settings() -> tuple[Field[Any], ...]:
@@ -208,9 +180,8 @@ def kind_of(declared: Field[Any]) -> Kind:
     return kind
 
 
-def check_value(declared: Field[Any], value: object, place: str) -> Any:
-    """Return a setting's value, read; refuse it with the place it came from."""
-    kind = kind_of(declared)
+def check_value(kind: Kind, value: object, place: str) -> Any:
+    """Return a value, read; refuse it with the place it came from."""
     try:
         return kind.read(value)
     except (ValueError, OverflowError):
@@ -219,17 +190,12 @@ def check_value(declared: Field[Any], value: object, place: str) -> Any:
 
 def check_keys(keys: tuple[ApiKey, ...]) -> None:
     """Refuse API keys that could be mixed up."""
-    seen: dict[str, str] = {}
-    names: set[str] = set()
+    names: dict[str, str] = {}
     for key in keys:
-        if key.key in seen:
-            raise RequestError(
-                f"The API keys {seen[key.key]!r} and {key.name!r} are the same key.",
-                "Give each its own, or leave one out.",
-            )
-        if key.name in names:
-            raise RequestError(
-                f"Two API keys are named {key.name!r}.", "Give each a name of its own."
-            )
-        seen[key.key] = key.name
-        names.add(key.name)
+        if key.key in names:
+            problem = f"The API keys {names[key.key]!r} and {key.name!r} are the same key."
+            raise RequestError(problem, "Give each its own, or leave one out.")
+        if key.name in names.values():
+            problem = f"Two API keys are named {key.name!r}."
+            raise RequestError(problem, "Give each a name of its own.")
+        names[key.key] = key.name

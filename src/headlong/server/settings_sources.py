@@ -24,6 +24,7 @@ from headlong.server.settings import (
     ServerSettings,
     check_value,
     declared_settings,
+    kind_of,
 )
 
 PREFIX = "HEADLONG_"
@@ -74,16 +75,16 @@ def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Effec
     sources: dict[str, str] = {}
     for declared in declared_settings():
         name, flag, variable = declared.name, flag_name(declared.name), variable_name(declared.name)
-        sources[name] = DEFAULT
+        sources[name], kind = DEFAULT, kind_of(declared)
         if name in given:
-            values[name] = check_value(declared, given[name], flag)
+            values[name] = check_value(kind, given[name], flag)
             sources[name] = flag if given[name] is not False else f"--no-{flag[2:]}"
         elif variable in variables:
-            read = check_value(declared, variables[variable], variable)
-            values[name], sources[name] = read, variable
+            values[name] = check_value(kind, variables[variable], variable)
+            sources[name] = variable
         elif name in table:
-            place = f"{name} in {config}"
-            values[name], sources[name] = check_value(declared, table[name], place), str(config)
+            values[name] = check_value(kind, table[name], f"{name} in {config}")
+            sources[name] = str(config)
     keys = list(_read_keys(given, variables, table, str(config)))
     sources |= {f"api_keys.{key.name}": source for key, source in keys}
     settings = ServerSettings(**values, api_keys=tuple(key for key, _ in keys))
@@ -128,10 +129,10 @@ def _read_keys(
     """Yield every API key with where it came from; they are named after that unless they say."""
     flag, variable = flag_name(API_KEY), variable_name(API_KEY)
     for number, text in enumerate(flags.get(API_KEY, ()), start=1):
-        yield _plain_key(text, f"flag-{number}", flag), flag
+        yield ApiKey(_checked(text, flag), f"flag-{number}"), flag
     for number, text in enumerate(variables.get(variable, "").split(","), start=1):
         if text.strip():
-            yield _plain_key(text.strip(), f"env-{number}", variable), variable
+            yield ApiKey(_checked(text.strip(), variable), f"env-{number}"), variable
     file = flags.get(API_KEY_FILE) or variables.get(variable_name(API_KEY_FILE))
     file = file or table.get(API_KEY_FILE)
     if file is not None:
@@ -160,11 +161,6 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
     return near[0] if near else None
 
 
-def _plain_key(text: str, name: str, place: str) -> ApiKey:
-    """Return a key that came alone, under a name made for it."""
-    return ApiKey(_checked(text, place), name)
-
-
 def _keys_from_file(path: Path) -> Iterator[ApiKey]:
     """Yield the keys of a file: a line each, as `KEY` or as `NAME KEY`; # begins a comment."""
     for number, line in enumerate(_read(path).splitlines(), start=1):
@@ -174,7 +170,8 @@ def _keys_from_file(path: Path) -> Iterator[ApiKey]:
             raise RequestError(f"There are {len(words)} words in {place}.", "Write NAME KEY.")
         if words:
             name = words[0] if len(words) == 2 else f"{path.stem}-{number}"
-            yield ApiKey(_checked(words[-1], place), _field("name", name, place))
+            checked = check_value(_FIELDS["name"], name, f"name of {place}")
+            yield ApiKey(_checked(words[-1], place), checked)
 
 
 def _key_from_table(
@@ -195,7 +192,11 @@ def _key_from_table(
             "Give one of: key, key_env (a variable that holds it), key_file (a file).",
         )
     key = _checked(_secret(given[0], table[given[0]], place, variables), place)
-    fields = {name: _field(name, table[name], place) for name in _FIELDS if name in table}
+    fields = {
+        name: check_value(kind, table[name], f"{name} of {place}")
+        for name, kind in _FIELDS.items()
+        if name in table
+    }
     return ApiKey(key, **{"name": f"key-{number}", **fields})
 
 
@@ -210,14 +211,6 @@ def _secret(kind: str, value: object, place: str, variables: Mapping[str, str]) 
             raise RequestError(problem, f"Set {value}, or write the key another way.")
         return variables[value]
     return value
-
-
-def _field(name: str, value: object, place: str) -> Any:
-    try:
-        return _FIELDS[name].read(value)
-    except ValueError:
-        problem = f"{name} of {place} is {value!r}."
-        raise RequestError(problem, f"It must be {_FIELDS[name].allowed}.") from None
 
 
 def _checked(key: str, place: str) -> str:
@@ -235,6 +228,5 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise RequestError(
-            f"The key file {path} cannot be read: {reason}.", "Check its name and permissions."
-        ) from error
+        problem = f"The key file {path} cannot be read: {reason}."
+        raise RequestError(problem, "Check its name and permissions.") from error

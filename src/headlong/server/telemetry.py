@@ -57,13 +57,13 @@ def add_up(reports: Sequence[RequestReport]) -> RequestReport:
 
     The decision is explained for the first choice.
     """
-    stats, timings = DecodeStats(), Timings()
+    stats, timings = DecodeStats(), [report.timings for report in reports]
     for report in reports:
         stats.merge(report.stats)
-        _add(timings, report.timings)
+    clocks = {one.name: sum(getattr(own, one.name) for own in timings) for one in fields(Timings)}
     return RequestReport(
         stats=stats,
-        timings=timings,
+        timings=Timings(**clocks),
         num_prompt_tokens=sum(report.num_prompt_tokens for report in reports),
         num_cached_tokens=sum(report.num_cached_tokens for report in reports),
         num_completion_tokens=sum(report.num_completion_tokens for report in reports),
@@ -87,6 +87,8 @@ def count_usage(firsts: Sequence[RequestReport], num_tokens: int) -> Usage:
 def mtp_report(total: RequestReport, mode: MtpMode) -> dict[str, Any]:
     """Return the answer's `mtp` object; `mode` is what was asked for."""
     stats, timings = total.stats, total.timings
+    # Plain decoding against itself is no measurement.
+    speedup = None if mode == "off" else total.measured_speedup
     report = MtpReport(
         mode=mode,
         rounds=stats.rounds,
@@ -100,8 +102,7 @@ def mtp_report(total: RequestReport, mode: MtpMode) -> dict[str, Any]:
         verify_ms=_ms(timings.verify_s),
         prefill_ms=_ms(timings.prefill_s),
         prefill_head_ms=_ms(timings.prefill_head_s),
-        # Plain decoding against itself is no measurement.
-        measured_speedup=None if mode == "off" else _rounded(total.measured_speedup),
+        measured_speedup=None if speedup is None else round(speedup, 4),
         off_reason=total.off_reason,
         explanation=total.explanation,
     )
@@ -157,17 +158,8 @@ def llama_timings(total: RequestReport) -> dict[str, Any]:
     }
 
 
-def _add(total: Timings, more: Timings) -> None:
-    for clock in fields(Timings):
-        setattr(total, clock.name, getattr(total, clock.name) + getattr(more, clock.name))
-
-
 def _ms(seconds: float) -> float:
     return round(1e3 * seconds, 3)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -7,7 +7,7 @@ The allowed values are read from the published document, so the two cannot diffe
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -46,25 +46,14 @@ def refuse_body(request: Request, error: RequestValidationError) -> Refusal:
         message = f"The body is not JSON: {what} at character {where}."
         return Refusal(400, message, code="invalid_json")
     content_type = request.headers.get("content-type", "")
-    if not _is_json(content_type):
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
         message = f"The body's Content-Type is {content_type!r}. It must be application/json."
         return Refusal(400, message, code="invalid_content_type")
     document: Schema = request.app.openapi()
-    schema = _body_schema(request, document)
-    return _refuse(_worst(error), schema, document)
-
-
-def _is_json(content_type: str) -> bool:
-    media_type = content_type.partition(";")[0].strip().lower()
-    return media_type == "application/json" or media_type.endswith("+json")
-
-
-def _body_schema(request: Request, document: Schema) -> Schema:
-    """Find what the published document says of this route's body."""
-    path, method = request.scope["route"].path, request.method.lower()
-    content = document["paths"][path][method]["requestBody"]["content"]
-    schema: Schema = content["application/json"]["schema"]
-    return schema
+    route = document["paths"][request.scope["route"].path][request.method.lower()]
+    schema = route["requestBody"]["content"]["application/json"]["schema"]
+    return _refuse(_worst(error), _resolve(schema, document["components"]["schemas"]))
 
 
 def _worst(error: RequestValidationError) -> _Complaint:
@@ -104,17 +93,15 @@ def _holds(value: Any, step: str | int) -> bool:
     return isinstance(value, list) and isinstance(step, int) and step < len(value)
 
 
-def _refuse(complaint: _Complaint, schema: Schema, document: Schema) -> Refusal:
+def _refuse(complaint: _Complaint, schema: Schema) -> Refusal:
     name = _written(complaint.place) or "The body"
     param = name if complaint.place else None
     if complaint.kind == "extra_forbidden":
-        known = _known_fields(schema, complaint.place[:-1], document)
-        return Refusal(
-            400, _unknown_field(complaint.place, known), param=param, code="unknown_field"
-        )
+        message = _unknown_field(complaint.place, _walk(schema, complaint.place[:-1]))
+        return Refusal(400, message, param=param, code="unknown_field")
     if complaint.kind == _OF_KEY:
-        return _refuse_key(complaint.place, schema, document)
-    allowed = _describe(_walk([schema], complaint.place, document), document)
+        return _refuse_key(complaint.place, schema)
+    allowed = _describe(_walk(schema, complaint.place))
     if complaint.kind == "missing":
         message = f"{name} is missing. It must be {allowed}."
         return Refusal(400, message, param=param, code="missing_field")
@@ -122,48 +109,50 @@ def _refuse(complaint: _Complaint, schema: Schema, document: Schema) -> Refusal:
     return Refusal(400, message, param=param, code="invalid_value")
 
 
-def _refuse_key(place: Place, schema: Schema, document: Schema) -> Refusal:
+def _refuse_key(place: Place, schema: Schema) -> Refusal:
     """Refuse a name that is none: an object whose names follow a pattern has a foreign one."""
-    kinds = [
-        kind for one in _walk([schema], place[:-1], document) for kind in _kinds(one, document)
-    ]
+    kinds = [kind for one in _walk(schema, place[:-1]) for kind in _kinds(one)]
     patterns = [pattern for kind in kinds for pattern in kind.get("patternProperties", ())]
     name, key = _written(place[:-1]), _shown(place[-1])
     message = f"{name} has the key {key}. Its keys must match {' or '.join(patterns)}."
     return Refusal(400, message, param=name, code="invalid_value")
 
 
-def _unknown_field(place: Place, known: Sequence[str]) -> str:
+def _unknown_field(place: Place, around: Sequence[Schema]) -> str:
+    kinds = [kind for one in around for kind in _kinds(one)]
+    known = list(dict.fromkeys(name for kind in kinds for name in kind.get("properties", ())))
     near = difflib.get_close_matches(str(place[-1]), known, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"Known are: {', '.join(sorted(known))}."
     return f"There is no field {_written(place)!r}. {hint}"
 
 
-def _known_fields(schema: Schema, place: Place, document: Schema) -> list[str]:
-    kinds = [kind for one in _walk([schema], place, document) for kind in _kinds(one, document)]
-    return list(dict.fromkeys(name for kind in kinds for name in kind.get("properties", ())))
+def _resolve(schema: Any, named: Schema) -> Any:
+    """Return a schema with what they name in the place of references; no body holds itself."""
+    if isinstance(schema, list):
+        return [_resolve(one, named) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _resolve(named[schema["$ref"].removeprefix(_REF)], named)
+    return {name: _resolve(one, named) for name, one in schema.items()}
 
 
-def _walk(schemas: Iterable[Schema], place: Place, document: Schema) -> list[Schema]:
+def _walk(schema: Schema, place: Place) -> list[Schema]:
     """Return what the document says of a place; several schemas where a value may be of kinds."""
-    current = list(schemas)
+    current = [schema]
     for step in place:
-        current = [below for one in current for below in _below(one, step, document)]
+        kinds = [kind for one in current for kind in _kinds(one)]
+        current = [below for kind in kinds for below in _below(kind, step)]
     return current
 
 
-def _kinds(schema: Schema, document: Schema) -> list[Schema]:
+def _kinds(schema: Schema) -> list[Schema]:
     """Return the schemas of the kinds a value may be of; one where it may be of one only."""
-    schema = _resolve(schema, document)
     kinds = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
-    return [one for kind in kinds for one in _kinds(kind, document)] if kinds else [schema]
+    return [one for kind in kinds for one in _kinds(kind)] if kinds else [schema]
 
 
-def _below(schema: Schema, step: str | int, document: Schema) -> list[Schema]:
-    return [below for kind in _kinds(schema, document) for below in _below_kind(kind, step)]
-
-
-def _below_kind(schema: Schema, step: str | int) -> list[Schema]:
+def _below(schema: Schema, step: str | int) -> list[Schema]:
     if isinstance(step, int):
         return [schema["items"]] if isinstance(schema.get("items"), Mapping) else []
     if step in schema.get("properties", {}):
@@ -184,32 +173,18 @@ def _shown(value: object) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def _resolve(schema: Schema, document: Schema) -> Schema:
-    """Follow a reference into the document."""
-    name = str(schema.get("$ref", ""))
-    if not name.startswith(_REF):
-        return schema
-    found: Schema = document["components"]["schemas"][name.removeprefix(_REF)]
-    return found
-
-
-def _describe(schemas: Sequence[Schema], document: Schema) -> str:
+def _describe(schemas: Sequence[Schema]) -> str:
     """Say what a value may be that fits one of `schemas`."""
-    kinds = [kind for schema in schemas for kind in _kinds(schema, document)]
+    kinds = [kind for schema in schemas for kind in _kinds(schema)]
     # That a value may be null is not told.
-    words = [_one_kind(kind, document) for kind in kinds if kind.get("type") != "null"]
-    return ", or ".join(dict.fromkeys(words)) or _left_out(schemas)
+    words = [_one_kind(kind) for kind in kinds if kind.get("type") != "null"]
+    if words:
+        return ", or ".join(dict.fromkeys(words))
+    reasons = [schema["description"] for schema in schemas if "description" in schema]
+    return f"left out ({str(reasons[0]).rstrip('.')})" if reasons else "left out"
 
 
-def _left_out(schemas: Sequence[Schema]) -> str:
-    """Say that there must be nothing, and why where the document tells."""
-    reasons = [
-        str(schema["description"]).rstrip(".") for schema in schemas if "description" in schema
-    ]
-    return f"left out ({reasons[0]})" if reasons else "left out"
-
-
-def _one_kind(schema: Schema, document: Schema) -> str:
+def _one_kind(schema: Schema) -> str:
     if "const" in schema:
         return json.dumps(schema["const"])
     if "enum" in schema:
@@ -220,10 +195,12 @@ def _one_kind(schema: Schema, document: Schema) -> str:
             return noun + _range(schema)
         case "boolean":
             return "true or false"
+        case "string" if "pattern" in schema:
+            return f"a text that matches {schema['pattern']}"
         case "string":
-            return _text(schema)
+            return "a text with at least one character" if schema.get("minLength") else "a text"
         case "array":
-            return f"a list{_length(schema)}, each {_describe([schema['items']], document)}"
+            return f"a list{_length(schema)}, each {_describe([schema['items']])}"
         case "object":
             needed = schema.get("required", ())
             names = [*needed, *(one for one in schema.get("properties", ()) if one not in needed)]
@@ -233,24 +210,14 @@ def _one_kind(schema: Schema, document: Schema) -> str:
 
 
 def _range(schema: Schema) -> str:
-    bounds = (schema.get(name) for name in ("minimum", "maximum", "exclusiveMinimum"))
-    low, high, above = (_number(bound) for bound in bounds)
+    bounds = [schema.get(name) for name in ("minimum", "maximum", "exclusiveMinimum")]
+    # Documents write 100.0 for 100.
+    low, high, above = (int(x) if x is not None and x == int(x) else x for x in bounds)
     if above is not None:
         return f" above {above}" + ("" if high is None else f" and at most {high}")
     if low is not None and high is not None:
         return f" from {low} to {high}"
     return f" of at least {low}" if low is not None else ""
-
-
-def _number(bound: float | None) -> float | None:
-    """Return a bound without a point where it needs none; documents write 100.0 for 100."""
-    return int(bound) if bound is not None and bound == int(bound) else bound
-
-
-def _text(schema: Schema) -> str:
-    if "pattern" in schema:
-        return f"a text that matches {schema['pattern']}"
-    return "a text with at least one character" if schema.get("minLength") else "a text"
 
 
 def _length(schema: Schema) -> str:

@@ -48,12 +48,8 @@ class _Delivery:
     stream: ChoiceStream
     chunks: list[Chunk]
     end: ChoiceEnd | None
-    is_first: bool
-
-    @property
-    def is_urgent(self) -> bool:
-        """Whether a client waits for just this: the first token, or the end."""
-        return self.end is not None or self.is_first
+    is_urgent: bool
+    """Whether a client waits for just this: the first token, or the end."""
 
 
 class EngineWorker:
@@ -185,7 +181,7 @@ class EngineWorker:
                 self._engine.cancel(stream.tokens)
             self._call_in_loop(partial(_refuse, begun, error))
             return
-        answer = Answer(streams, self._send_cancel)
+        answer = Answer(streams, lambda it: self._commands.put(partial(self._cancel, it)))
         self._live += [(answer, stream) for stream in streams]
         self._snapshot_s = 0.0  # out of date after the next step
         self._call_in_loop(partial(self._register, begun, answer))
@@ -253,7 +249,7 @@ class EngineWorker:
         is_first = bool(chunks) and stream not in self._begun
         if is_first:
             self._begun.add(stream)
-        return _Delivery(answer, stream, chunks, end, is_first)
+        return _Delivery(answer, stream, chunks, end, is_urgent=is_first or end is not None)
 
     def _take_snapshot(self) -> None:
         self._snapshot = self._engine.snapshot()
@@ -288,9 +284,6 @@ class EngineWorker:
             delivery.answer.arrived.set()
             if delivery.end is not None and delivery.answer.is_over:
                 self._answers.discard(delivery.answer)
-
-    def _send_cancel(self, answer: Answer) -> None:
-        self._commands.put(partial(self._cancel, answer))
 
 
 def _stopping() -> StoppingError:

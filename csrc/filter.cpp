@@ -1,4 +1,4 @@
-// Top-k, top-p and min-p: which columns of a row stay. decode/filters.py has the definitions.
+// Top-k, top-p and min-p: which columns of a row stay. ops/filters.py has the definitions.
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -19,7 +19,7 @@ double gumbel(uint64_t bits) {
     return -std::log(-std::log(uniform));
 }
 
-// Bits that every token with at least this much noise reaches; as in decode/noise.py.
+// Bits that every token with at least this much noise reaches; as in ops/noise.py.
 uint64_t bits_reaching(double noise) {
     if (noise <= -std::log(53.0 * std::log(2.0))) return 0;
     const double tail = -std::expm1(-std::exp(-(noise - 1e-3)));

@@ -1,6 +1,6 @@
 // Picking a token: filters, and argmax(scaled logit + noise) without adding up what cannot win.
 //
-// decode/filters.py, decode/race.py and decode/noise.py define the results; here is only less work.
+// ops/filters.py, ops/race.py and ops/noise.py define the results; here is only less work.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Race {
     int64_t count;
     double best;               // the largest of the logits, or of a longer row they are part of; finite
     double temperature;        // above 0
-    uint64_t key;              // of the position's noise; see decode/noise.py for the recipe
+    uint64_t key;              // of the position's noise; see ops/noise.py for the recipe
     int64_t first_column = 0;  // where these logits stand in that row
     Winner leader{};           // a token of that row to beat: a part without likely ones is soon through
 };

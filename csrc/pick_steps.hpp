@@ -25,7 +25,7 @@ uint64_t mix(uint64_t bits) {
     return bits ^ bits >> 31;
 }
 
-// Hashed bits of consecutive or given token ids; the recipe is in decode/noise.py. Plain C++: the
+// Hashed bits of consecutive or given token ids; the recipe is in ops/noise.py. Plain C++: the
 // compiler makes vectors of it.
 template <class V>
 void noise_bits(uint64_t key, const int64_t* token_ids, int64_t first, int64_t count, uint64_t* out) {

@@ -8,7 +8,7 @@
 // other core has read must ask that core first, and stores wait for each other: 35 ns a line. So each worker writes
 // its part to its own replica, and `publish` stores it to the others past all caches, which waits for no other core.
 // Two workers that write 90 lines each, meet and read them all take 0.9 µs with one buffer on one die and 3.4 on two;
-// with replicas they take 1.2 on either (docs/log.md). The pool measures which of the two it is.
+// with replicas they take 1.2 on either (docs/log/0024-per-thread-copies-for-two-dies.md). The pool measures which of the two it is.
 //
 // Buffers of different workers are a page apart. Prefetchers read past the end of what is used, but not into another
 // page, and a line they take from another worker must be fetched back. Side by side, that cost a tenth of a pass over

@@ -72,7 +72,9 @@ def make_ops(name: str = "auto", *, threads: int | None = None) -> Ops:
     problem = backend_problem(name)
     if problem is not None:
         raise BackendError(problem, MODULES[name].remedy)
-    return _makers[name](threads)
+    ops = _makers[name](threads)
+    ops.note = ops.note or f"{name} was asked for"
+    return ops
 
 
 def _make_default(threads: int | None) -> Ops:

@@ -199,7 +199,7 @@ def test_tokens_there_and_back(live: LiveServer) -> None:
     assert live.post("/detokenize", {"tokens": [10**8]}).status_code == 400
 
 
-def test_hanging_chat_template_holds_nobody_up_for_longer_than_its_limit(tmp_path: Path) -> None:
+def test_hanging_chat_template_delays_others_by_its_limit_at_most(tmp_path: Path) -> None:
     """Guards against a model file that freezes the server: comparing these lists never ends."""
     template = (
         "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(40) %}"

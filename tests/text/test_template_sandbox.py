@@ -263,7 +263,7 @@ def test_memory_of_the_process_stays_bounded() -> None:
 
 
 def test_interrupt_ends_the_wait_at_once() -> None:
-    """Ctrl-C while a template hangs; the answer of the interrupted rendering reaches nobody."""
+    """Ctrl-C while a template hangs; its late answer is never taken for the next one's."""
     process = TemplateProcess(max_seconds=60)
     template = BoundedTemplate(FOR_LONG + END + "late", process)
     began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Names for the arrays that travel between rooms, so that signatures say what they carry."""
+"""Names for the arrays that travel between packages, so that signatures say what they carry."""
 
 from typing import TypeAlias
 

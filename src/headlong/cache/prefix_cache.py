@@ -14,7 +14,7 @@ from headlong.cache.sequence_state import SequenceState
 
 @dataclass(slots=True, eq=False)
 class Prefix:
-    """Tokens that somebody has run, and what running them left behind."""
+    """Tokens that a request has run, and the caches that this left."""
 
     token_ids: list[int]
     cache: SequenceState
@@ -35,7 +35,7 @@ class Prefix:
         row pairs a position with the token behind it, so of m common tokens only m - 1 rows of its
         memory fit; where the last one waits and may go on waiting, no token is paired with it yet.
         And a sequence that drafts cannot use a prefix without such a memory, since a head has
-        nothing to look at before the first row it observed. Of what is left, as much is shared as
+        nothing to read before the first row it observed. Of what is left, as much is shared as
         the state can be forked at.
         """
         num_common = common_length(self.token_ids, prompt_ids)

@@ -2,7 +2,7 @@
 
 In:  the command line.
 Out: the exit code: 0 done, 1 refused (what is wrong and what to do on standard error), 2 not
-     understood, 70 a bug of ours, 130 stopped with Ctrl-C, 141 nobody reads our output any more.
+     understood, 70 a bug of ours, 130 stopped with Ctrl-C, 141 the reader of our output has gone.
 A verb is a module `headlong.cli.VERB` with `add_arguments(parser)` and `run(args)`; one with
 `SUB_VERBS` has a module VERB_SUBVERB for each of them. Its examples are in `examples/VERB.txt`.
 Nothing heavy is imported before a verb is chosen.
@@ -193,7 +193,7 @@ class _ShowVersion(argparse.Action):
 
 
 def _report_bug(error: Exception, arguments: list[str]) -> int:
-    """Own up to an error nobody foresaw; the traceback only when asked for."""
+    """Report an unexpected error as ours; the traceback only when asked for."""
     if os.environ.get("HEADLONG_DEBUG"):
         raise error
     from headlong.cli.output import print_error

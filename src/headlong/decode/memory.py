@@ -87,7 +87,7 @@ class CacheMemory:
     def has_room(self, num_bytes: int, spared: Prefix | None = None) -> bool:
         """Tell whether running sequences may take `num_bytes`; let go of prefixes for that.
 
-        A `spared` prefix stays: somebody is about to use it.
+        A `spared` prefix stays: a request is about to use it.
         """
         limit = self.kv_bytes
         if limit is None:
@@ -119,7 +119,7 @@ class CacheMemory:
     def awaits(
         self, sequence: DecodingSequence, others: Iterable[DecodingSequence], num_rows: int
     ) -> bool:
-        """Tell whether somebody is reading a prompt now that will spare this one more rows."""
+        """Tell whether another prompt is being read that will spare this one more rows."""
         for other in others:
             is_reading = other.num_rows_left > 0
             is_shared = other.request.cache_salt == sequence.request.cache_salt
@@ -162,7 +162,7 @@ class CacheMemory:
             self.lookup_tokens += len(request.prompt_ids)
 
     def release(self, sequence: DecodingSequence, *, keeps: bool) -> None:
-        """Take a sequence's caches back, and keep them for others if they are worth it."""
+        """Take a sequence's caches back, and keep them for others where they fit."""
         if keeps and sequence.cache.length:
             prefix = _lent(sequence)
             prefix.num_bytes = self.bytes_of(sequence)

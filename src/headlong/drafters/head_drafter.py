@@ -200,7 +200,7 @@ class ParallelDrafter(_HeadDrafter):
 
 
 def _can_extend(guesses: Sequence[Guess], request: DraftRequest) -> bool:
-    """Tell whether one more token is asked for, and the draft sure enough to be worth it."""
+    """Tell whether one more token is asked for, and likely enough to pay for a step."""
     is_sure = request.plan.threshold("head").can_extend(guess.prob for guess in guesses)
     return is_sure and len(guesses) < request.num_tokens
 

@@ -20,7 +20,7 @@ class EngineLimits:
     rows_per_step: int = 64
     """Rows of one verify pass: the newest tokens of all streams and their drafts."""
     prefill_rows_per_step: int = 256
-    """Prompt tokens of one step while nobody decodes; fewer while somebody does."""
+    """Prompt tokens of one step while no request decodes; fewer while one does."""
 
     def __post_init__(self) -> None:
         for name in ("max_running", "rows_per_step", "prefill_rows_per_step"):
@@ -38,7 +38,7 @@ class EngineSnapshot:
     num_running: int
     """Requests that read their prompt or decode."""
     num_waiting: int
-    """Requests that have not begun, or were set back to make room."""
+    """Requests that have not begun, or were preempted."""
     num_prefilling: int
     """Of the running ones, those that still read their prompt."""
     last_rows: int

@@ -22,5 +22,5 @@ class HiddenRows(NamedTuple):
 
     @property
     def nothing(self) -> Array:
-        """(N, 0) what somebody reads who reads nothing of the rows."""
+        """(N, 0) the features of a drafter that reads tokens only."""
         return self.raw[:, :0]

@@ -2,7 +2,7 @@
 
 Attention has norms on query and key heads, turns a part of each head with the position, and gates
 its result; query and gate lie in one matrix, head by head. Norm weights arrive as 1 + w, decay
-rates as GGUF has them (weights room). Images and the MTP layer are not read here.
+rates as GGUF has them (see `weights/`). Images and the MTP layer are not read here.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 
 Attention keeps an entry per position (`KVLayer`); a recurrent mixer keeps one value that every row
 replaces (`RecurrentState`). Backends store them as they like. `cache.sequence_state` moves all
-states of a sequence on together; nobody else above the backends touches them.
+states of a sequence on together; nothing else above the backends touches them.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class KVLayer(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes taken by the room made so far."""
+        """Bytes reserved so far."""
 
 
 class RecurrentState(Protocol):

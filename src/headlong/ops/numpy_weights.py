@@ -66,7 +66,7 @@ class NumpyKVLayer:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes taken by the room made so far."""
+        """Bytes reserved so far."""
         return int(self.keys.nbytes + self.values.nbytes)
 
     def reserve(self, capacity: int, others: Sequence[Self] = ()) -> None:
@@ -110,7 +110,7 @@ def round_to(values: FloatArray, quant: str) -> FloatArray:
 def _keeps_rows_apart(values: FloatArray) -> bool:
     """Check that a row's product does not depend on its place in the tile or on its mates.
 
-    BLAS chooses its kernels by shape, not by value, so one look at random rows settles a shape.
+    BLAS chooses its kernels by shape, not by value, so one test with random rows settles a shape.
     """
     rng = np.random.default_rng(0)
     x = rng.standard_normal((TILE, values.shape[1]), dtype=np.float32)

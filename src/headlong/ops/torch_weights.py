@@ -72,7 +72,7 @@ class TorchKVLayer:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes taken by the room made so far."""
+        """Bytes reserved so far."""
         return int(self.keys.nbytes + self.values.nbytes)
 
     def reserve(self, capacity: int, others: Sequence[Self] = ()) -> None:
@@ -104,7 +104,7 @@ def _grown(held: Tensor, capacity: int) -> Tensor:
 def _keeps_rows_apart(values: Tensor) -> bool:
     """Check that a row's product does not depend on its place in the tile or on its mates.
 
-    Libraries choose kernels by shape, not by value, so one look at random rows settles a shape.
+    Libraries choose kernels by shape, not by value, so one test with random rows settles a shape.
     """
     generator = torch.Generator(values.device).manual_seed(0)
     shape = (TILE, values.shape[1])

@@ -1,7 +1,7 @@
 """The draft vocabulary: the tokens a backbone really writes, most frequent first.
 
 In:  the backbone's own answers. Out: which token ids a head can draft, and what share of the
-answers they cover. Prompts are not counted: nobody drafts them.
+answers they cover. Prompts are not counted: they are never drafted.
 """
 
 from dataclasses import dataclass

@@ -121,7 +121,7 @@ class Trainer:
             for array in (batch.ids, batch.starts, batch.sequences, batch.temperatures)
         )
         least = self.recipe.training.least_temperature
-        # Rows that fill up belong to nobody; whichever temperature they get has no weight.
+        # Padding rows have no weight, so their temperature does not matter.
         sharpness = 1 / temperatures.clamp(min=least)[sequences.clamp(min=0)]
         depths = self.recipe.training.num_depths
         with torch.no_grad():

@@ -1,7 +1,7 @@
 """Gemma 3 (text): norms before and after each block, q/k norms, local and global layers.
 
 Embeddings are scaled by sqrt(hidden size), the MLP uses tanh-approximated GELU, and five of six
-layers see a sliding window with their own rotary base. Norm weights arrive as 1 + w (see `weights/`).
+layers see a sliding window with their own rotary base. Norm weights arrive as 1 + w (`weights/`).
 """
 
 from dataclasses import replace

@@ -181,7 +181,11 @@ class HttpSide:
         usage = received.extras.get("usage", {})
         counted = _whole(usage.get("completion_tokens"))
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        prefill_s, prefill_head_s = _read_prefill(received.extras)
+        # Where our own server tells what the prompt took, and the head's part of it.
+        mtp = received.extras.get("mtp", {})
+        prefill_s, prefill_head_s = (
+            mtp[name] / 1e3 if name in mtp else None for name in ("prefill_ms", "prefill_head_ms")
+        )
         return TimedAnswer(
             num_tokens=counted or len(received.pieces),
             ttft_s=received.times_s[0] - began_s,
@@ -297,14 +301,6 @@ def _read_acceptance(extras: Mapping[str, Any]) -> DecodeStats | None:
         rounds = max(1, int(timings.get("predicted_n", 0)) - accepted)
         return DecodeStats(rounds, int(timings["draft_n"]), accepted)
     return None
-
-
-def _read_prefill(extras: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the seconds of the prompt and of the head's part, where our server tells."""
-    mtp = extras.get("mtp", {})
-    if "prefill_ms" not in mtp:
-        return None, None
-    return mtp["prefill_ms"] / 1e3, mtp.get("prefill_head_ms", 0.0) / 1e3
 
 
 def _whole(value: Any) -> int | None:

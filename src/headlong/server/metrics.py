@@ -132,7 +132,6 @@ class Metrics:
         (counter.labels(*labels) if labels else counter).inc(amount)
 
     def _add_drafts(self, stats: DecodeStats) -> None:
-        """Count the rounds of an ended request."""
         self._add("decode_rounds", stats.rounds)
         self._add("spec_decode_num_drafts", stats.rounds - stats.k_histogram.get(0, 0))
         self._add("spec_decode_num_draft_tokens", stats.num_drafted)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from headlong.bench.event_stream import EventReader, read_error, read_finish_reason, read_piece
-from headlong.bench.measure import PieceTimes, Question, TimedAnswer
+from headlong.bench.measure import Question, TimedAnswer, time_pieces
 from headlong.decode.stats import DecodeStats
 from headlong.errors import HeadlongError, RequestError
 
@@ -191,7 +191,6 @@ class HttpSide:
             ttft_s=received.times_s[0] - began_s,
             total_s=received.times_s[-1] - began_s,
             text="".join(received.pieces),
-            pace=PieceTimes.of(received.times_s),
             num_prompt_tokens=_whole(usage.get("prompt_tokens")),
             num_cached_tokens=_whole(cached),
             finish_reason=received.finish_reason,
@@ -200,6 +199,7 @@ class HttpSide:
             prefill_head_s=prefill_head_s,
             is_counted_by_server=bool(counted),
             num_retries=num_retries,
+            **time_pieces(received.times_s),
         )
 
 

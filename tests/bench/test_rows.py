@@ -104,7 +104,7 @@ def test_usage_is_taken_where_every_answer_has_it() -> None:
 def test_one_answer_without_usage_makes_all_count_by_pieces() -> None:
     with_usage = make_answer(70, token_ids=None, text="x", is_counted_by_server=True)
     runs = [make_run("A", QUESTION, with_usage), remote(8, says_so=False)]
-    assert with_usage.pace.num_pieces == 70
+    assert with_usage.num_pieces == 70
     settled, words = settle_tokens(runs)
     assert (counts(settled), words) == ([70, 8], BY_PIECES)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headlong.bench.conclusion import Wording
-from headlong.bench.measure import PieceTimes, Question, Run, TimedAnswer
+from headlong.bench.measure import Question, Run, TimedAnswer
 from headlong.bench.prompt_sets import BenchPrompt, PromptSet
 from headlong.bench.rows import Row, make_row
 from headlong.bench.summary import BenchContext, summarise
@@ -65,8 +65,8 @@ def make_answer(
     """Return an answer with these times; its tokens are 0, 1, 2, … unless said otherwise."""
     fields.setdefault("token_ids", tuple(range(num_tokens)))
     fields.setdefault("text", "word " * num_tokens)
-    pace = PieceTimes(num_tokens, 0.1, 0.2)
-    return TimedAnswer(num_tokens, ttft_s, ttft_s + decode_s, pace=pace, **fields)
+    fields |= {"num_pieces": num_tokens, "gap_p50_s": 0.1, "gap_p95_s": 0.2}
+    return TimedAnswer(num_tokens, ttft_s, ttft_s + decode_s, **fields)
 
 
 def make_run(

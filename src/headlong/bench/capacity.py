@@ -108,12 +108,9 @@ class Rates:
     write_tokens_per_second: float
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("prefill_tokens_per_second", self.read_tokens_per_second),
-            ("tokens_per_second", self.write_tokens_per_second),
-        ):
-            is_sound = value > 0 and math.isfinite(value)
-            _require(is_sound, name, value, "a number above 0")
+        reading, writing = self.read_tokens_per_second, self.write_tokens_per_second
+        for name, value in (("prefill_tokens_per_second", reading), ("tokens_per_second", writing)):
+            _require(0 < value < math.inf, name, value, "a number above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +151,7 @@ def plan_capacity(
 ) -> CapacityPlan:
     """Compute the workers a workload needs, rounded up, and what they cost."""
     if worker_cost_per_hour is not None:
-        is_price = worker_cost_per_hour >= 0 and math.isfinite(worker_cost_per_hour)
+        is_price = 0 <= worker_cost_per_hour < math.inf
         _require(is_price, "cost_per_hour", worker_cost_per_hour, "0 or more")
     read_s = workload.read_tokens / rates.read_tokens_per_second
     write_s = workload.written_tokens / rates.write_tokens_per_second
@@ -241,13 +238,10 @@ def measure_rates(llm: LLM, on_run: Callable[[Run], None] = lambda run: None) ->
     if not blocks:
         failed = next((run.error for run in measured.runs if run.error), measured.stopped)
         raise RequestError(f"Nothing could be measured: {failed}.", _MEASURE_AGAIN)
-    reading = {mode: _reading_rate(llm, mode) for mode in ("off", "auto")}
-    writing = {mode: _writing_rate(blocks, mode) for mode in ("off", "auto")}
-    return SpeedPair(
-        Rates(reading["off"], writing["off"]),
-        Rates(reading["auto"], writing["auto"]),
-        f"measured here, both ways in turn, greedy, prompts: {len(blocks)}",
-    )
+    modes: tuple[MtpMode, ...] = ("off", "auto")
+    plain, mtp = (Rates(_reading_rate(llm, m), _writing_rate(blocks, str(m))) for m in modes)
+    source = f"measured here, both ways in turn, greedy, prompts: {len(blocks)}"
+    return SpeedPair(plain, mtp, source)
 
 
 def one_of_each_task() -> list[BenchPrompt]:

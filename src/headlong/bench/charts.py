@@ -7,6 +7,7 @@ as SVG. Every mark keeps the path of its number in the document.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 _NICE_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -220,37 +221,25 @@ def _x(index: int, total: int) -> float:
 def _chart_modes(
     document: Mapping[str, Any], title: str, figures: Sequence[str], unit: str, hint: str
 ) -> Chart | None:
-    """Lay out figures of every mode."""
     levels = document["levels"]
-    found = {
-        (mode, figure): [
-            (index, level["modes"][mode][figure])
+    shown = [
+        {
+            index: level["modes"][mode][figure]
             for index, level in enumerate(levels)
             if mode in level["modes"] and level["modes"][mode][figure] is not None
-        ]
-        for mode in document["modes"]
-        for figure in figures
-    }
-    values = [value for own in found.values() for _, value in own]
-    if not values or max(values) <= 0:
-        return None
-    axis = Axis(0.0, 1.05 * max(values))
-    lines = [
-        Line(
-            name=mode,
-            number=document["modes"].index(mode),
-            is_dashed=figure != figures[0],
-            points=[
-                Point(
-                    _x(index, len(levels)),
-                    axis.height(value),
-                    f"/levels/{index}/modes/{mode}/{figure}",
-                )
-                for index, value in own
-            ],
-        )
-        for (mode, figure), own in found.items()
+        }
+        for mode, figure in product(document["modes"], figures)
     ]
+    highest = max((value for own in shown for value in own.values()), default=0.0)
+    if highest <= 0:
+        return None
+    axis, lines = Axis(0.0, 1.05 * highest), []
+    for (mode, figure), own in zip(product(document["modes"], figures), shown, strict=True):
+        points = [
+            Point(_x(i, len(levels)), axis.height(y), f"/levels/{i}/modes/{mode}/{figure}")
+            for i, y in own.items()
+        ]
+        lines.append(Line(mode, document["modes"].index(mode), figure != figures[0], points))
     return Chart(title, hint, unit, axis, lines)
 
 
@@ -275,14 +264,9 @@ def _chart_gains(document: Mapping[str, Any]) -> Chart | None:
     for number, (name, own) in enumerate(sorted(found.items())):
         shift = 1.5 * (number - (len(found) - 1) / 2)  # so that intervals stand side by side
         points = [
-            Point(
-                _x(index, len(levels)) + shift,
-                axis.height(one["value"]),
-                path,
-                place(one["low"]),
-                place(one["high"]),
-            )
+            Point(_x(index, len(levels)) + shift, axis.height(one["value"]), path, *interval)
             for index, path, one in own
+            for interval in [(place(one["low"]), place(one["high"]))]
         ]
         lines.append(Line(name, number + 1, False, points))
     hint = (

@@ -107,7 +107,6 @@ def run_grid(
 
 
 def _measure_cell(maker: SideMaker, plan: GridPlan, cell: Cell) -> Record:
-    """Measure one cell."""
     began_s = time.monotonic()
     asked = QuestionPlan(
         plan.prompts[cell.task], (cell.temperature,), plan.max_tokens, seed=plan.seed

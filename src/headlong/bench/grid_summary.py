@@ -71,6 +71,7 @@ def summarise_grid(measured: GridMeasured, context: Context) -> dict[str, Any]:
         [math.log(record["speedup"]) for record in drafted],
     )
     failed = [record for record in records if record["error"] is not None]
+    parted = [record["divergence"] for record in good if record["divergence"]]
     document = context.frame(
         KIND,
         {
@@ -83,7 +84,8 @@ def summarise_grid(measured: GridMeasured, context: Context) -> dict[str, Any]:
             "worst": _extreme(drafted, min),
             "auto": _describe_auto(drafted),
             "noise": _describe_noise(good),
-            "identical": _describe_identity(good),
+            "identical": count_identical(good)
+            | {"first_divergence": parted[0] if parted else None},
             "effects": None if effects is None else _plain(effects),
             "maps": [found for plan in _MAPS if (found := _make_map(plan, drafted)) is not None],
             "precisions": _describe_precisions(good),
@@ -114,7 +116,6 @@ def _word(level: Any) -> str:
 
 
 def _mean_speedup(records: Sequence[Record]) -> float | None:
-    """Return the geometric mean of cells' speed-ups."""
     return math.exp(fmean(math.log(r["speedup"]) for r in records)) if records else None
 
 
@@ -150,7 +151,6 @@ def _describe_mean(records: Sequence[Record]) -> dict[str, Any] | None:
 
 
 def _extreme(records: Sequence[Record], pick: Any) -> dict[str, Any] | None:
-    """Return the cell with the largest or smallest speed-up."""
     if not records:
         return None
     record = pick(records, key=lambda one: one["speedup"])
@@ -183,11 +183,6 @@ def _describe_noise(records: Sequence[Record]) -> dict[str, Any] | None:
         "slowest": math.exp(min(logs)),
         "fastest": math.exp(max(logs)),
     }
-
-
-def _describe_identity(records: Sequence[Record]) -> dict[str, Any]:
-    parted = [record["divergence"] for record in records if record["divergence"]]
-    return count_identical(records) | {"first_divergence": parted[0] if parted else None}
 
 
 def _describe_precisions(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -250,18 +245,18 @@ def _say_identity(identical: Mapping[str, Any]) -> str:
 def _say_effects(effects: Mapping[str, Any] | None) -> str:
     if effects is None:
         return "Too few cells to tell what decides the gain; let it run longer."
-    decide = [f for f in effects["factors"] if f["share"] >= DECIDES]
-    little = [f for f in effects["factors"] if MATTERS <= f["share"] < DECIDES]
-    hardly = [f for f in effects["factors"] if f["share"] < MATTERS]
+    factors = effects["factors"]
+    decide = [_say_factor(f) for f in factors if f["share"] >= DECIDES]
+    little = [_say_factor(f) for f in factors if MATTERS <= f["share"] < DECIDES]
+    hardly = [FACTOR_WORDS[f["factor"]] for f in factors if f["share"] < MATTERS]
     untold = [FACTOR_WORDS[name] for name in effects["untold"]]
+    sentences = ["No single thing decides the gain here."]
     if decide:
-        sentences = [f"What decides the gain here: {listed([_say_factor(f) for f in decide])}."]
-    else:
-        sentences = ["No single thing decides the gain here."]
+        sentences = [f"What decides the gain here: {listed(decide)}."]
     if little:
-        sentences.append(f"Less: {listed([_say_factor(f) for f in little])}.")
+        sentences.append(f"Less: {listed(little)}.")
     if hardly:
-        names = listed([FACTOR_WORDS[f["factor"]] for f in hardly])
+        names = listed(hardly)
         verb = "matter" if len(hardly) > 1 else "matters"
         sentences.append(f"{names[0].upper()}{names[1:]} hardly {verb}.")
     if untold:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from headlong.bench.event_stream import EventReader, read_error, read_finish_reason, read_piece
-from headlong.bench.measure import PieceTimes, Question, TimedAnswer
+from headlong.bench.measure import Question, TimedAnswer, time_pieces
 from headlong.decode.stats import DecodeStats
 from headlong.errors import HeadlongError, RequestError
 
@@ -181,13 +181,16 @@ class HttpSide:
         usage = received.extras.get("usage", {})
         counted = _whole(usage.get("completion_tokens"))
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        prefill_s, prefill_head_s = _read_prefill(received.extras)
+        # Where our own server tells what the prompt took, and the head's part of it.
+        mtp = received.extras.get("mtp", {})
+        prefill_s, prefill_head_s = (
+            mtp[name] / 1e3 if name in mtp else None for name in ("prefill_ms", "prefill_head_ms")
+        )
         return TimedAnswer(
             num_tokens=counted or len(received.pieces),
             ttft_s=received.times_s[0] - began_s,
             total_s=received.times_s[-1] - began_s,
             text="".join(received.pieces),
-            pace=PieceTimes.of(received.times_s),
             num_prompt_tokens=_whole(usage.get("prompt_tokens")),
             num_cached_tokens=_whole(cached),
             finish_reason=received.finish_reason,
@@ -196,6 +199,7 @@ class HttpSide:
             prefill_head_s=prefill_head_s,
             is_counted_by_server=bool(counted),
             num_retries=num_retries,
+            **time_pieces(received.times_s),
         )
 
 
@@ -297,14 +301,6 @@ def _read_acceptance(extras: Mapping[str, Any]) -> DecodeStats | None:
         rounds = max(1, int(timings.get("predicted_n", 0)) - accepted)
         return DecodeStats(rounds, int(timings["draft_n"]), accepted)
     return None
-
-
-def _read_prefill(extras: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the seconds of the prompt and of the head's part, where our server tells."""
-    mtp = extras.get("mtp", {})
-    if "prefill_ms" not in mtp:
-        return None, None
-    return mtp["prefill_ms"] / 1e3, mtp.get("prefill_head_ms", 0.0) / 1e3
 
 
 def _whole(value: Any) -> int | None:

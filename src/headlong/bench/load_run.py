@@ -202,7 +202,6 @@ async def run_load(
 
 
 def _list_turns(plan: LoadPlan) -> Iterator[tuple[LoadLevel, int, str]]:
-    """Yield the slices to come: level, pair, mode."""
     for level in plan.levels:
         for pair in range(plan.num_pairs):
             # Off first, then auto first: a drift hits both the same.

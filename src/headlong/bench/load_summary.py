@@ -98,7 +98,6 @@ def _settle(slices: Sequence[Slice]) -> tuple[list[Slice], str]:
 
 
 def _describe_level(level: LoadLevel, slices: Sequence[Slice], plan: LoadPlan) -> dict[str, Any]:
-    """Return all figures of a level."""
     by_mode = {mode: [one for one in slices if one.mode == mode] for mode in plan.modes}
     document: dict[str, Any] = {
         "name": level.name,

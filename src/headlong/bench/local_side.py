@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headlong.bench.measure import PieceTimes, Question, TimedAnswer
+from headlong.bench.measure import Question, TimedAnswer, time_pieces
 from headlong.bench.prompt_sets import BenchPrompt
 from headlong.config import MtpMode
 from headlong.errors import HeadlongError, RequestError
@@ -65,8 +65,8 @@ class LocalSide:
             token_ids=completion.token_ids,
             num_prompt_tokens=completion.num_prompt_tokens,
             finish_reason=str(completion.finish_reason),
-            pace=PieceTimes.of(times_s),
             acceptance=completion.stats,
+            **time_pieces(times_s),
             prefill_s=completion.timings.prefill_s,
             prefill_head_s=completion.timings.prefill_head_s,
         )

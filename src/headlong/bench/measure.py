@@ -50,21 +50,11 @@ class Question:
         return self.prompt.hash, self.temperature, self.run
 
 
-@dataclass(frozen=True, slots=True)
-class PieceTimes:
-    """How evenly an answer came, in seconds between one piece of it and the next."""
-
-    num_pieces: int
-    gap_p50_s: float | None
-    gap_p95_s: float | None
-
-    @classmethod
-    def of(cls, times_s: Sequence[float]) -> "PieceTimes":
-        """Compute it from the times at which the pieces came."""
-        gaps = [later - earlier for earlier, later in pairwise(times_s)]
-        if not gaps:
-            return cls(len(times_s), None, None)
-        return cls(len(times_s), percentile(gaps, 50), percentile(gaps, 95))
+def time_pieces(times_s: Sequence[float]) -> dict[str, Any]:
+    """Return how evenly an answer came, as fields of `TimedAnswer`, from when its pieces came."""
+    gaps = [later - earlier for earlier, later in pairwise(times_s)]
+    p50, p95 = (percentile(gaps, share) if gaps else None for share in (50, 95))
+    return {"num_pieces": len(times_s), "gap_p50_s": p50, "gap_p95_s": p95}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +69,10 @@ class TimedAnswer:
     text: str
     token_ids: tuple[int, ...] | None = None
     """Unknown behind a URL; texts are compared then."""
-    pace: PieceTimes = field(default_factory=lambda: PieceTimes(1, None, None))
+    num_pieces: int = 1
+    gap_p50_s: float | None = None
+    """Between one piece of the answer and the next, like `gap_p95_s`."""
+    gap_p95_s: float | None = None
     num_prompt_tokens: int | None = None
     num_cached_tokens: int | None = None
     """Prompt tokens that were remembered from an earlier question."""

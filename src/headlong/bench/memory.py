@@ -154,16 +154,12 @@ def measure_footprint(backbone: Backbone, head: Eagle3Head, program_bytes: int) 
         head.follow(head.features(hidden), [ids], [head_cache])
         cache.commit(size)
         head_cache.commit(size)
+    is_tied, embedding = backbone.embedding is backbone.lm_head.weight, Linear(backbone.embedding)
     return Footprint(
         num_positions=cache.length,
         resident_bytes=resident_bytes(),
         program_bytes=program_bytes,
-        weights_bytes=_backbone_bytes(backbone),
+        weights_bytes=pass_bytes(backbone) + (0 if is_tied else bytes_of([embedding])),
         head_bytes=bytes_of([head.fc, head.lm_head, *linears_of(head.layer)]),
         kv_bytes=cache.num_bytes + head_cache.num_bytes,
     )
-
-
-def _backbone_bytes(backbone: Backbone) -> int:
-    is_tied = backbone.embedding is backbone.lm_head.weight
-    return pass_bytes(backbone) + (0 if is_tied else bytes_of([Linear(backbone.embedding)]))

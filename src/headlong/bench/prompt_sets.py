@@ -170,7 +170,6 @@ def _plain(text: str, task: str, name: str) -> BenchPrompt:
 
 
 def _read_record(line: str, where: str, task: str, found: _Found) -> BenchPrompt:
-    """Read one line of JSONL."""
     try:
         record = json.loads(line)
     except ValueError as error:

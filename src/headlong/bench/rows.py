@@ -93,7 +93,7 @@ def make_row(run: Run) -> Row:
     named: dict[str, Any] = {"task": prompt.task, "prompt": prompt.name, "prompt_hash": prompt.hash}
     parts: list[Any] = [run, run.question]
     if answer is not None:
-        parts += [answer, answer.pace, answer.acceptance]
+        parts += [answer, answer.acceptance]
     for part in parts:
         own = [name for name in COLUMNS if name not in named and hasattr(part, name)]
         named |= {name: getattr(part, name) for name in own}
@@ -137,7 +137,7 @@ def settle_tokens(
 def _recounted(run: Run, count: Callable[[str], int] | None) -> Run:
     if run.answer is None:
         return run
-    num_tokens = run.answer.pace.num_pieces if count is None else count(run.answer.text)
+    num_tokens = run.answer.num_pieces if count is None else count(run.answer.text)
     return replace(run, answer=replace(run.answer, num_tokens=max(1, num_tokens)))
 
 

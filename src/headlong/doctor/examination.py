@@ -222,7 +222,6 @@ def _afford(
 def _write_texts(
     subject: Subject, backbone: Backbone, effort: ExamEffort
 ) -> Iterator[probe.ProbeText]:
-    """Let the backbone answer the built-in prompts."""
     for task, prompt in list(probe.PROMPTS.items())[: effort.num_prompts]:
         ids = probe.prompt_ids(subject.tokenizer, prompt, backbone)
         answer = probe.write_answer(

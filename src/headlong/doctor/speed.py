@@ -130,21 +130,19 @@ def check_gain(
     gains = expected_gains(curve, draft, length)
     best = max(gains, key=lambda k: gains[k])
     pays = gains[best] > 1
+    round_ms, token_ms = draft.per_round_s * 1e3, draft.per_token_s * 1e3
     check = Check(
         "best K",
         {
             "best_k": best if pays else 0,
             "speedup": gains[best] if pays else 1.0,
             "gains": {str(k): gain for k, gain in gains.items()},
-            "draft_token_ms": draft.per_token_s * 1e3,
-            "draft_round_ms": draft.per_round_s * 1e3,
+            "draft_token_ms": token_ms,
+            "draft_round_ms": round_ms,
         },
     )
     shown = ", ".join(f"{k}: {gain:.2f}" for k, gain in gains.items() if k in (1, 2, 3, 4, 6, 8))
-    costs = (
-        f"a draft costs {draft.per_round_s * 1e3:.2f} ms and {draft.per_token_s * 1e3:.2f} ms a "
-        "token"
-    )
+    costs = f"a draft costs {round_ms:.2f} ms and {token_ms:.2f} ms a token"
     if gains[best] < WORTH_IT:
         return check.warning(
             f"Drafting hardly pays here: at best {gains[best]:.2f} × with K={best} ({shown}); "

@@ -81,24 +81,22 @@ def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
 
 def add_error_handlers(app: FastAPI) -> None:
     """Make `app` answer every error in OpenAI's form."""
+    for kind in (ApiError, HeadlongError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _answer_error)
 
-    @app.exception_handler(ApiError)
-    async def on_api_error(request: Request, error: ApiError) -> Response:
-        return error.refusal.response
 
-    @app.exception_handler(HeadlongError)
-    async def on_headlong_error(request: Request, error: HeadlongError) -> Response:
-        return refusal_for(error).response
-
-    @app.exception_handler(RequestValidationError)
-    async def on_bad_body(request: Request, error: RequestValidationError) -> Response:
-        return refuse_body(request, error).response
-
-    @app.exception_handler(HTTPException)
-    async def on_http_error(request: Request, error: HTTPException) -> Response:
-        answer = _refuse_http(request, error).response
-        answer.headers.update(error.headers or {})  # Allow, of 405
-        return answer
+async def _answer_error(request: Request, error: Exception) -> Response:
+    match error:
+        case ApiError():
+            return error.refusal.response
+        case HeadlongError():
+            return refusal_for(error).response
+        case RequestValidationError():
+            return refuse_body(request, error).response
+    assert isinstance(error, HTTPException)
+    answer = _refuse_http(request, error).response
+    answer.headers.update(error.headers or {})  # Allow, of 405
+    return answer
 
 
 def _refuse_http(request: Request, error: HTTPException) -> Refusal:

@@ -130,7 +130,6 @@ def _digest(key: str) -> bytes:
 
 
 def _host_name(host: str) -> str:
-    """Return a Host header without its port."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:

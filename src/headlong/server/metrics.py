@@ -55,6 +55,25 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """By name: what is counted, and its labels."""
 
+_GAUGES = (
+    ("num_requests_running", "Requests that run.", "num_running"),
+    ("num_requests_waiting", "Requests that wait.", "num_waiting"),
+    ("num_requests_prefilling", "Of the running ones, in their prompt.", "num_prefilling"),
+    ("batch_rows", "Rows of the last verify pass.", "last_rows"),
+    ("kv_bytes", "Bytes of all caches.", "kv_bytes"),
+    ("kv_limit_bytes", "Bytes they may take; +Inf without a limit.", "kv_limit_bytes"),
+    ("prefix_bytes", "Bytes of kept prefixes.", "prefix_bytes"),
+    ("prefix_entries", "Kept prefixes.", "prefix_entries"),
+)
+"""Name, what it is, field of the engine's snapshot."""
+
+_ENGINE_COUNTERS = (
+    ("prefix_lookup_tokens", "Prompt tokens looked for.", "prefix_lookup_tokens"),
+    ("prefix_hit_tokens", "Prompt tokens found in prefixes.", "prefix_hit_tokens"),
+    ("preemptions", "Requests set back for want of memory.", "num_preemptions"),
+    ("engine_failures", "Requests ended by a fault of ours.", "num_failed"),
+)
+
 
 class Metrics:
     """All counters, histograms and gauges of one server."""
@@ -132,7 +151,6 @@ class Metrics:
         (counter.labels(*labels) if labels else counter).inc(amount)
 
     def _add_drafts(self, stats: DecodeStats) -> None:
-        """Count the rounds of an ended request."""
         self._add("decode_rounds", stats.rounds)
         self._add("spec_decode_num_drafts", stats.rounds - stats.k_histogram.get(0, 0))
         self._add("spec_decode_num_draft_tokens", stats.num_drafted)
@@ -176,27 +194,9 @@ class _EngineCollector(Collector):
     def collect(self) -> Iterator[core.Metric]:
         """Yield gauges and counters of this moment."""
         now = self._snapshot()
-        limit = math.inf if now.kv_limit_bytes is None else now.kv_limit_bytes
-        gauges: dict[str, tuple[str, float]] = {
-            "num_requests_running": ("Requests that run.", now.num_running),
-            "num_requests_waiting": ("Requests that wait.", now.num_waiting),
-            "num_requests_prefilling": (
-                "Of the running ones, in their prompt.",
-                now.num_prefilling,
-            ),
-            "batch_rows": ("Rows of the last verify pass.", now.last_rows),
-            "kv_bytes": ("Bytes of all caches.", now.kv_bytes),
-            "kv_limit_bytes": ("Bytes they may take; +Inf without a limit.", limit),
-            "prefix_bytes": ("Bytes of kept prefixes.", now.prefix_bytes),
-            "prefix_entries": ("Kept prefixes.", now.prefix_entries),
-        }
-        counters: dict[str, tuple[str, float]] = {
-            "prefix_lookup_tokens": ("Prompt tokens looked for.", now.prefix_lookup_tokens),
-            "prefix_hit_tokens": ("Prompt tokens found in prefixes.", now.prefix_hit_tokens),
-            "preemptions": ("Requests set back for want of memory.", now.num_preemptions),
-            "engine_failures": ("Requests ended by a fault of ours.", now.num_failed),
-        }
-        for name, (about, value) in gauges.items():
-            yield core.GaugeMetricFamily(f"{PREFIX}{name}", about, value=value)
-        for name, (about, value) in counters.items():
-            yield core.CounterMetricFamily(f"{PREFIX}{name}", about, value=value)
+        for name, about, field in _GAUGES:
+            value = getattr(now, field)  # None: without a limit
+            shown = math.inf if value is None else value
+            yield core.GaugeMetricFamily(f"{PREFIX}{name}", about, value=shown)
+        for name, about, field in _ENGINE_COUNTERS:
+            yield core.CounterMetricFamily(f"{PREFIX}{name}", about, value=getattr(now, field))

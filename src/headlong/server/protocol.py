@@ -20,6 +20,11 @@ MAX_STOPS = 16
 INERT = "No effect here"
 """How the description of a field begins that is accepted and does nothing."""
 
+_AS_GIVEN = (
+    "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "ignore_eos",
+)  # fmt: skip
+"""Fields that `llm.make_request` takes as they are."""
+
 StopText: TypeAlias = Annotated[str, Field(min_length=1)]
 TokenId: TypeAlias = Annotated[int, Field(ge=0)]
 DraftTokens: TypeAlias = Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)]
@@ -154,13 +159,8 @@ class GenerateBody(DraftFields):
         bias = self.logit_bias or {}
         return {
             "temperature": 1.0 if self.temperature is None else self.temperature,
-            "top_p": self.top_p,
             "top_k": None if self.top_k is None else max(0, self.top_k),
-            "min_p": self.min_p,
-            "repetition_penalty": self.repetition_penalty,
-            "presence_penalty": self.presence_penalty,
-            "frequency_penalty": self.frequency_penalty,
             "logit_bias": {int(token_id): amount for token_id, amount in bias.items()},
             "stop": tuple(stop or ()),
-            "ignore_eos": self.ignore_eos,
+            **{name: getattr(self, name) for name in _AS_GIVEN},
         }

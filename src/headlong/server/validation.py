@@ -174,7 +174,6 @@ def _shown(value: object) -> str:
 
 
 def _describe(schemas: Sequence[Schema]) -> str:
-    """Say what a value may be that fits one of `schemas`."""
     kinds = [kind for schema in schemas for kind in _kinds(schema)]
     # That a value may be null is not told.
     words = [_one_kind(kind) for kind in kinds if kind.get("type") != "null"]

@@ -9,9 +9,10 @@ import pytest
 
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Draft
-from headlong.engine.draft_policy import Candidate, DraftPolicy, MeasuredRound, Outcome
+from headlong.engine.draft_policy import Candidate, DraftPolicy, MeasuredRound
+from headlong.engine.request import off_reason
 from headlong.engine.request_policy import RequestPolicy
-from policy_world import Chance, World, best_fixed, play
+from policy_world import Chance, World, best_fixed, play, round_result
 
 NUM_ROUNDS = 600
 
@@ -207,7 +208,7 @@ def test_drafting_that_loses_is_left(name: str, num_sequences: int) -> None:
     outcome = play(world, "auto", NUM_ROUNDS, num_sequences)
     assert outcome.tokens_per_second >= 0.97 * plain
     assert outcome.players[0].policy.num_tokens == 0
-    assert "does not pay" in str(outcome.players[0].policy.off_reason)
+    assert "does not pay" in str(off_reason(outcome.players[0].policy))
 
 
 def test_eight_streams_share_rows_where_they_pay() -> None:
@@ -235,9 +236,12 @@ def full_round(
         else Draft()
         for plan in plans
     ]
-    num_rows = sum(len(draft.token_ids) + 1 for draft in drafts)
-    outcomes = list(map(Outcome, requests, plans, drafts, nums_accepted))
-    return MeasuredRound(outcomes, num_rows, pass_s(num_rows), 0.0, pass_s(num_rows))
+    seconds = pass_s(sum(len(draft.token_ids) + 1 for draft in drafts))
+    results = [
+        round_result(draft, num, pass_s=seconds)
+        for draft, num in zip(drafts, nums_accepted, strict=True)
+    ]
+    return MeasuredRound(requests, plans, results, seconds)
 
 
 def test_the_surer_sequence_gets_the_rows() -> None:
@@ -341,6 +345,6 @@ def test_plain_pass_is_measured_before_the_first_draft() -> None:
     assert policy.plan(candidates, max_rows=64)[0].num_tokens > 0
     policy.prices.observe_pass(4, 0.015)
     for _ in range(60):
-        policy.prices.observe_beside(0, 0, 0.0001)
+        policy.prices.observe_beside(0, 0.0001)
     slow = policy.plain_s(1, 4, pass_s=0.030)
     assert slow == pytest.approx(0.020, rel=0.01), "what slowed one would have slowed the other"

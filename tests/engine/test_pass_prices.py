@@ -84,34 +84,32 @@ def test_known_is_what_was_measured_or_lies_between() -> None:
     assert not PassPrices().is_known(1)
 
 
-def test_drafting_is_priced_by_requests_and_steps() -> None:
+def test_drafting_is_priced_by_steps() -> None:
     prices = learned({1: 0.010, 8: 0.020})
     rng = random.Random(2)
     for _ in range(4000):
-        num_requests = rng.choice([0, 1, 2, 4, 8])
-        num_steps = num_requests * rng.randint(1, 5)
-        seconds = 0.0005 + 0.001 * num_requests + 0.0001 * num_steps
-        prices.observe_beside(num_requests, num_steps, seconds)
-    for num_requests, num_steps in ((1, 3), (8, 8), (8, 32)):
-        expected = 0.0005 + 0.001 * num_requests + 0.0001 * num_steps
-        assert prices.beside_s(num_requests, num_steps) == pytest.approx(expected, rel=0.15)
+        num_steps = rng.choice([0, 1, 2, 4, 8]) * rng.randint(1, 5)
+        prices.observe_beside(num_steps, 0.0015 + 0.0001 * num_steps)
+    for num_steps in (3, 8, 32):
+        expected = 0.0015 + 0.0001 * num_steps
+        assert prices.beside_s(num_steps) == pytest.approx(expected, rel=0.15)
 
 
 def test_one_stalled_draft_changes_little() -> None:
     prices = learned({1: 0.010})
     for _ in range(100):
-        prices.observe_beside(1, 3, 0.001)
-    prices.observe_beside(1, 3, 1.0)
-    assert prices.beside_s(1, 3) < 0.0013
+        prices.observe_beside(3, 0.001)
+    prices.observe_beside(3, 1.0)
+    assert prices.beside_s(3) < 0.0013
 
 
 def test_what_rounds_do_beside_their_passes_is_told_from_drafting() -> None:
     prices = learned({1: 0.010})
     for _ in range(200):
-        prices.observe_beside(0, 0, 0.0005)
-        prices.observe_beside(1, 2, 0.0015)
-    assert prices.beside_s(0, 0) == pytest.approx(0.0005, rel=0.05)
-    assert prices.beside_s(1, 2) - prices.beside_s(0, 0) == pytest.approx(0.001, rel=0.05)
+        prices.observe_beside(0, 0.0005)
+        prices.observe_beside(2, 0.0015)
+    assert prices.beside_s(0) == pytest.approx(0.0005, rel=0.05)
+    assert prices.beside_s(2) - prices.beside_s(0) == pytest.approx(0.001, rel=0.05)
 
 
 def test_a_backlog_is_priced_by_the_drafter() -> None:
@@ -119,9 +117,9 @@ def test_a_backlog_is_priced_by_the_drafter() -> None:
     prices = learned({1: 0.010})
     assert 0.001 < prices.backlog_s(100) < 0.01, "a guess"
     for _ in range(500):
-        prices.observe_beside(0, 0, 0.0)
-        prices.observe_beside(1, 4, 0.040)
-        prices.observe_beside(1, 1, 0.010)
+        prices.observe_beside(0, 0.0)
+        prices.observe_beside(4, 0.040)
+        prices.observe_beside(1, 0.010)
     assert prices.backlog_s(100) == pytest.approx(0.08, rel=0.2)
 
 

@@ -2,6 +2,7 @@
 
 from headlong.drafters.draft_plan import DraftPlan, Threshold
 from headlong.engine.draft_policy import DraftPolicy, within
+from headlong.engine.request import explain, off_reason
 from headlong.engine.request_policy import PROBE_TOKENS, Forecast, RequestPolicy
 from headlong.engine.survival import MAX_AUTO_TOKENS
 
@@ -52,21 +53,21 @@ def test_an_idle_request_looks_up_single_tokens_and_probes() -> None:
 
 def test_off_says_why() -> None:
     why = "Drafting does not pay here: the best draft, K=3, would run at 1.25 ×."
-    reasons = [one.off_reason for one in (RequestPolicy("auto"), decided(0), decided(3))]
+    reasons = [off_reason(one) for one in (RequestPolicy("auto"), decided(0), decided(3))]
     assert reasons == [None, why, None]
-    assert RequestPolicy("off").off_reason is None
+    assert off_reason(RequestPolicy("off")) is None
 
 
 def test_every_state_is_explained_in_words() -> None:
-    assert "Not decided yet" in RequestPolicy("auto").explain()
+    assert "Not decided yet" in explain(RequestPolicy("auto"))
     numbers = (
         "with K=3 a round is expected to give 2.50 tokens in 20.0 ms, "
         "without drafts one in 10.0 ms; all streams together run at 1.25 ×."
     )
-    assert decided(3).explain() == f"Drafts: {numbers}"
-    assert decided(0).explain() == f"Only looks up n-grams: {numbers}"
-    assert "asked for none" in RequestPolicy("off").explain()
-    assert "Always drafts K=4" in RequestPolicy(4).explain()
+    assert explain(decided(3)) == f"Drafts: {numbers}"
+    assert explain(decided(0)) == f"Only looks up n-grams: {numbers}"
+    assert "asked for none" in explain(RequestPolicy("off"))
+    assert "Always drafts K=4" in explain(RequestPolicy(4))
 
 
 def test_rows_of_a_round_are_cut_from_the_longest_drafts() -> None:

@@ -13,8 +13,9 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from headlong.config import MtpMode
+from headlong.decode.round import RoundResult
 from headlong.drafters.draft_plan import DraftPlan, Threshold
-from headlong.drafters.drafter import NGRAM, Draft
+from headlong.drafters.drafter import NGRAM
 from headlong.engine.pass_prices import PassPrices
 from headlong.engine.request_policy import (
     INTERVAL,
@@ -44,24 +45,13 @@ class Candidate(NamedTuple):
     has_drafter: bool = True
 
 
-class Outcome(NamedTuple):
-    """What a round brought one request."""
-
-    policy: RequestPolicy
-    plan: DraftPlan
-    draft: Draft
-    num_accepted: int
-
-
 class MeasuredRound(NamedTuple):
-    """A round that is over: what it took and what it gave."""
+    """A round that is over: what was planned, what it gave, and how long it took."""
 
-    outcomes: Sequence[Outcome]
-    num_rows: int
-    """Rows of its pass."""
-    pass_s: float
-    draft_s: float
-    round_s: float
+    requests: Sequence[RequestPolicy]
+    plans: Sequence[DraftPlan]
+    results: Sequence[RoundResult]
+    seconds: float
     """From before it was planned until all tokens were out."""
     is_typical: bool = True
     """Whether no request ended and the drafter had nothing to catch up on: both take long."""
@@ -74,20 +64,18 @@ class _Round(NamedTuple):
     tokens: float
     drafted: float = 0.0
     """Draft tokens; each takes a draft step and a row of the pass."""
-    num_drafting: int = 0
 
     @property
     def rows(self) -> float:
         """Rows of the pass."""
         return self.num_requests + self.drafted
 
-    def drafting(self, one: Expected, first: int, stop: int) -> "_Round":
+    def drafting(self, one: Expected, depths: slice) -> "_Round":
         """Return the round in which one request drafts these depths as well."""
         return _Round(
             self.num_requests,
-            self.tokens + sum(one.tokens[first:stop]),
-            self.drafted + sum(one.rows[first:stop]),
-            self.num_drafting + (first == 0 < stop),
+            self.tokens + sum(one.tokens[depths]),
+            self.drafted + sum(one.rows[depths]),
         )
 
 
@@ -99,10 +87,10 @@ class DraftPolicy:
     _records: dict[int, SharedRecord] = field(default_factory=dict)
     _planned: list[RequestPolicy] = field(default_factory=list)
     _round: int = 0
-    _plan_rounds: int = 1
     _next_plan: int = 0
     _next_probe: int = 0
     _next_plain: int = 0
+    _is_probing: bool = False
     _plain_rows: int = 0
     _gain: float = 1.0
     _cache_share: float = 0.0
@@ -123,9 +111,13 @@ class DraftPolicy:
         self._cache_share = cache_share
         autos = [one for one in candidates if one.policy.is_auto and one.has_drafter]
         is_plain = bool(autos) and self._measures_plain(candidates)
-        if autos and not is_plain:
-            self._update(candidates, autos)
+        planned = [one.policy for one in autos]
+        is_new = planned != self._planned
+        if autos and not is_plain and (is_new or self._round >= self._next_plan):
+            self._decide(candidates, autos, is_new)
+            self._planned, self._next_plan = planned, self._round + INTERVAL
         probing = None if is_plain else self._next_to_probe(autos)
+        self._is_probing = probing is not None
         plans = [
             one.policy.plan(is_plain=is_plain, is_probe=one is probing)
             if one.has_drafter
@@ -134,19 +126,37 @@ class DraftPolicy:
         ]
         return within(plans, max_rows)
 
-    def observe(self, made: MeasuredRound) -> None:
-        """Learn what a round cost and how far its drafts carried."""
-        self.prices.observe_pass(made.num_rows, made.pass_s, self._cache_share)
-        if made.num_rows == self._plain_rows:
-            self._next_plain = self._round + _interval(self._gain - 1)
-        steps = [one.draft.num_steps for one in made.outcomes if one.plan.runs_drafter]
+    def observe(self, made: MeasuredRound) -> float | None:
+        """Learn what a round cost and how far its drafts carried.
+
+        Returns how long a round without drafts would have taken; None if that is not known.
+        """
+        verdicts = [one.verdict for one in made.results if one.verdict is not None]
+        if len(verdicts) < len(made.results) or len({one.verify_s for one in made.results}) > 1:
+            return None  # a pass that was repeated one by one has no price
+        drafts = [one.draft for one in made.results]
+        num_rows = sum(len(draft.token_ids) + 1 for draft in drafts)
+        pass_s = made.results[0].verify_s
+        self.prices.observe_pass(num_rows, pass_s, self._cache_share)
+        running = [plan.runs_drafter for plan in made.plans]
         if made.is_typical:
-            beside_s = made.round_s - made.pass_s
-            self.prices.observe_beside(len(steps), sum(steps), beside_s)
-        for one in made.outcomes:
-            if one.plan.is_idle and one.plan.runs_drafter:
-                self._judge_probe(made, one)
-            one.policy.observe(one.plan, one.draft, one.num_accepted)
+            num_steps = sum(draft.num_steps for draft in drafts)
+            self.prices.observe_beside(num_steps, made.seconds - pass_s)
+        for policy, plan, draft, verdict in zip(
+            made.requests, made.plans, drafts, verdicts, strict=True
+        ):
+            policy.observe(plan, draft, verdict.num_accepted)
+        is_plain = num_rows == len(drafts) and not any(running)
+        plain_s = made.seconds if is_plain else self.plain_s(len(drafts), num_rows, pass_s)
+        if num_rows == self._plain_rows:
+            self._next_plain = self._round + _interval(self._gain - 1)
+        if self._is_probing and any(running) and plain_s is not None:
+            accepted = sum(one.num_accepted for one in verdicts)
+            lost = made.seconds / plain_s - 1 - accepted / len(drafts)
+            self._next_probe = self._round + _interval(lost)
+            if accepted:
+                self._next_plan = 0
+        return plain_s
 
     def plain_s(self, num_requests: int, num_rows: int, pass_s: float) -> float | None:
         """Return how long a round without drafts would have taken instead of one with this pass.
@@ -157,14 +167,13 @@ class DraftPolicy:
         if not self.prices.is_known(num_requests):
             return None
         share = self._pass_s(num_requests) / self._pass_s(num_rows)
-        return share * pass_s + self.prices.beside_s(0, 0)
+        return share * pass_s + self.prices.beside_s(0)
 
     def _pass_s(self, num_rows: float) -> float:
         return self.prices.pass_s(num_rows) + self.prices.cache_s(self._cache_share)
 
     def _seconds(self, made: _Round) -> float:
-        num_steps = max(made.drafted, made.num_drafting)  # a draft of no token takes a step, too
-        return self._pass_s(made.rows) + self.prices.beside_s(made.num_drafting, num_steps)
+        return self._pass_s(made.rows) + self.prices.beside_s(made.drafted)
 
     def _rate(self, made: _Round) -> float:
         return made.tokens / self._seconds(made)
@@ -185,28 +194,6 @@ class DraftPolicy:
         self._next_probe = self._round + INTERVAL
         return min(idle, key=lambda one: one.num_backlog_rows)
 
-    def _judge_probe(self, made: MeasuredRound, probe: Outcome) -> None:
-        """Decide anew if a probe stood; let the next one wait until this one's loss is small."""
-        if probe.num_accepted:
-            self._next_plan = 0
-        num_requests = len(made.outcomes)
-        plain_s = self._pass_s(num_requests)
-        more_s = self._pass_s(num_requests + len(probe.draft.token_ids)) - plain_s
-        lost = (made.draft_s + more_s) / plain_s - probe.num_accepted / num_requests
-        self._next_probe = self._round + _interval(lost)
-
-    def _update(self, candidates: Sequence[Candidate], autos: Sequence[Candidate]) -> None:
-        """Decide anew if the requests have changed, or if the last decision is old."""
-        policies = [one.policy for one in autos]
-        is_new = policies != self._planned
-        if not is_new and self._round < self._next_plan:
-            return
-        self._decide(candidates, autos, is_new)
-        is_idle = not any(one.num_tokens for one in policies)
-        longer = INTERVAL if is_idle else 2 * self._plan_rounds
-        self._plan_rounds = 1 if is_new and not is_idle else min(longer, INTERVAL)
-        self._planned, self._next_plan = policies, self._round + self._plan_rounds
-
     def _decide(
         self, candidates: Sequence[Candidate], autos: Sequence[Candidate], is_new: bool
     ) -> None:
@@ -225,7 +212,7 @@ class DraftPolicy:
         catch_up_s = self.prices.backlog_s(sum(backlogs)) / PAYBACK_ROUNDS
         lengths = [0 if is_new else one.num_tokens for one in policies]
         chosen = _with_drafts(plain, expected, lengths)
-        if self._rate(chosen) < plain_rate:
+        if self._rate(chosen) < MARGIN * plain_rate:
             lengths, chosen = [0] * len(autos), plain
         if best.tokens / (self._seconds(best) + catch_up_s) >= MARGIN * self._rate(chosen):
             lengths, chosen = found, best
@@ -259,7 +246,7 @@ class DraftPolicy:
         most_rows = self.prices.most_rows + PROBE_TOKENS * len(expected)
         added: list[int] = []
         for _, depth, i in sorted(order):
-            growing = growing.drafting(expected[i], depth, depth + 1)
+            growing = growing.drafting(expected[i], slice(depth, depth + 1))
             if added and growing.rows > most_rows:
                 break
             added.append(i)
@@ -276,7 +263,7 @@ class DraftPolicy:
 def _with_drafts(plain: _Round, expected: Sequence[Expected], lengths: Sequence[int]) -> _Round:
     """Return the round in which requests draft these lengths."""
     for one, length in zip(expected, lengths, strict=True):
-        plain = plain.drafting(one, 0, length)
+        plain = plain.drafting(one, slice(length))
     return plain
 
 

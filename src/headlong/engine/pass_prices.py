@@ -6,7 +6,6 @@ pass reads of caches is known beforehand, so it is no part of a price.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -41,8 +40,8 @@ class PassPrices:
     """What passes take now, against their prices."""
     _passes: dict[int, _Price] = field(default_factory=dict)
     _num_passes: int = 0
-    _beside: list[float] = field(default_factory=list)
-    """Prices beside the pass: of a round, of a request that drafts, and of a draft step."""
+    _beside: tuple[float, float] | None = None
+    """Prices beside the pass: of a round and of a draft step."""
     _curve: list[float] = field(default_factory=list)
 
     @property
@@ -53,19 +52,17 @@ class PassPrices:
     def observe_pass(self, num_rows: int, seconds: float, cache_share: float = 0.0) -> None:
         """Learn from one pass; `cache_share` is what it read of caches, relative to the weights."""
         self._num_passes += 1
-        price = self._passes.get(num_rows)
-        if price is None:
-            cost = self.pass_s(1) / self.pass_s(num_rows) if self._passes else 1.0
-            own_s = seconds / (1 + cost * cache_share) / self.slowdown
-            self._passes[num_rows] = _Price(own_s, self._num_passes)
+        if num_rows not in self._passes:
+            self._passes[num_rows] = self._first_price(num_rows, seconds, cache_share)
             self._curve = []
             return
+        price = self._passes[num_rows]
         cache_s = self.cache_s(cache_share)
         # A price that is hardly known is itself the likelier cause of a surprise.
         trust = 1 - 1 / price.num_seen
         surprise = _surprise(seconds, self.slowdown * price.seconds + cache_s)
         self.slowdown *= math.exp(QUICK * trust * surprise)
-        if price.num_seen == 1:  # the first pass of a size is cold, which only makes it slower
+        if price.num_seen == 1:  # the first pass of all is cold, which only makes it slower
             price.seconds = min(price.seconds, (seconds - cache_s) / self.slowdown)
         price.num_seen += 1
         aged = 1 - PRICE_MEMORY ** (self._num_passes - price.measured_at)
@@ -73,17 +70,14 @@ class PassPrices:
         surprise = _surprise(seconds, self.slowdown * price.seconds + cache_s)
         price.seconds *= math.exp(max(min(aged, MAX_SURPRISE), 1 / price.num_seen) * surprise)
 
-    def observe_beside(self, num_requests: int, num_steps: int, seconds: float) -> None:
+    def observe_beside(self, num_steps: int, seconds: float) -> None:
         """Learn from what one round did beside its pass."""
-        expected = self.beside_s(num_requests, num_steps)
+        expected = self.beside_s(num_steps)
         most = max(expected, GUESSED_SHARE * self.pass_s(1))  # a stall is not a new price
         error = QUICK * max(-most, min(seconds - expected, most)) / self.slowdown
-        amounts = (1, num_requests, num_steps)
-        size = sum(amount * amount for amount in amounts)
-        self._beside = [
-            max(0.0, price + error * amount / size)
-            for price, amount in zip(self._beside_prices(), amounts, strict=True)
-        ]
+        share = error / (1 + num_steps * num_steps)
+        a_round, a_step = self._beside_prices()
+        self._beside = (max(0.0, a_round + share), max(0.0, a_step + share * num_steps))
 
     def refresh(self) -> None:
         """Read the curve anew; between two calls only the slowdown moves predictions."""
@@ -105,21 +99,29 @@ class PassPrices:
         """Predict how long reading caches takes: as long as reading as much of the weights."""
         return cache_share * self.pass_s(1)
 
-    def beside_s(self, num_requests: float, num_steps: float) -> float:
-        """Predict the seconds beside the pass of a round that drafts for so many requests."""
-        a_round, a_request, a_step = self._beside_prices()
-        return self.slowdown * (a_round + a_request * num_requests + a_step * num_steps)
+    def beside_s(self, num_steps: float) -> float:
+        """Predict the seconds beside the pass of a round of so many draft steps."""
+        a_round, a_step = self._beside_prices()
+        return self.slowdown * (a_round + a_step * num_steps)
 
     def step_s(self) -> float:
         """Predict how long one draft step takes."""
-        return self.beside_s(0, 1) - self.beside_s(0, 0)
+        return self.slowdown * self._beside_prices()[1]
 
     def backlog_s(self, num_rows: int) -> float:
         """Predict how long the drafter takes to catch up on so many rows, which run together."""
         return GUESSED_SHARE * self.step_s() * num_rows
 
-    def _beside_prices(self) -> Sequence[float]:
-        return self._beside or (0.0, 0.0, GUESSED_SHARE * self._price(1))
+    def _first_price(self, num_rows: int, seconds: float, cache_share: float) -> _Price:
+        """Return a price measured once; what the curve predicts counts as a measurement, too."""
+        if not self._passes:
+            return _Price(seconds / (1 + cache_share) / self.slowdown, self._num_passes)
+        cost = self.pass_s(1) / self.pass_s(num_rows)
+        own_s = seconds / (1 + cost * cache_share) / self.slowdown
+        return _Price(math.sqrt(own_s * self._price(num_rows)), self._num_passes, num_seen=2)
+
+    def _beside_prices(self) -> tuple[float, float]:
+        return self._beside or (0.0, GUESSED_SHARE * self._price(1))
 
     def _price(self, num_rows: int) -> float:
         if not self._curve:

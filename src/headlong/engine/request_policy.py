@@ -1,7 +1,7 @@
 """The draft policy's record of one request: what was asked, observed and decided.
 
 Here a decision of `draft_policy.py`, which is made for all running requests together, becomes a
-plan for each round, and is explained in words.
+plan for each round.
 """
 
 from collections.abc import Mapping
@@ -118,29 +118,3 @@ class RequestPolicy:
             self.shared.survival.observe(*seen, SHARED_MEMORY)
         if draft.sources and draft.sources[0] != GRAMMAR:
             self.shared.calibration(draft.sources[0]).observe(draft.probs, num_accepted)
-
-    @property
-    def off_reason(self) -> str | None:
-        """Why "auto" does not draft now; None when it does, or when it was not asked."""
-        if not self.is_auto or self.num_tokens or self.forecast is None:
-            return None
-        return (
-            f"Drafting does not pay here: the best draft, K={self.forecast.num_tokens}, would run "
-            f"at {self.forecast.gain:.2f} ×."
-        )
-
-    def explain(self) -> str:
-        """Say in plain words what was decided and why."""
-        if self.mtp == "off":
-            return "No drafts: the request asked for none."
-        if not self.is_auto:
-            return f"Always drafts K={self.mtp}: the request asked for that."
-        seen = self.forecast
-        if seen is None:
-            return "Not decided yet: a plain pass is measured first."
-        numbers = (
-            f"with K={seen.num_tokens} a round is expected to give {seen.expected_tokens:.2f} "
-            f"tokens in {1000 * seen.round_s:.1f} ms, without drafts one in "
-            f"{1000 * seen.plain_s:.1f} ms; all streams together run at {seen.gain:.2f} ×"
-        )
-        return f"{'Drafts' if self.num_tokens else 'Only looks up n-grams'}: {numbers}."

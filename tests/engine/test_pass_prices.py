@@ -14,7 +14,6 @@ def learned(curve: dict[int, float], noise: float = 0.0, num_rounds: int = 200) 
     for _ in range(num_rounds):
         for num_rows, seconds in curve.items():
             prices.observe_pass(num_rows, seconds * rng.lognormvariate(0.0, noise))
-    prices.refresh()
     return prices
 
 
@@ -55,7 +54,6 @@ def test_cold_first_measurement_does_not_stand() -> None:
     prices = PassPrices()
     for seconds in (0.100, 0.011, 0.010):
         prices.observe_pass(1, seconds)
-    prices.refresh()
     assert prices.pass_s(1) < 0.0125
 
 
@@ -64,7 +62,6 @@ def test_a_slow_moment_moves_all_prices_alike() -> None:
     prices = learned({1: 0.010, 4: 0.014})
     for _ in range(60):
         prices.observe_pass(4, 0.028)
-    prices.refresh()
     assert prices.pass_s(4) == pytest.approx(0.028, rel=0.03)
     assert prices.pass_s(4) / prices.pass_s(1) == pytest.approx(1.4, rel=0.15)
 
@@ -74,7 +71,6 @@ def test_a_new_curve_is_learned() -> None:
     for _ in range(150):
         prices.observe_pass(1, 0.010)
         prices.observe_pass(4, 0.030)
-    prices.refresh()
     assert prices.pass_s(4) / prices.pass_s(1) == pytest.approx(3.0, rel=0.15)
 
 
@@ -131,7 +127,6 @@ def test_a_price_not_measured_for_long_follows_a_few_measurements() -> None:
         for _ in range(15):
             prices.observe_pass(24, 0.020 * rng.lognormvariate(0.0, 0.1))
         prices.observe_pass(8, 0.010 * rng.lognormvariate(0.0, 0.1))
-    prices.refresh()
     assert prices.pass_s(8) / prices.pass_s(24) == pytest.approx(0.5, rel=0.1)
 
 
@@ -146,7 +141,6 @@ def test_long_contexts_are_no_part_of_a_price() -> None:
         share = 1.4 if i < 150 else 0.2
         for num_rows in (1, 8, 12) if i < 150 else (12,):
             prices.observe_pass(num_rows, pass_s(num_rows, share), share)
-    prices.refresh()
     assert prices.pass_s(8) + prices.cache_s(0.2) == pytest.approx(pass_s(8, 0.2), rel=0.02)
     assert prices.pass_s(1) + prices.cache_s(3.0) == pytest.approx(pass_s(1, 3.0), rel=0.02)
 

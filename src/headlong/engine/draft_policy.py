@@ -7,7 +7,7 @@ choice can change text.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
@@ -70,13 +70,12 @@ class _Round(NamedTuple):
         """Rows of the pass."""
         return self.num_requests + self.drafted
 
-    def drafting(self, one: Expected, depths: slice) -> "_Round":
-        """Return the round in which one request drafts these depths as well."""
-        return _Round(
-            self.num_requests,
-            self.tokens + sum(one.tokens[depths]),
-            self.drafted + sum(one.rows[depths]),
-        )
+    def drafting(self, expected: Iterable[Expected], lengths: Iterable[int]) -> "_Round":
+        """Return the round in which requests draft these lengths as well."""
+        pairs = list(zip(expected, lengths, strict=True))
+        tokens = sum(sum(one.tokens[:num]) for one, num in pairs)
+        drafted = sum(sum(one.rows[:num]) for one, num in pairs)
+        return _Round(self.num_requests, self.tokens + tokens, self.drafted + drafted)
 
 
 @dataclass(slots=True)
@@ -198,20 +197,19 @@ class DraftPolicy:
         self, candidates: Sequence[Candidate], autos: Sequence[Candidate], is_new: bool
     ) -> None:
         """Choose draft lengths and thresholds of all requests that leave it to us."""
-        self.prices.refresh()
         policies = [one.policy for one in autos]
         expected = [one.expected() for one in policies]
         fixed = [one.policy for one in candidates if one.policy.num_fixed]
-        fixed_lengths = [one.num_fixed for one in fixed]
-        bare = _Round(len(candidates), len(candidates))
-        plain = _with_drafts(bare, [one.expected() for one in fixed], fixed_lengths)
+        plain = _Round(len(candidates), len(candidates)).drafting(
+            [one.expected() for one in fixed], [one.num_fixed for one in fixed]
+        )
         plain_rate = self._rate(plain)
         found = self._best_lengths(plain, expected)
-        best = _with_drafts(plain, expected, found)
+        best = plain.drafting(expected, found)
         backlogs = [one.num_backlog_rows for one, num in zip(autos, found, strict=True) if num]
         catch_up_s = self.prices.backlog_s(sum(backlogs)) / PAYBACK_ROUNDS
         lengths = [0 if is_new else one.num_tokens for one in policies]
-        chosen = _with_drafts(plain, expected, lengths)
+        chosen = plain.drafting(expected, lengths)
         if self._rate(chosen) < MARGIN * plain_rate:
             lengths, chosen = [0] * len(autos), plain
         if best.tokens / (self._seconds(best) + catch_up_s) >= MARGIN * self._rate(chosen):
@@ -229,7 +227,7 @@ class DraftPolicy:
             if length:
                 policy.decide(length, policy.shared.thresholds(keep, extend), forecast)
             else:
-                calibration = policy.shared.calibration(NGRAM).read()
+                calibration = policy.shared.calibrations[NGRAM].read()
                 policy.decide(0, {NGRAM: Threshold(lookup, lookup, calibration)}, forecast)
 
     def _best_lengths(self, plain: _Round, expected: Sequence[Expected]) -> list[int]:
@@ -246,7 +244,10 @@ class DraftPolicy:
         most_rows = self.prices.most_rows + PROBE_TOKENS * len(expected)
         added: list[int] = []
         for _, depth, i in sorted(order):
-            growing = growing.drafting(expected[i], slice(depth, depth + 1))
+            tokens = growing.tokens + expected[i].tokens[depth]
+            growing = growing._replace(
+                tokens=tokens, drafted=growing.drafted + expected[i].rows[depth]
+            )
             if added and growing.rows > most_rows:
                 break
             added.append(i)
@@ -258,13 +259,6 @@ class DraftPolicy:
     def _row_s(self, low: float, high: float) -> float:
         """Return what a row costs between two passes."""
         return (self.prices.pass_s(high) - self.prices.pass_s(low)) / (high - low)
-
-
-def _with_drafts(plain: _Round, expected: Sequence[Expected], lengths: Sequence[int]) -> _Round:
-    """Return the round in which requests draft these lengths."""
-    for one, length in zip(expected, lengths, strict=True):
-        plain = plain.drafting(one, slice(length))
-    return plain
 
 
 def _interval(num_lost: float) -> int:

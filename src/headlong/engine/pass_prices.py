@@ -6,8 +6,10 @@ pass reads of caches is known beforehand, so it is no part of a price.
 """
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from operator import itemgetter
 
 PRICE_MEMORY = 0.96
 """What a pass keeps of a price that was just measured; one not measured for long keeps less."""
@@ -42,7 +44,7 @@ class PassPrices:
     _num_passes: int = 0
     _beside: tuple[float, float] | None = None
     """Prices beside the pass: of a round and of a draft step."""
-    _curve: list[float] = field(default_factory=list)
+    _curve: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def most_rows(self) -> int:
@@ -54,7 +56,7 @@ class PassPrices:
         self._num_passes += 1
         if num_rows not in self._passes:
             self._passes[num_rows] = self._first_price(num_rows, seconds, cache_share)
-            self._curve = []
+            self._curve.clear()
             return
         price = self._passes[num_rows]
         cache_s = self.cache_s(cache_share)
@@ -69,6 +71,7 @@ class PassPrices:
         price.measured_at = self._num_passes
         surprise = _surprise(seconds, self.slowdown * price.seconds + cache_s)
         price.seconds *= math.exp(max(min(aged, MAX_SURPRISE), 1 / price.num_seen) * surprise)
+        self._curve.clear()
 
     def observe_beside(self, num_steps: int, seconds: float) -> None:
         """Learn from what one round did beside its pass."""
@@ -79,21 +82,13 @@ class PassPrices:
         a_round, a_step = self._beside_prices()
         self._beside = (max(0.0, a_round + share), max(0.0, a_step + share * num_steps))
 
-    def refresh(self) -> None:
-        """Read the curve anew; between two calls only the slowdown moves predictions."""
-        self._curve = []
-
     def is_known(self, num_rows: int) -> bool:
         """Tell whether a pass over this many rows was measured, or lies between two that were."""
         return bool(self._passes) and min(self._passes) <= num_rows <= max(self._passes)
 
     def pass_s(self, num_rows: float) -> float:
-        """Predict the seconds of a pass with empty caches; straight between whole numbers."""
-        low = math.floor(num_rows)
-        seconds = self._price(low)
-        if num_rows > low:
-            seconds += (num_rows - low) * (self._price(low + 1) - seconds)
-        return self.slowdown * seconds
+        """Predict the seconds of a pass with empty caches."""
+        return self.slowdown * self._price(num_rows)
 
     def cache_s(self, cache_share: float) -> float:
         """Predict how long reading caches takes: as long as reading as much of the weights."""
@@ -123,30 +118,24 @@ class PassPrices:
     def _beside_prices(self) -> tuple[float, float]:
         return self._beside or (0.0, GUESSED_SHARE * self._price(1))
 
-    def _price(self, num_rows: int) -> float:
+    def _price(self, num_rows: float) -> float:
+        """Read prices: straight between measured points, level before them, and never falling."""
         if not self._curve:
-            self._curve = self._read_curve()
-        num_known = len(self._curve)
-        if num_rows <= num_known:
-            return self._curve[max(num_rows, 1) - 1]
-        return self._curve[-1] + (num_rows - num_known) * self._row_beyond()
-
-    def _read_curve(self) -> list[float]:
-        """Return prices from one row on: straight between measured points, and never falling."""
-        points = sorted(self._passes.items())
-        seconds = list(accumulate((price.seconds for _, price in points), max))
-        curve = [seconds[0]] * points[0][0]
-        for i, ((low, _), (high, _)) in enumerate(pairwise(points)):
-            slope = (seconds[i + 1] - seconds[i]) / (high - low)
-            curve += [seconds[i] + slope * (n - low) for n in range(low + 1, high + 1)]
-        return curve
-
-    def _row_beyond(self) -> float:
-        """Guess what a row costs beyond the largest measured pass: as before, on average."""
-        last, first = len(self._curve), min(self._passes)
-        if last == first:
-            return GUESSED_SHARE * self._curve[-1] / (1 + GUESSED_SHARE * (last - 1))
-        return (self._curve[-1] - self._curve[first - 1]) / (last - first)
+            rows = sorted(self._passes)
+            self._curve = list(
+                zip(rows, accumulate((self._passes[n].seconds for n in rows), max), strict=True)
+            )
+        place = bisect_right(self._curve, num_rows, key=itemgetter(0))
+        low, seconds = self._curve[max(0, place - 1)]
+        if not place:
+            return seconds
+        if place < len(self._curve):
+            high, high_s = self._curve[place]
+            return seconds + (num_rows - low) * (high_s - seconds) / (high - low)
+        first, first_s = self._curve[0]
+        if low > first:  # rows beyond cost what they cost so far, on average
+            return seconds + (num_rows - low) * (seconds - first_s) / (low - first)
+        return seconds * (1 + GUESSED_SHARE * (num_rows - 1)) / (1 + GUESSED_SHARE * (low - 1))
 
 
 def _surprise(seconds: float, expected: float) -> float:

@@ -4,6 +4,7 @@ Here a decision of `draft_policy.py`, which is made for all running requests tog
 plan for each round.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -34,11 +35,10 @@ class SharedRecord:
     """What all requests of like temperature have shown."""
 
     survival: Survival = field(default_factory=Survival)
-    calibrations: dict[str, CalibrationCounts] = field(default_factory=dict)
-
-    def calibration(self, drafter: str) -> CalibrationCounts:
-        """Return what is known of a drafter's probabilities."""
-        return self.calibrations.setdefault(drafter, CalibrationCounts())
+    calibrations: defaultdict[str, CalibrationCounts] = field(
+        default_factory=lambda: defaultdict(CalibrationCounts)
+    )
+    """What is known of each drafter's probabilities."""
 
     def thresholds(self, keep: float, extend: float) -> dict[str, Threshold]:
         """Return thresholds by drafter; one more token keeps the mean of a draft's chance."""
@@ -117,4 +117,4 @@ class RequestPolicy:
             self.survival.observe(*seen, own_memory)
             self.shared.survival.observe(*seen, SHARED_MEMORY)
         if draft.sources and draft.sources[0] != GRAMMAR:
-            self.shared.calibration(draft.sources[0]).observe(draft.probs, num_accepted)
+            self.shared.calibrations[draft.sources[0]].observe(draft.probs, num_accepted)

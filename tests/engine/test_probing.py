@@ -7,7 +7,7 @@ import pytest
 
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Draft
-from headlong.engine.draft_policy import PROBE_SHARE, Candidate, DraftPolicy, MeasuredRound
+from headlong.engine.draft_policy import PROBE_SHARE, Candidate, DraftPolicy
 from headlong.engine.request import off_reason
 from headlong.engine.request_policy import INTERVAL
 from policy_world import World, play, round_result
@@ -43,7 +43,7 @@ def finish(
         draft = Draft((0,) * num, (0.5,) * num, ("head",) * num, num_steps=num)
         results.append(round_result(draft, num_accepted if num else 0, draft_s, pass_s))
     requests = [one.policy for one in candidates]
-    policy.observe(MeasuredRound(requests, plans, results, pass_s + draft_s))
+    policy.observe(requests, plans, results, pass_s + draft_s)
     return [plan.runs_drafter for plan in plans]
 
 

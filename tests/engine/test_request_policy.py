@@ -32,9 +32,10 @@ def test_nothing_is_drafted_before_the_first_decision() -> None:
 
 
 def test_decision_is_followed_with_its_thresholds() -> None:
-    """One token further where thresholds allow it, or a wrong price would keep drafts short."""
-    assert decided(4).plan() == DraftPlan(5, THRESHOLDS)
-    assert decided(MAX_AUTO_TOKENS).plan() == DraftPlan(MAX_AUTO_TOKENS, THRESHOLDS)
+    """One token further now and then, or a wrong price would keep drafts short."""
+    assert decided(4).plan() == DraftPlan(4, THRESHOLDS)
+    assert decided(4).plan(is_probe=True) == DraftPlan(5, THRESHOLDS)
+    assert decided(MAX_AUTO_TOKENS).plan(is_probe=True) == DraftPlan(MAX_AUTO_TOKENS, THRESHOLDS)
 
 
 def test_rows_wait_only_while_no_draft_is_near() -> None:

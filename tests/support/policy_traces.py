@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import NGRAM, Draft
-from headlong.engine.draft_policy import Candidate, DraftPolicy, MeasuredRound
+from headlong.engine.draft_policy import Candidate, DraftPolicy
 from headlong.engine.request_policy import RequestPolicy
 from policy_world import round_result
 
@@ -166,7 +166,7 @@ def play_answers(
         results = [round_result(*one, draft_s * blur, pass_s * blur) for one in drafted]
         requests = [one.policy for one in streams]
         is_typical = len(going_on) == len(streams)
-        policy.observe(MeasuredRound(requests, plans, results, round_s * blur, is_typical))
+        policy.observe(requests, plans, results, round_s * blur, is_typical)
         streams = going_on
     return plain_s / seconds
 

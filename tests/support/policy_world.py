@@ -18,7 +18,7 @@ from headlong.decode.round import RoundResult
 from headlong.decode.sampling import Pick
 from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan
 from headlong.drafters.drafter import NGRAM, Draft, Guess, as_draft
-from headlong.engine.draft_policy import Candidate, DraftPolicy, MeasuredRound
+from headlong.engine.draft_policy import Candidate, DraftPolicy
 from headlong.engine.request_policy import RequestPolicy
 
 MATCH_PROB = 0.75
@@ -149,7 +149,7 @@ def play(
         blur = math.exp(noise.gauss(0.0, world.noise))
         results = [round_result(*one, draft_s * blur, pass_s * blur) for one in drafted]
         requests = [one.policy for one in players]
-        policy.observe(MeasuredRound(requests, plans, results, (draft_s + pass_s) * blur))
+        policy.observe(requests, plans, results, (draft_s + pass_s) * blur)
     return Outcome(sum(one.num_tokens for one in players) / seconds, lengths, players)
 
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from headlong.config import MtpMode
 from headlong.decode.round import RoundResult
-from headlong.drafters.draft_plan import DraftPlan, Threshold
-from headlong.drafters.drafter import NGRAM
+from headlong.drafters.draft_plan import DraftPlan
 from headlong.engine.pass_prices import PassPrices
 from headlong.engine.request_policy import (
     INTERVAL,
@@ -43,18 +42,6 @@ class Candidate(NamedTuple):
     num_backlog_rows: int = 0
     """Rows that the drafter has to catch up on before it can draft."""
     has_drafter: bool = True
-
-
-class MeasuredRound(NamedTuple):
-    """A round that is over: what was planned, what it gave, and how long it took."""
-
-    requests: Sequence[RequestPolicy]
-    plans: Sequence[DraftPlan]
-    results: Sequence[RoundResult]
-    seconds: float
-    """From before it was planned until all tokens were out."""
-    is_typical: bool = True
-    """Whether no request ended and the drafter had nothing to catch up on: both take long."""
 
 
 class _Round(NamedTuple):
@@ -89,7 +76,6 @@ class DraftPolicy:
     _next_plan: int = 0
     _next_probe: int = 0
     _next_plain: int = 0
-    _is_probing: bool = False
     _plain_rows: int = 0
     _gain: float = 1.0
     _cache_share: float = 0.0
@@ -116,45 +102,52 @@ class DraftPolicy:
             self._decide(candidates, autos, is_new)
             self._planned, self._next_plan = planned, self._round + INTERVAL
         probing = None if is_plain else self._next_to_probe(autos)
-        self._is_probing = probing is not None
+        drafting = [one for one in autos if one.policy.num_tokens]
+        longer = drafting[self._round % len(drafting)] if drafting else None
         plans = [
-            one.policy.plan(is_plain=is_plain, is_probe=one is probing)
+            one.policy.plan(is_plain=is_plain, is_probe=one in (probing, longer))
             if one.has_drafter
             else DraftPlan(is_idle=True)
             for one in candidates
         ]
         return within(plans, max_rows)
 
-    def observe(self, made: MeasuredRound) -> float | None:
-        """Learn what a round cost and how far its drafts carried.
+    def observe(
+        self,
+        requests: Sequence[RequestPolicy],
+        plans: Sequence[DraftPlan],
+        results: Sequence[RoundResult],
+        seconds: float,
+        is_typical: bool = True,
+    ) -> float | None:
+        """Learn from a round that took so long, from before its plan until all tokens were out.
 
-        Returns how long a round without drafts would have taken; None if that is not known.
+        It is typical if no request ended and the drafter had nothing to catch up on: both take
+        long. Returns how long a round without drafts would have taken; None if that is not known.
         """
-        verdicts = [one.verdict for one in made.results if one.verdict is not None]
-        if len(verdicts) < len(made.results) or len({one.verify_s for one in made.results}) > 1:
+        verdicts = [one.verdict for one in results if one.verdict is not None]
+        if len(verdicts) < len(results) or len({one.verify_s for one in results}) > 1:
             return None  # a pass that was repeated one by one has no price
-        drafts = [one.draft for one in made.results]
-        num_rows = sum(len(draft.token_ids) + 1 for draft in drafts)
-        pass_s = made.results[0].verify_s
+        drafts = [one.draft for one in results]
+        num_requests, pass_s = len(results), results[0].verify_s
+        num_rows = num_requests + sum(len(draft.token_ids) for draft in drafts)
         self.prices.observe_pass(num_rows, pass_s, self._cache_share)
-        running = [plan.runs_drafter for plan in made.plans]
-        if made.is_typical:
+        if is_typical:
             num_steps = sum(draft.num_steps for draft in drafts)
-            self.prices.observe_beside(num_steps, made.seconds - pass_s)
-        for policy, plan, draft, verdict in zip(
-            made.requests, made.plans, drafts, verdicts, strict=True
-        ):
+            self.prices.observe_beside(num_steps, seconds - pass_s)
+        for policy, plan, draft, verdict in zip(requests, plans, drafts, verdicts, strict=True):
             policy.observe(plan, draft, verdict.num_accepted)
-        is_plain = num_rows == len(drafts) and not any(running)
-        plain_s = made.seconds if is_plain else self.plain_s(len(drafts), num_rows, pass_s)
         if num_rows == self._plain_rows:
             self._next_plain = self._round + _interval(self._gain - 1)
-        if self._is_probing and any(running) and plain_s is not None:
-            accepted = sum(one.num_accepted for one in verdicts)
-            lost = made.seconds / plain_s - 1 - accepted / len(drafts)
-            self._next_probe = self._round + _interval(lost)
-            if accepted:
-                self._next_plan = 0
+        if num_rows == num_requests and not any(plan.runs_drafter for plan in plans):
+            return seconds
+        plain_s = self.plain_s(num_requests, num_rows, pass_s)
+        for plan, verdict in zip(plans, verdicts, strict=True):
+            if plain_s and plan.is_idle and plan.runs_drafter:  # a probe
+                lost = seconds / plain_s - 1 - verdict.num_accepted / num_requests
+                self._next_probe = self._round + _interval(lost)
+                if verdict.num_accepted:
+                    self._next_plan = 0
         return plain_s
 
     def plain_s(self, num_requests: int, num_rows: int, pass_s: float) -> float | None:
@@ -216,19 +209,15 @@ class DraftPolicy:
             lengths, chosen = found, best
         rate = self._rate(chosen)
         self._gain = rate / plain_rate
-        keep = rate * self._row_s(len(candidates), chosen.rows + 1)
+        rows_s = self._pass_s(chosen.rows + 1) - self._pass_s(len(candidates))
+        keep = rate * rows_s / (chosen.drafted + 1)
         extend = keep + rate * self.prices.step_s()
-        lookup = MARGIN * plain_rate * self._row_s(plain.rows, plain.rows + PROBE_TOKENS)
         shown = chosen if any(lengths) else best
         numbers = (self._seconds(shown), self._seconds(plain), self._rate(shown) / plain_rate)
         for policy, one, length, longest in zip(policies, expected, lengths, found, strict=True):
             num_tokens = length or max(1, longest)
             forecast = Forecast(num_tokens, 1 + sum(one.tokens[:num_tokens]), *numbers)
-            if length:
-                policy.decide(length, policy.shared.thresholds(keep, extend), forecast)
-            else:
-                calibration = policy.shared.calibrations[NGRAM].read()
-                policy.decide(0, {NGRAM: Threshold(lookup, lookup, calibration)}, forecast)
+            policy.decide(length, policy.shared.thresholds(keep, extend), forecast)
 
     def _best_lengths(self, plain: _Round, expected: Sequence[Expected]) -> list[int]:
         """Add draft tokens in order of merit; return the lengths with most tokens per second.
@@ -255,10 +244,6 @@ class DraftPolicy:
             if rate > best_rate:
                 num_best, best_rate = len(added), rate
         return [added[:num_best].count(i) for i in range(len(expected))]
-
-    def _row_s(self, low: float, high: float) -> float:
-        """Return what a row costs between two passes."""
-        return (self.prices.pass_s(high) - self.prices.pass_s(low)) / (high - low)
 
 
 def _interval(num_lost: float) -> int:

@@ -22,7 +22,7 @@ from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Drafter
 from headlong.engine.admission import check_request
 from headlong.engine.client import TokenStream
-from headlong.engine.draft_policy import Candidate, DraftPolicy, MeasuredRound
+from headlong.engine.draft_policy import Candidate, DraftPolicy
 from headlong.engine.limits import EngineLimits, EngineSnapshot
 from headlong.engine.request import BACKBONE, Emitted, FinishReason, Running
 from headlong.engine.scheduler import Scheduler
@@ -222,8 +222,7 @@ class Engine:
         has_end = any(one.finish_reason is not None for one in batch)
         is_typical = not has_end and not num_backlog_rows
         requests = [one.policy for one in batch]
-        made = MeasuredRound(requests, plans, results, seconds, is_typical)
-        plain_s = self.policy.observe(made)
+        plain_s = self.policy.observe(requests, plans, results, seconds, is_typical)
         for running, result, num in zip(batch, results, nums_emitted, strict=True):
             if result.verdict is not None:
                 # Tokens behind the end would not have been decoded plainly, either.

@@ -54,22 +54,23 @@ class PassPrices:
     def observe_pass(self, num_rows: int, seconds: float, cache_share: float = 0.0) -> None:
         """Learn from one pass; `cache_share` is what it read of caches, relative to the weights."""
         self._num_passes += 1
-        if num_rows not in self._passes:
-            self._passes[num_rows] = self._first_price(num_rows, seconds, cache_share)
-            self._curve.clear()
-            return
+        is_first = not self._passes
+        if num_rows not in self._passes:  # what the curve predicts counts as a measurement
+            guess = seconds / (1 + cache_share) if is_first else self._price(num_rows)
+            self._passes[num_rows] = _Price(guess, self._num_passes)
         price = self._passes[num_rows]
         cache_s = self.cache_s(cache_share)
         # A price that is hardly known is itself the likelier cause of a surprise.
         trust = 1 - 1 / price.num_seen
+        most = MAX_SURPRISE if price.num_seen > 3 else math.inf
         surprise = _surprise(seconds, self.slowdown * price.seconds + cache_s)
-        self.slowdown *= math.exp(QUICK * trust * surprise)
-        if price.num_seen == 1:  # the first pass of all is cold, which only makes it slower
+        self.slowdown *= math.exp(QUICK * trust * min(surprise, MAX_SURPRISE))
+        if len(self._passes) == price.num_seen == 1:  # the first of all is cold, so it was slower
             price.seconds = min(price.seconds, (seconds - cache_s) / self.slowdown)
-        price.num_seen += 1
+        price.num_seen += not is_first
         aged = 1 - PRICE_MEMORY ** (self._num_passes - price.measured_at)
         price.measured_at = self._num_passes
-        surprise = _surprise(seconds, self.slowdown * price.seconds + cache_s)
+        surprise = min(_surprise(seconds, self.slowdown * price.seconds + cache_s), most)
         price.seconds *= math.exp(max(min(aged, MAX_SURPRISE), 1 / price.num_seen) * surprise)
         self._curve.clear()
 
@@ -107,14 +108,6 @@ class PassPrices:
         """Predict how long the drafter takes to catch up on so many rows, which run together."""
         return GUESSED_SHARE * self.step_s() * num_rows
 
-    def _first_price(self, num_rows: int, seconds: float, cache_share: float) -> _Price:
-        """Return a price measured once; what the curve predicts counts as a measurement, too."""
-        if not self._passes:
-            return _Price(seconds / (1 + cache_share) / self.slowdown, self._num_passes)
-        cost = self.pass_s(1) / self.pass_s(num_rows)
-        own_s = seconds / (1 + cost * cache_share) / self.slowdown
-        return _Price(math.sqrt(own_s * self._price(num_rows)), self._num_passes, num_seen=2)
-
     def _beside_prices(self) -> tuple[float, float]:
         return self._beside or (0.0, GUESSED_SHARE * self._price(1))
 
@@ -139,5 +132,4 @@ class PassPrices:
 
 
 def _surprise(seconds: float, expected: float) -> float:
-    surprise = math.log(seconds / expected) if seconds > 0 < expected else 0.0
-    return min(surprise, MAX_SURPRISE)
+    return math.log(seconds / expected) if seconds > 0 < expected else 0.0

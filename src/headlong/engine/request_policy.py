@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headlong.config import MtpMode
 from headlong.drafters.draft_plan import DraftPlan, Threshold
-from headlong.drafters.drafter import GRAMMAR, Draft
+from headlong.drafters.drafter import GRAMMAR, NGRAM, Draft
 from headlong.engine.survival import (
     MAX_AUTO_TOKENS,
     SHARED_MEMORY,
@@ -36,7 +36,7 @@ class SharedRecord:
 
     survival: Survival = field(default_factory=Survival)
     calibrations: defaultdict[str, CalibrationCounts] = field(
-        default_factory=lambda: defaultdict(CalibrationCounts)
+        default_factory=lambda: defaultdict(CalibrationCounts, {NGRAM: CalibrationCounts()})
     )
     """What is known of each drafter's probabilities."""
 
@@ -103,7 +103,7 @@ class RequestPolicy:
         if self.num_tokens:
             # One more than decided: thresholds end what does not pay, and prices beyond it that
             # were learned at a bad moment are measured again.
-            return DraftPlan(min(self.num_tokens + 1, MAX_AUTO_TOKENS), self.thresholds)
+            return DraftPlan(min(self.num_tokens + is_probe, MAX_AUTO_TOKENS), self.thresholds)
         if is_probe:
             return DraftPlan(PROBE_TOKENS, is_idle=True)
         return DraftPlan(1, self.thresholds, is_idle=True, only_lookup=True)

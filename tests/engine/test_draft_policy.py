@@ -319,21 +319,6 @@ def test_auto_drafts_beside_fixed_lengths() -> None:
     assert num_drafted > 100
 
 
-def test_a_request_without_a_drafter_gets_no_draft() -> None:
-    policy = DraftPolicy()
-    candidates = [Candidate(policy.new_request(mtp, 0.0), 0, False) for mtp in ("auto", 3)]
-    assert policy.plan(candidates, max_rows=64) == [DraftPlan(is_idle=True)] * 2
-
-
-def test_row_budget_shortens_the_longest_drafts() -> None:
-    policy = DraftPolicy()
-    candidates = [Candidate(policy.new_request(mtp, 0.0)) for mtp in (8, 2, 1)]
-    plans = policy.plan(candidates, max_rows=10)
-    assert [plan.num_tokens for plan in plans] == [4, 2, 1]
-    plans = policy.plan(candidates, max_rows=1)
-    assert [plan.num_tokens for plan in plans] == [0, 0, 0], "every request keeps one row"
-
-
 def test_plain_pass_is_measured_before_the_first_draft() -> None:
     """Guards believing that a plain pass costs as much as the only one ever measured."""
     policy = DraftPolicy()

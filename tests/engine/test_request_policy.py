@@ -1,7 +1,7 @@
 """The record of one request: obeys what was asked, follows a decision, says why."""
 
 from headlong.drafters.draft_plan import DraftPlan, Threshold
-from headlong.engine.draft_policy import DraftPolicy, within
+from headlong.engine.draft_policy import Candidate, DraftPolicy, within
 from headlong.engine.request import explain, off_reason
 from headlong.engine.request_policy import PROBE_TOKENS, Forecast, RequestPolicy
 from headlong.engine.survival import MAX_AUTO_TOKENS
@@ -83,3 +83,18 @@ def test_temperatures_do_not_share_what_they_have_shown() -> None:
     cold, warm = policy.new_request("auto", 0.0), policy.new_request("auto", 0.7)
     assert cold.shared is not warm.shared
     assert policy.new_request(3, 0.7).shared is warm.shared
+
+
+def test_a_request_without_a_drafter_gets_no_draft() -> None:
+    policy = DraftPolicy()
+    candidates = [Candidate(policy.new_request(mtp, 0.0), 0, False) for mtp in ("auto", 3)]
+    assert policy.plan(candidates, max_rows=64) == [DraftPlan(is_idle=True)] * 2
+
+
+def test_row_budget_shortens_the_longest_drafts() -> None:
+    policy = DraftPolicy()
+    candidates = [Candidate(policy.new_request(mtp, 0.0)) for mtp in (8, 2, 1)]
+    plans = policy.plan(candidates, max_rows=10)
+    assert [plan.num_tokens for plan in plans] == [4, 2, 1]
+    plans = policy.plan(candidates, max_rows=1)
+    assert [plan.num_tokens for plan in plans] == [0, 0, 0], "every request keeps one row"

@@ -9,9 +9,10 @@ import pytest
 
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Draft
-from headlong.engine.draft_policy import Candidate, DraftPolicy, MeasuredRound, Outcome
+from headlong.engine.draft_policy import Candidate, DraftPolicy
+from headlong.engine.request import off_reason
 from headlong.engine.request_policy import RequestPolicy
-from policy_world import Chance, World, best_fixed, play
+from policy_world import Chance, World, best_fixed, play, round_result
 
 NUM_ROUNDS = 600
 
@@ -207,7 +208,7 @@ def test_drafting_that_loses_is_left(name: str, num_sequences: int) -> None:
     outcome = play(world, "auto", NUM_ROUNDS, num_sequences)
     assert outcome.tokens_per_second >= 0.97 * plain
     assert outcome.players[0].policy.num_tokens == 0
-    assert "does not pay" in str(outcome.players[0].policy.off_reason)
+    assert "does not pay" in str(off_reason(outcome.players[0].policy))
 
 
 def test_eight_streams_share_rows_where_they_pay() -> None:
@@ -223,21 +224,25 @@ def test_eight_streams_share_rows_where_they_pay() -> None:
 
 
 def full_round(
+    policy: DraftPolicy,
     requests: Sequence[RequestPolicy],
     plans: Sequence[DraftPlan],
     nums_accepted: Sequence[int],
     pass_s: Callable[[int], float],
-) -> MeasuredRound:
-    """Return a round in which all was drafted that was asked for."""
+) -> None:
+    """Let a round be over in which all was drafted that was asked for."""
     drafts = [
         Draft((0,) * plan.num_tokens, (0.9,) * plan.num_tokens, ("head",) * plan.num_tokens)
         if plan.runs_drafter
         else Draft()
         for plan in plans
     ]
-    num_rows = sum(len(draft.token_ids) + 1 for draft in drafts)
-    outcomes = list(map(Outcome, requests, plans, drafts, nums_accepted))
-    return MeasuredRound(outcomes, num_rows, pass_s(num_rows), 0.0, pass_s(num_rows))
+    seconds = pass_s(sum(len(draft.token_ids) + 1 for draft in drafts))
+    results = [
+        round_result(draft, num, pass_s=seconds)
+        for draft, num in zip(drafts, nums_accepted, strict=True)
+    ]
+    policy.observe(requests, plans, results, seconds)
 
 
 def test_the_surer_sequence_gets_the_rows() -> None:
@@ -251,7 +256,7 @@ def test_the_surer_sequence_gets_the_rows() -> None:
             stood = [rng.random() < chance for _ in range(plan.num_tokens * plan.runs_drafter)]
             nums_accepted.append([*stood, False].index(False))
         pass_s = lambda num_rows: 0.005 + 0.001 * max(0, num_rows - 2)  # noqa: E731
-        policy.observe(full_round(requests, plans, nums_accepted, pass_s))
+        full_round(policy, requests, plans, nums_accepted, pass_s)
     assert requests[0].num_tokens > requests[1].num_tokens
 
 
@@ -309,24 +314,9 @@ def test_auto_drafts_beside_fixed_lengths() -> None:
     for _ in range(100):
         plans = policy.plan([Candidate(one) for one in requests], max_rows=64)
         nums_accepted = [plan.num_tokens * plan.runs_drafter for plan in plans]
-        policy.observe(full_round(requests, plans, nums_accepted, kernel_pass))
+        full_round(policy, requests, plans, nums_accepted, kernel_pass)
         num_drafted += nums_accepted[0]
     assert num_drafted > 100
-
-
-def test_a_request_without_a_drafter_gets_no_draft() -> None:
-    policy = DraftPolicy()
-    candidates = [Candidate(policy.new_request(mtp, 0.0), 0, False) for mtp in ("auto", 3)]
-    assert policy.plan(candidates, max_rows=64) == [DraftPlan(is_idle=True)] * 2
-
-
-def test_row_budget_shortens_the_longest_drafts() -> None:
-    policy = DraftPolicy()
-    candidates = [Candidate(policy.new_request(mtp, 0.0)) for mtp in (8, 2, 1)]
-    plans = policy.plan(candidates, max_rows=10)
-    assert [plan.num_tokens for plan in plans] == [4, 2, 1]
-    plans = policy.plan(candidates, max_rows=1)
-    assert [plan.num_tokens for plan in plans] == [0, 0, 0], "every request keeps one row"
 
 
 def test_plain_pass_is_measured_before_the_first_draft() -> None:
@@ -337,10 +327,11 @@ def test_plain_pass_is_measured_before_the_first_draft() -> None:
     plans = policy.plan(candidates, max_rows=64)
     assert plans[0].num_tokens == 0
     assert policy.plain_s(1, 4, pass_s=0.015) is None
-    policy.observe(full_round([request], plans, [0], lambda num_rows: 0.010))
+    full_round(policy, [request], plans, [0], lambda num_rows: 0.010)
     assert policy.plan(candidates, max_rows=64)[0].num_tokens > 0
-    policy.prices.observe_pass(4, 0.015)
     for _ in range(60):
-        policy.prices.observe_beside(0, 0, 0.0001)
+        policy.prices.observe_pass(1, 0.010)
+        policy.prices.observe_pass(4, 0.015)
+        policy.prices.observe_beside(0, 0.0001)
     slow = policy.plain_s(1, 4, pass_s=0.030)
     assert slow == pytest.approx(0.020, rel=0.01), "what slowed one would have slowed the other"

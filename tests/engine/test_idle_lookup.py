@@ -49,8 +49,8 @@ def test_calibrations_are_those_of_like_requests() -> None:
     for _ in range(200):
         cold.observe(LOOKUP, Draft((1,), (0.75,), (NGRAM,)), 1)
         warm.observe(LOOKUP, Draft((1,), (0.75,), (NGRAM,)), 0)
-    assert cold.shared.calibration(NGRAM).read()(0.75) > 0.9
-    assert warm.shared.calibration(NGRAM).read()(0.75) < 0.1
+    assert cold.shared.calibrations[NGRAM].read()(0.75) > 0.9
+    assert warm.shared.calibrations[NGRAM].read()(0.75) < 0.1
     assert policy.new_request("auto", 0.0).shared.thresholds(0.7, 0.7)[NGRAM].keep == 0.7
 
 

@@ -14,7 +14,6 @@ def learned(curve: dict[int, float], noise: float = 0.0, num_rounds: int = 200) 
     for _ in range(num_rounds):
         for num_rows, seconds in curve.items():
             prices.observe_pass(num_rows, seconds * rng.lognormvariate(0.0, noise))
-    prices.refresh()
     return prices
 
 
@@ -35,7 +34,7 @@ def test_noise_does_not_make_more_rows_cheaper() -> None:
     found = [prices.pass_s(n) for n in range(1, 10)]
     assert found == sorted(found)
     # Pooling must not pull the short passes down either: then drafts would seem dear.
-    assert found[-1] / found[0] < 1.35
+    assert found[-1] / found[0] < 1.15
 
 
 def test_steps_of_a_curve_are_kept() -> None:
@@ -55,7 +54,6 @@ def test_cold_first_measurement_does_not_stand() -> None:
     prices = PassPrices()
     for seconds in (0.100, 0.011, 0.010):
         prices.observe_pass(1, seconds)
-    prices.refresh()
     assert prices.pass_s(1) < 0.0125
 
 
@@ -64,7 +62,6 @@ def test_a_slow_moment_moves_all_prices_alike() -> None:
     prices = learned({1: 0.010, 4: 0.014})
     for _ in range(60):
         prices.observe_pass(4, 0.028)
-    prices.refresh()
     assert prices.pass_s(4) == pytest.approx(0.028, rel=0.03)
     assert prices.pass_s(4) / prices.pass_s(1) == pytest.approx(1.4, rel=0.15)
 
@@ -74,7 +71,6 @@ def test_a_new_curve_is_learned() -> None:
     for _ in range(150):
         prices.observe_pass(1, 0.010)
         prices.observe_pass(4, 0.030)
-    prices.refresh()
     assert prices.pass_s(4) / prices.pass_s(1) == pytest.approx(3.0, rel=0.15)
 
 
@@ -84,34 +80,32 @@ def test_known_is_what_was_measured_or_lies_between() -> None:
     assert not PassPrices().is_known(1)
 
 
-def test_drafting_is_priced_by_requests_and_steps() -> None:
+def test_drafting_is_priced_by_steps() -> None:
     prices = learned({1: 0.010, 8: 0.020})
     rng = random.Random(2)
     for _ in range(4000):
-        num_requests = rng.choice([0, 1, 2, 4, 8])
-        num_steps = num_requests * rng.randint(1, 5)
-        seconds = 0.0005 + 0.001 * num_requests + 0.0001 * num_steps
-        prices.observe_beside(num_requests, num_steps, seconds)
-    for num_requests, num_steps in ((1, 3), (8, 8), (8, 32)):
-        expected = 0.0005 + 0.001 * num_requests + 0.0001 * num_steps
-        assert prices.beside_s(num_requests, num_steps) == pytest.approx(expected, rel=0.15)
+        num_steps = rng.choice([0, 1, 2, 4, 8]) * rng.randint(1, 5)
+        prices.observe_beside(num_steps, 0.0015 + 0.0001 * num_steps)
+    for num_steps in (3, 8, 32):
+        expected = 0.0015 + 0.0001 * num_steps
+        assert prices.beside_s(num_steps) == pytest.approx(expected, rel=0.15)
 
 
 def test_one_stalled_draft_changes_little() -> None:
     prices = learned({1: 0.010})
     for _ in range(100):
-        prices.observe_beside(1, 3, 0.001)
-    prices.observe_beside(1, 3, 1.0)
-    assert prices.beside_s(1, 3) < 0.0013
+        prices.observe_beside(3, 0.001)
+    prices.observe_beside(3, 1.0)
+    assert prices.beside_s(3) < 0.0013
 
 
 def test_what_rounds_do_beside_their_passes_is_told_from_drafting() -> None:
     prices = learned({1: 0.010})
     for _ in range(200):
-        prices.observe_beside(0, 0, 0.0005)
-        prices.observe_beside(1, 2, 0.0015)
-    assert prices.beside_s(0, 0) == pytest.approx(0.0005, rel=0.05)
-    assert prices.beside_s(1, 2) - prices.beside_s(0, 0) == pytest.approx(0.001, rel=0.05)
+        prices.observe_beside(0, 0.0005)
+        prices.observe_beside(2, 0.0015)
+    assert prices.beside_s(0) == pytest.approx(0.0005, rel=0.05)
+    assert prices.beside_s(2) - prices.beside_s(0) == pytest.approx(0.001, rel=0.05)
 
 
 def test_a_backlog_is_priced_by_the_drafter() -> None:
@@ -119,9 +113,9 @@ def test_a_backlog_is_priced_by_the_drafter() -> None:
     prices = learned({1: 0.010})
     assert 0.001 < prices.backlog_s(100) < 0.01, "a guess"
     for _ in range(500):
-        prices.observe_beside(0, 0, 0.0)
-        prices.observe_beside(1, 4, 0.040)
-        prices.observe_beside(1, 1, 0.010)
+        prices.observe_beside(0, 0.0)
+        prices.observe_beside(4, 0.040)
+        prices.observe_beside(1, 0.010)
     assert prices.backlog_s(100) == pytest.approx(0.08, rel=0.2)
 
 
@@ -133,7 +127,6 @@ def test_a_price_not_measured_for_long_follows_a_few_measurements() -> None:
         for _ in range(15):
             prices.observe_pass(24, 0.020 * rng.lognormvariate(0.0, 0.1))
         prices.observe_pass(8, 0.010 * rng.lognormvariate(0.0, 0.1))
-    prices.refresh()
     assert prices.pass_s(8) / prices.pass_s(24) == pytest.approx(0.5, rel=0.1)
 
 
@@ -148,7 +141,6 @@ def test_long_contexts_are_no_part_of_a_price() -> None:
         share = 1.4 if i < 150 else 0.2
         for num_rows in (1, 8, 12) if i < 150 else (12,):
             prices.observe_pass(num_rows, pass_s(num_rows, share), share)
-    prices.refresh()
     assert prices.pass_s(8) + prices.cache_s(0.2) == pytest.approx(pass_s(8, 0.2), rel=0.02)
     assert prices.pass_s(1) + prices.cache_s(3.0) == pytest.approx(pass_s(1, 3.0), rel=0.02)
 

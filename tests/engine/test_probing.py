@@ -7,15 +7,10 @@ import pytest
 
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Draft
-from headlong.engine.draft_policy import (
-    PROBE_SHARE,
-    Candidate,
-    DraftPolicy,
-    MeasuredRound,
-    Outcome,
-)
+from headlong.engine.draft_policy import PROBE_SHARE, Candidate, DraftPolicy
+from headlong.engine.request import off_reason
 from headlong.engine.request_policy import INTERVAL
-from policy_world import World, play
+from policy_world import World, play, round_result
 
 
 def dear_pass(num_rows: int) -> float:
@@ -41,14 +36,14 @@ def finish(
     draft_s: float = 0.0,
 ) -> list[bool]:
     """Let a round be over in which probes drafted all; return which requests probed."""
-    outcomes = []
-    for one, plan in zip(candidates, plans, strict=True):
-        num = plan.num_tokens if plan.runs_drafter else 0
+    lengths = [plan.num_tokens if plan.runs_drafter else 0 for plan in plans]
+    pass_s = policy.prices.pass_s(len(lengths) + sum(lengths))
+    results = []
+    for num in lengths:
         draft = Draft((0,) * num, (0.5,) * num, ("head",) * num, num_steps=num)
-        outcomes.append(Outcome(one.policy, plan, draft, num_accepted if num else 0))
-    num_rows = sum(len(one.draft.token_ids) + 1 for one in outcomes)
-    pass_s = policy.prices.pass_s(num_rows)
-    policy.observe(MeasuredRound(outcomes, num_rows, pass_s, draft_s, pass_s + draft_s))
+        results.append(round_result(draft, num_accepted if num else 0, draft_s, pass_s))
+    requests = [one.policy for one in candidates]
+    policy.observe(requests, plans, results, pass_s + draft_s)
     return [plan.runs_drafter for plan in plans]
 
 
@@ -138,13 +133,13 @@ def test_an_idle_decision_is_kept_for_long(decisions: list[DraftPolicy]) -> None
     policy = DraftPolicy()
     world = World(dear_pass, chance=never)
     play(world, "auto", 500, 8, policy)
-    assert len(decisions) <= 8 + 500 // INTERVAL
+    assert len(decisions) <= 1 + 500 // INTERVAL
     decisions.clear()
     candidates = eight(policy)
     for _ in range(40):  # one after the other ends, and another begins
         for _ in range(8):
             finish(policy, candidates, policy.plan(candidates, max_rows=64))
-        assert all(one.policy.off_reason is not None for one in candidates), "all are told why"
+        assert all(off_reason(one.policy) is not None for one in candidates), "all are told why"
         candidates = [*candidates[1:], Candidate(policy.new_request("auto", 0.0))]
     assert len(decisions) <= 41 + 320 // INTERVAL
 

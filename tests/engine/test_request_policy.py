@@ -1,7 +1,8 @@
 """The record of one request: obeys what was asked, follows a decision, says why."""
 
 from headlong.drafters.draft_plan import DraftPlan, Threshold
-from headlong.engine.draft_policy import DraftPolicy, within
+from headlong.engine.draft_policy import Candidate, DraftPolicy, within
+from headlong.engine.request import explain, off_reason
 from headlong.engine.request_policy import PROBE_TOKENS, Forecast, RequestPolicy
 from headlong.engine.survival import MAX_AUTO_TOKENS
 
@@ -31,9 +32,10 @@ def test_nothing_is_drafted_before_the_first_decision() -> None:
 
 
 def test_decision_is_followed_with_its_thresholds() -> None:
-    """One token further where thresholds allow it, or a wrong price would keep drafts short."""
-    assert decided(4).plan() == DraftPlan(5, THRESHOLDS)
-    assert decided(MAX_AUTO_TOKENS).plan() == DraftPlan(MAX_AUTO_TOKENS, THRESHOLDS)
+    """One token further now and then, or a wrong price would keep drafts short."""
+    assert decided(4).plan() == DraftPlan(4, THRESHOLDS)
+    assert decided(4).plan(is_probe=True) == DraftPlan(5, THRESHOLDS)
+    assert decided(MAX_AUTO_TOKENS).plan(is_probe=True) == DraftPlan(MAX_AUTO_TOKENS, THRESHOLDS)
 
 
 def test_rows_wait_only_while_no_draft_is_near() -> None:
@@ -52,21 +54,21 @@ def test_an_idle_request_looks_up_single_tokens_and_probes() -> None:
 
 def test_off_says_why() -> None:
     why = "Drafting does not pay here: the best draft, K=3, would run at 1.25 ×."
-    reasons = [one.off_reason for one in (RequestPolicy("auto"), decided(0), decided(3))]
+    reasons = [off_reason(one) for one in (RequestPolicy("auto"), decided(0), decided(3))]
     assert reasons == [None, why, None]
-    assert RequestPolicy("off").off_reason is None
+    assert off_reason(RequestPolicy("off")) is None
 
 
 def test_every_state_is_explained_in_words() -> None:
-    assert "Not decided yet" in RequestPolicy("auto").explain()
+    assert "Not decided yet" in explain(RequestPolicy("auto"))
     numbers = (
         "with K=3 a round is expected to give 2.50 tokens in 20.0 ms, "
         "without drafts one in 10.0 ms; all streams together run at 1.25 ×."
     )
-    assert decided(3).explain() == f"Drafts: {numbers}"
-    assert decided(0).explain() == f"Only looks up n-grams: {numbers}"
-    assert "asked for none" in RequestPolicy("off").explain()
-    assert "Always drafts K=4" in RequestPolicy(4).explain()
+    assert explain(decided(3)) == f"Drafts: {numbers}"
+    assert explain(decided(0)) == f"Only looks up n-grams: {numbers}"
+    assert "asked for none" in explain(RequestPolicy("off"))
+    assert "Always drafts K=4" in explain(RequestPolicy(4))
 
 
 def test_rows_of_a_round_are_cut_from_the_longest_drafts() -> None:
@@ -81,3 +83,18 @@ def test_temperatures_do_not_share_what_they_have_shown() -> None:
     cold, warm = policy.new_request("auto", 0.0), policy.new_request("auto", 0.7)
     assert cold.shared is not warm.shared
     assert policy.new_request(3, 0.7).shared is warm.shared
+
+
+def test_a_request_without_a_drafter_gets_no_draft() -> None:
+    policy = DraftPolicy()
+    candidates = [Candidate(policy.new_request(mtp, 0.0), 0, False) for mtp in ("auto", 3)]
+    assert policy.plan(candidates, max_rows=64) == [DraftPlan(is_idle=True)] * 2
+
+
+def test_row_budget_shortens_the_longest_drafts() -> None:
+    policy = DraftPolicy()
+    candidates = [Candidate(policy.new_request(mtp, 0.0)) for mtp in (8, 2, 1)]
+    plans = policy.plan(candidates, max_rows=10)
+    assert [plan.num_tokens for plan in plans] == [4, 2, 1]
+    plans = policy.plan(candidates, max_rows=1)
+    assert [plan.num_tokens for plan in plans] == [0, 0, 0], "every request keeps one row"

@@ -13,10 +13,12 @@ from itertools import accumulate
 from operator import mul
 
 from headlong.config import MtpMode
+from headlong.decode.outcome import Verdict
+from headlong.decode.round import RoundResult
+from headlong.decode.sampling import Pick
 from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan
 from headlong.drafters.drafter import NGRAM, Draft, Guess, as_draft
-from headlong.engine.draft_policy import Candidate, DraftPolicy, MeasuredRound
-from headlong.engine.draft_policy import Outcome as RequestOutcome
+from headlong.engine.draft_policy import Candidate, DraftPolicy
 from headlong.engine.request_policy import RequestPolicy
 
 MATCH_PROB = 0.75
@@ -133,20 +135,30 @@ def play(
     for time in range(num_rounds):
         plans = policy.plan([Candidate(one.policy) for one in players], max_rows=64)
         lengths.append(plans[0].num_tokens if plans[0].runs_drafter else 0)
-        outcomes = [
-            RequestOutcome(one.policy, plan, *one.draft(plan, world, time))
-            for one, plan in zip(players, plans, strict=True)
+        drafted = [one.draft(plan, world, time) for one, plan in zip(players, plans, strict=True)]
+        steps = [
+            draft.num_steps
+            for (draft, _), plan in zip(drafted, plans, strict=True)
+            if plan.runs_drafter
         ]
-        steps = [one.draft.num_steps for one in outcomes if one.plan.runs_drafter]
-        num_rows = sum(len(one.draft.token_ids) + 1 for one in outcomes)
+        num_rows = sum(len(draft.token_ids) + 1 for draft, _ in drafted)
         draft_s, pass_s = world.draft_s(steps), world.pass_at(num_rows, seconds)
         seconds += draft_s + pass_s
         if mtp != "auto":
             continue  # nothing is decided, so nothing need be learned
         blur = math.exp(noise.gauss(0.0, world.noise))
-        round_s = (draft_s + pass_s) * blur
-        policy.observe(MeasuredRound(outcomes, num_rows, pass_s * blur, draft_s * blur, round_s))
+        results = [round_result(*one, draft_s * blur, pass_s * blur) for one in drafted]
+        requests = [one.policy for one in players]
+        policy.observe(requests, plans, results, (draft_s + pass_s) * blur)
     return Outcome(sum(one.num_tokens for one in players) / seconds, lengths, players)
+
+
+def round_result(
+    draft: Draft, num_accepted: int, draft_s: float = 0.0, pass_s: float = 0.0
+) -> RoundResult:
+    """Return what a round did for a sequence of whose draft so many tokens stood."""
+    verdict = Verdict((Pick(0, None),) * (num_accepted + 1), num_accepted)
+    return RoundResult(draft, verdict, draft_s, pass_s)
 
 
 def best_fixed(world: World, num_rounds: int, num_sequences: int = 1) -> tuple[int, float]:

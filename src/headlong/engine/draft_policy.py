@@ -7,14 +7,14 @@ choice can change text.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
 from headlong.config import MtpMode
-from headlong.drafters.draft_plan import DraftPlan, Threshold
-from headlong.drafters.drafter import NGRAM, Draft
+from headlong.decode.round import RoundResult
+from headlong.drafters.draft_plan import DraftPlan
 from headlong.engine.pass_prices import PassPrices
 from headlong.engine.request_policy import (
     INTERVAL,
@@ -44,29 +44,6 @@ class Candidate(NamedTuple):
     has_drafter: bool = True
 
 
-class Outcome(NamedTuple):
-    """What a round brought one request."""
-
-    policy: RequestPolicy
-    plan: DraftPlan
-    draft: Draft
-    num_accepted: int
-
-
-class MeasuredRound(NamedTuple):
-    """A round that is over: what it took and what it gave."""
-
-    outcomes: Sequence[Outcome]
-    num_rows: int
-    """Rows of its pass."""
-    pass_s: float
-    draft_s: float
-    round_s: float
-    """From before it was planned until all tokens were out."""
-    is_typical: bool = True
-    """Whether no request ended and the drafter had nothing to catch up on: both take long."""
-
-
 class _Round(NamedTuple):
     """Expected amounts of a round under some plan."""
 
@@ -74,21 +51,18 @@ class _Round(NamedTuple):
     tokens: float
     drafted: float = 0.0
     """Draft tokens; each takes a draft step and a row of the pass."""
-    num_drafting: int = 0
 
     @property
     def rows(self) -> float:
         """Rows of the pass."""
         return self.num_requests + self.drafted
 
-    def drafting(self, one: Expected, first: int, stop: int) -> "_Round":
-        """Return the round in which one request drafts these depths as well."""
-        return _Round(
-            self.num_requests,
-            self.tokens + sum(one.tokens[first:stop]),
-            self.drafted + sum(one.rows[first:stop]),
-            self.num_drafting + (first == 0 < stop),
-        )
+    def drafting(self, expected: Iterable[Expected], lengths: Iterable[int]) -> "_Round":
+        """Return the round in which requests draft these lengths as well."""
+        pairs = list(zip(expected, lengths, strict=True))
+        tokens = sum(sum(one.tokens[:num]) for one, num in pairs)
+        drafted = sum(sum(one.rows[:num]) for one, num in pairs)
+        return _Round(self.num_requests, self.tokens + tokens, self.drafted + drafted)
 
 
 @dataclass(slots=True)
@@ -99,7 +73,6 @@ class DraftPolicy:
     _records: dict[int, SharedRecord] = field(default_factory=dict)
     _planned: list[RequestPolicy] = field(default_factory=list)
     _round: int = 0
-    _plan_rounds: int = 1
     _next_plan: int = 0
     _next_probe: int = 0
     _next_plain: int = 0
@@ -123,30 +96,59 @@ class DraftPolicy:
         self._cache_share = cache_share
         autos = [one for one in candidates if one.policy.is_auto and one.has_drafter]
         is_plain = bool(autos) and self._measures_plain(candidates)
-        if autos and not is_plain:
-            self._update(candidates, autos)
+        planned = [one.policy for one in autos]
+        is_new = planned != self._planned
+        if autos and not is_plain and (is_new or self._round >= self._next_plan):
+            self._decide(candidates, autos, is_new)
+            self._planned, self._next_plan = planned, self._round + INTERVAL
         probing = None if is_plain else self._next_to_probe(autos)
+        drafting = [one for one in autos if one.policy.num_tokens]
+        longer = drafting[self._round % len(drafting)] if drafting else None
         plans = [
-            one.policy.plan(is_plain=is_plain, is_probe=one is probing)
+            one.policy.plan(is_plain=is_plain, is_probe=one in (probing, longer))
             if one.has_drafter
             else DraftPlan(is_idle=True)
             for one in candidates
         ]
         return within(plans, max_rows)
 
-    def observe(self, made: MeasuredRound) -> None:
-        """Learn what a round cost and how far its drafts carried."""
-        self.prices.observe_pass(made.num_rows, made.pass_s, self._cache_share)
-        if made.num_rows == self._plain_rows:
+    def observe(
+        self,
+        requests: Sequence[RequestPolicy],
+        plans: Sequence[DraftPlan],
+        results: Sequence[RoundResult],
+        seconds: float,
+        is_typical: bool = True,
+    ) -> float | None:
+        """Learn from a round that took so long, from before its plan until all tokens were out.
+
+        It is typical if no request ended and the drafter had nothing to catch up on: both take
+        long. Returns how long a round without drafts would have taken; None if that is not known.
+        """
+        verdicts = [one.verdict for one in results if one.verdict is not None]
+        if len(verdicts) < len(results) or len({one.verify_s for one in results}) > 1:
+            return None  # a pass that was repeated one by one has no price
+        drafts = [one.draft for one in results]
+        num_requests, pass_s = len(results), results[0].verify_s
+        num_rows = num_requests + sum(len(draft.token_ids) for draft in drafts)
+        self.prices.observe_pass(num_rows, pass_s, self._cache_share)
+        if is_typical:
+            num_steps = sum(draft.num_steps for draft in drafts)
+            self.prices.observe_beside(num_steps, seconds - pass_s)
+        for policy, plan, draft, verdict in zip(requests, plans, drafts, verdicts, strict=True):
+            policy.observe(plan, draft, verdict.num_accepted)
+        if num_rows == self._plain_rows:
             self._next_plain = self._round + _interval(self._gain - 1)
-        steps = [one.draft.num_steps for one in made.outcomes if one.plan.runs_drafter]
-        if made.is_typical:
-            beside_s = made.round_s - made.pass_s
-            self.prices.observe_beside(len(steps), sum(steps), beside_s)
-        for one in made.outcomes:
-            if one.plan.is_idle and one.plan.runs_drafter:
-                self._judge_probe(made, one)
-            one.policy.observe(one.plan, one.draft, one.num_accepted)
+        if num_rows == num_requests and not any(plan.runs_drafter for plan in plans):
+            return seconds
+        plain_s = self.plain_s(num_requests, num_rows, pass_s)
+        for plan, verdict in zip(plans, verdicts, strict=True):
+            if plain_s and plan.is_idle and plan.runs_drafter:  # a probe
+                lost = seconds / plain_s - 1 - verdict.num_accepted / num_requests
+                self._next_probe = self._round + _interval(lost)
+                if verdict.num_accepted:
+                    self._next_plan = 0
+        return plain_s
 
     def plain_s(self, num_requests: int, num_rows: int, pass_s: float) -> float | None:
         """Return how long a round without drafts would have taken instead of one with this pass.
@@ -157,14 +159,13 @@ class DraftPolicy:
         if not self.prices.is_known(num_requests):
             return None
         share = self._pass_s(num_requests) / self._pass_s(num_rows)
-        return share * pass_s + self.prices.beside_s(0, 0)
+        return share * pass_s + self.prices.beside_s(0)
 
     def _pass_s(self, num_rows: float) -> float:
         return self.prices.pass_s(num_rows) + self.prices.cache_s(self._cache_share)
 
     def _seconds(self, made: _Round) -> float:
-        num_steps = max(made.drafted, made.num_drafting)  # a draft of no token takes a step, too
-        return self._pass_s(made.rows) + self.prices.beside_s(made.num_drafting, num_steps)
+        return self._pass_s(made.rows) + self.prices.beside_s(made.drafted)
 
     def _rate(self, made: _Round) -> float:
         return made.tokens / self._seconds(made)
@@ -185,65 +186,38 @@ class DraftPolicy:
         self._next_probe = self._round + INTERVAL
         return min(idle, key=lambda one: one.num_backlog_rows)
 
-    def _judge_probe(self, made: MeasuredRound, probe: Outcome) -> None:
-        """Decide anew if a probe stood; let the next one wait until this one's loss is small."""
-        if probe.num_accepted:
-            self._next_plan = 0
-        num_requests = len(made.outcomes)
-        plain_s = self._pass_s(num_requests)
-        more_s = self._pass_s(num_requests + len(probe.draft.token_ids)) - plain_s
-        lost = (made.draft_s + more_s) / plain_s - probe.num_accepted / num_requests
-        self._next_probe = self._round + _interval(lost)
-
-    def _update(self, candidates: Sequence[Candidate], autos: Sequence[Candidate]) -> None:
-        """Decide anew if the requests have changed, or if the last decision is old."""
-        policies = [one.policy for one in autos]
-        is_new = policies != self._planned
-        if not is_new and self._round < self._next_plan:
-            return
-        self._decide(candidates, autos, is_new)
-        is_idle = not any(one.num_tokens for one in policies)
-        longer = INTERVAL if is_idle else 2 * self._plan_rounds
-        self._plan_rounds = 1 if is_new and not is_idle else min(longer, INTERVAL)
-        self._planned, self._next_plan = policies, self._round + self._plan_rounds
-
     def _decide(
         self, candidates: Sequence[Candidate], autos: Sequence[Candidate], is_new: bool
     ) -> None:
         """Choose draft lengths and thresholds of all requests that leave it to us."""
-        self.prices.refresh()
         policies = [one.policy for one in autos]
         expected = [one.expected() for one in policies]
         fixed = [one.policy for one in candidates if one.policy.num_fixed]
-        fixed_lengths = [one.num_fixed for one in fixed]
-        bare = _Round(len(candidates), len(candidates))
-        plain = _with_drafts(bare, [one.expected() for one in fixed], fixed_lengths)
+        plain = _Round(len(candidates), len(candidates)).drafting(
+            [one.expected() for one in fixed], [one.num_fixed for one in fixed]
+        )
         plain_rate = self._rate(plain)
         found = self._best_lengths(plain, expected)
-        best = _with_drafts(plain, expected, found)
+        best = plain.drafting(expected, found)
         backlogs = [one.num_backlog_rows for one, num in zip(autos, found, strict=True) if num]
         catch_up_s = self.prices.backlog_s(sum(backlogs)) / PAYBACK_ROUNDS
         lengths = [0 if is_new else one.num_tokens for one in policies]
-        chosen = _with_drafts(plain, expected, lengths)
-        if self._rate(chosen) < plain_rate:
+        chosen = plain.drafting(expected, lengths)
+        if self._rate(chosen) < MARGIN * plain_rate:
             lengths, chosen = [0] * len(autos), plain
         if best.tokens / (self._seconds(best) + catch_up_s) >= MARGIN * self._rate(chosen):
             lengths, chosen = found, best
         rate = self._rate(chosen)
         self._gain = rate / plain_rate
-        keep = rate * self._row_s(len(candidates), chosen.rows + 1)
+        rows_s = self._pass_s(chosen.rows + 1) - self._pass_s(len(candidates))
+        keep = rate * rows_s / (chosen.drafted + 1)
         extend = keep + rate * self.prices.step_s()
-        lookup = MARGIN * plain_rate * self._row_s(plain.rows, plain.rows + PROBE_TOKENS)
         shown = chosen if any(lengths) else best
         numbers = (self._seconds(shown), self._seconds(plain), self._rate(shown) / plain_rate)
         for policy, one, length, longest in zip(policies, expected, lengths, found, strict=True):
             num_tokens = length or max(1, longest)
             forecast = Forecast(num_tokens, 1 + sum(one.tokens[:num_tokens]), *numbers)
-            if length:
-                policy.decide(length, policy.shared.thresholds(keep, extend), forecast)
-            else:
-                calibration = policy.shared.calibration(NGRAM).read()
-                policy.decide(0, {NGRAM: Threshold(lookup, lookup, calibration)}, forecast)
+            policy.decide(length, policy.shared.thresholds(keep, extend), forecast)
 
     def _best_lengths(self, plain: _Round, expected: Sequence[Expected]) -> list[int]:
         """Add draft tokens in order of merit; return the lengths with most tokens per second.
@@ -259,7 +233,10 @@ class DraftPolicy:
         most_rows = self.prices.most_rows + PROBE_TOKENS * len(expected)
         added: list[int] = []
         for _, depth, i in sorted(order):
-            growing = growing.drafting(expected[i], depth, depth + 1)
+            tokens = growing.tokens + expected[i].tokens[depth]
+            growing = growing._replace(
+                tokens=tokens, drafted=growing.drafted + expected[i].rows[depth]
+            )
             if added and growing.rows > most_rows:
                 break
             added.append(i)
@@ -267,17 +244,6 @@ class DraftPolicy:
             if rate > best_rate:
                 num_best, best_rate = len(added), rate
         return [added[:num_best].count(i) for i in range(len(expected))]
-
-    def _row_s(self, low: float, high: float) -> float:
-        """Return what a row costs between two passes."""
-        return (self.prices.pass_s(high) - self.prices.pass_s(low)) / (high - low)
-
-
-def _with_drafts(plain: _Round, expected: Sequence[Expected], lengths: Sequence[int]) -> _Round:
-    """Return the round in which requests draft these lengths."""
-    for one, length in zip(expected, lengths, strict=True):
-        plain = plain.drafting(one, 0, length)
-    return plain
 
 
 def _interval(num_lost: float) -> int:

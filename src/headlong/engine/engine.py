@@ -20,7 +20,6 @@ from headlong.decode.sampling import Pick
 from headlong.decode.step_runner import StepRunner
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Drafter
-from headlong.engine.accounting import Round, account
 from headlong.engine.admission import check_request
 from headlong.engine.client import TokenStream
 from headlong.engine.draft_policy import Candidate, DraftPolicy
@@ -214,14 +213,21 @@ class Engine:
         num_backlog_rows = sum(one.sequence.backlog.num_rows for one in drafting)
         sequences = [one.sequence for one in batch]
         results = self.runner.round(sequences, plans, self.limits.rows_per_step)
-        num_emitted = [
+        nums_emitted = [
             self._settle(running, result) for running, result in zip(batch, results, strict=True)
         ]
         seconds = time.perf_counter() - began_s
         self._scheduler.observe_round(seconds)
-        made = Round(batch, results, num_emitted, seconds, num_backlog_rows)
-        self._last_rows = made.num_rows
-        account(self.policy, made)
+        self._last_rows = sum(len(result.draft.token_ids) + 1 for result in results)
+        has_end = any(one.finish_reason is not None for one in batch)
+        is_typical = not has_end and not num_backlog_rows
+        requests = [one.policy for one in batch]
+        plain_s = self.policy.observe(requests, plans, results, seconds, is_typical)
+        for running, result, num in zip(batch, results, nums_emitted, strict=True):
+            if result.verdict is not None:
+                # Tokens behind the end would not have been decoded plainly, either.
+                all_s = None if plain_s is None else num * plain_s
+                running.timings.observe_round(seconds, result.draft_s, result.verify_s, all_s)
 
     def _plan(self, batch: list[Running]) -> list[DraftPlan]:
         """Ask the policy for every request; never for more than it can still use."""

@@ -6,9 +6,10 @@ pass reads of caches is known beforehand, so it is no part of a price.
 """
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_right
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from operator import itemgetter
 
 PRICE_MEMORY = 0.96
 """What a pass keeps of a price that was just measured; one not measured for long keeps less."""
@@ -41,9 +42,9 @@ class PassPrices:
     """What passes take now, against their prices."""
     _passes: dict[int, _Price] = field(default_factory=dict)
     _num_passes: int = 0
-    _beside: list[float] = field(default_factory=list)
-    """Prices beside the pass: of a round, of a request that drafts, and of a draft step."""
-    _curve: list[float] = field(default_factory=list)
+    _beside: tuple[float, float] | None = None
+    """Prices beside the pass: of a round and of a draft step."""
+    _curve: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def most_rows(self) -> int:
@@ -53,100 +54,82 @@ class PassPrices:
     def observe_pass(self, num_rows: int, seconds: float, cache_share: float = 0.0) -> None:
         """Learn from one pass; `cache_share` is what it read of caches, relative to the weights."""
         self._num_passes += 1
-        price = self._passes.get(num_rows)
-        if price is None:
-            cost = self.pass_s(1) / self.pass_s(num_rows) if self._passes else 1.0
-            own_s = seconds / (1 + cost * cache_share) / self.slowdown
-            self._passes[num_rows] = _Price(own_s, self._num_passes)
-            self._curve = []
-            return
+        is_first = not self._passes
+        if num_rows not in self._passes:  # what the curve predicts counts as a measurement
+            guess = seconds / (1 + cache_share) if is_first else self._price(num_rows)
+            self._passes[num_rows] = _Price(guess, self._num_passes)
+        price = self._passes[num_rows]
         cache_s = self.cache_s(cache_share)
         # A price that is hardly known is itself the likelier cause of a surprise.
         trust = 1 - 1 / price.num_seen
+        most = MAX_SURPRISE if price.num_seen > 3 else math.inf
         surprise = _surprise(seconds, self.slowdown * price.seconds + cache_s)
-        self.slowdown *= math.exp(QUICK * trust * surprise)
-        if price.num_seen == 1:  # the first pass of a size is cold, which only makes it slower
+        self.slowdown *= math.exp(QUICK * trust * min(surprise, MAX_SURPRISE))
+        if len(self._passes) == price.num_seen == 1:  # the first of all is cold, so it was slower
             price.seconds = min(price.seconds, (seconds - cache_s) / self.slowdown)
-        price.num_seen += 1
+        price.num_seen += not is_first
         aged = 1 - PRICE_MEMORY ** (self._num_passes - price.measured_at)
         price.measured_at = self._num_passes
-        surprise = _surprise(seconds, self.slowdown * price.seconds + cache_s)
+        surprise = min(_surprise(seconds, self.slowdown * price.seconds + cache_s), most)
         price.seconds *= math.exp(max(min(aged, MAX_SURPRISE), 1 / price.num_seen) * surprise)
+        self._curve.clear()
 
-    def observe_beside(self, num_requests: int, num_steps: int, seconds: float) -> None:
+    def observe_beside(self, num_steps: int, seconds: float) -> None:
         """Learn from what one round did beside its pass."""
-        expected = self.beside_s(num_requests, num_steps)
+        expected = self.beside_s(num_steps)
         most = max(expected, GUESSED_SHARE * self.pass_s(1))  # a stall is not a new price
         error = QUICK * max(-most, min(seconds - expected, most)) / self.slowdown
-        amounts = (1, num_requests, num_steps)
-        size = sum(amount * amount for amount in amounts)
-        self._beside = [
-            max(0.0, price + error * amount / size)
-            for price, amount in zip(self._beside_prices(), amounts, strict=True)
-        ]
-
-    def refresh(self) -> None:
-        """Read the curve anew; between two calls only the slowdown moves predictions."""
-        self._curve = []
+        share = error / (1 + num_steps * num_steps)
+        a_round, a_step = self._beside_prices()
+        self._beside = (max(0.0, a_round + share), max(0.0, a_step + share * num_steps))
 
     def is_known(self, num_rows: int) -> bool:
         """Tell whether a pass over this many rows was measured, or lies between two that were."""
         return bool(self._passes) and min(self._passes) <= num_rows <= max(self._passes)
 
     def pass_s(self, num_rows: float) -> float:
-        """Predict the seconds of a pass with empty caches; straight between whole numbers."""
-        low = math.floor(num_rows)
-        seconds = self._price(low)
-        if num_rows > low:
-            seconds += (num_rows - low) * (self._price(low + 1) - seconds)
-        return self.slowdown * seconds
+        """Predict the seconds of a pass with empty caches."""
+        return self.slowdown * self._price(num_rows)
 
     def cache_s(self, cache_share: float) -> float:
         """Predict how long reading caches takes: as long as reading as much of the weights."""
         return cache_share * self.pass_s(1)
 
-    def beside_s(self, num_requests: float, num_steps: float) -> float:
-        """Predict the seconds beside the pass of a round that drafts for so many requests."""
-        a_round, a_request, a_step = self._beside_prices()
-        return self.slowdown * (a_round + a_request * num_requests + a_step * num_steps)
+    def beside_s(self, num_steps: float) -> float:
+        """Predict the seconds beside the pass of a round of so many draft steps."""
+        a_round, a_step = self._beside_prices()
+        return self.slowdown * (a_round + a_step * num_steps)
 
     def step_s(self) -> float:
         """Predict how long one draft step takes."""
-        return self.beside_s(0, 1) - self.beside_s(0, 0)
+        return self.slowdown * self._beside_prices()[1]
 
     def backlog_s(self, num_rows: int) -> float:
         """Predict how long the drafter takes to catch up on so many rows, which run together."""
         return GUESSED_SHARE * self.step_s() * num_rows
 
-    def _beside_prices(self) -> Sequence[float]:
-        return self._beside or (0.0, 0.0, GUESSED_SHARE * self._price(1))
+    def _beside_prices(self) -> tuple[float, float]:
+        return self._beside or (0.0, GUESSED_SHARE * self._price(1))
 
-    def _price(self, num_rows: int) -> float:
+    def _price(self, num_rows: float) -> float:
+        """Read prices: straight between measured points, level before them, and never falling."""
         if not self._curve:
-            self._curve = self._read_curve()
-        num_known = len(self._curve)
-        if num_rows <= num_known:
-            return self._curve[max(num_rows, 1) - 1]
-        return self._curve[-1] + (num_rows - num_known) * self._row_beyond()
-
-    def _read_curve(self) -> list[float]:
-        """Return prices from one row on: straight between measured points, and never falling."""
-        points = sorted(self._passes.items())
-        seconds = list(accumulate((price.seconds for _, price in points), max))
-        curve = [seconds[0]] * points[0][0]
-        for i, ((low, _), (high, _)) in enumerate(pairwise(points)):
-            slope = (seconds[i + 1] - seconds[i]) / (high - low)
-            curve += [seconds[i] + slope * (n - low) for n in range(low + 1, high + 1)]
-        return curve
-
-    def _row_beyond(self) -> float:
-        """Guess what a row costs beyond the largest measured pass: as before, on average."""
-        last, first = len(self._curve), min(self._passes)
-        if last == first:
-            return GUESSED_SHARE * self._curve[-1] / (1 + GUESSED_SHARE * (last - 1))
-        return (self._curve[-1] - self._curve[first - 1]) / (last - first)
+            rows = sorted(self._passes)
+            self._curve = list(
+                zip(rows, accumulate((self._passes[n].seconds for n in rows), max), strict=True)
+            )
+        place = bisect_right(self._curve, num_rows, key=itemgetter(0))
+        low, seconds = self._curve[max(0, place - 1)]
+        if not place:
+            return seconds
+        if place < len(self._curve):
+            high, high_s = self._curve[place]
+            return seconds + (num_rows - low) * (high_s - seconds) / (high - low)
+        first, first_s = self._curve[0]
+        if low > first:  # rows beyond cost what they cost so far, on average
+            return seconds + (num_rows - low) * (seconds - first_s) / (low - first)
+        return seconds * (1 + GUESSED_SHARE * (num_rows - 1)) / (1 + GUESSED_SHARE * (low - 1))
 
 
 def _surprise(seconds: float, expected: float) -> float:
-    surprise = math.log(seconds / expected) if seconds > 0 < expected else 0.0
-    return min(surprise, MAX_SURPRISE)
+    return math.log(seconds / expected) if seconds > 0 < expected else 0.0

@@ -100,6 +100,33 @@ class Running:
             num_prompt_tokens=len(self.request.prompt_ids),
             num_cached_tokens=self.sequence.num_cached_tokens,
             num_completion_tokens=self.num_emitted,
-            off_reason=self.sequence.off_reason or self.policy.off_reason,
-            explanation=self.policy.explain(),
+            off_reason=self.sequence.off_reason or off_reason(self.policy),
+            explanation=explain(self.policy),
         )
+
+
+def off_reason(policy: RequestPolicy) -> str | None:
+    """Say why "auto" does not draft now; None when it does, or when it was not asked."""
+    if not policy.is_auto or policy.num_tokens or policy.forecast is None:
+        return None
+    return (
+        f"Drafting does not pay here: the best draft, K={policy.forecast.num_tokens}, would run "
+        f"at {policy.forecast.gain:.2f} ×."
+    )
+
+
+def explain(policy: RequestPolicy) -> str:
+    """Say in plain words what was decided and why."""
+    if policy.mtp == "off":
+        return "No drafts: the request asked for none."
+    if not policy.is_auto:
+        return f"Always drafts K={policy.mtp}: the request asked for that."
+    seen = policy.forecast
+    if seen is None:
+        return "Not decided yet: a plain pass is measured first."
+    numbers = (
+        f"with K={seen.num_tokens} a round is expected to give {seen.expected_tokens:.2f} "
+        f"tokens in {1000 * seen.round_s:.1f} ms, without drafts one in "
+        f"{1000 * seen.plain_s:.1f} ms; all streams together run at {seen.gain:.2f} ×"
+    )
+    return f"{'Drafts' if policy.num_tokens else 'Only looks up n-grams'}: {numbers}."

@@ -1,16 +1,17 @@
 """The draft policy's record of one request: what was asked, observed and decided.
 
 Here a decision of `draft_policy.py`, which is made for all running requests together, becomes a
-plan for each round, and is explained in words.
+plan for each round.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headlong.config import MtpMode
 from headlong.drafters.draft_plan import DraftPlan, Threshold
-from headlong.drafters.drafter import GRAMMAR, Draft
+from headlong.drafters.drafter import GRAMMAR, NGRAM, Draft
 from headlong.engine.survival import (
     MAX_AUTO_TOKENS,
     SHARED_MEMORY,
@@ -34,11 +35,10 @@ class SharedRecord:
     """What all requests of like temperature have shown."""
 
     survival: Survival = field(default_factory=Survival)
-    calibrations: dict[str, CalibrationCounts] = field(default_factory=dict)
-
-    def calibration(self, drafter: str) -> CalibrationCounts:
-        """Return what is known of a drafter's probabilities."""
-        return self.calibrations.setdefault(drafter, CalibrationCounts())
+    calibrations: defaultdict[str, CalibrationCounts] = field(
+        default_factory=lambda: defaultdict(CalibrationCounts, {NGRAM: CalibrationCounts()})
+    )
+    """What is known of each drafter's probabilities."""
 
     def thresholds(self, keep: float, extend: float) -> dict[str, Threshold]:
         """Return thresholds by drafter; one more token keeps the mean of a draft's chance."""
@@ -103,7 +103,7 @@ class RequestPolicy:
         if self.num_tokens:
             # One more than decided: thresholds end what does not pay, and prices beyond it that
             # were learned at a bad moment are measured again.
-            return DraftPlan(min(self.num_tokens + 1, MAX_AUTO_TOKENS), self.thresholds)
+            return DraftPlan(min(self.num_tokens + is_probe, MAX_AUTO_TOKENS), self.thresholds)
         if is_probe:
             return DraftPlan(PROBE_TOKENS, is_idle=True)
         return DraftPlan(1, self.thresholds, is_idle=True, only_lookup=True)
@@ -117,30 +117,4 @@ class RequestPolicy:
             self.survival.observe(*seen, own_memory)
             self.shared.survival.observe(*seen, SHARED_MEMORY)
         if draft.sources and draft.sources[0] != GRAMMAR:
-            self.shared.calibration(draft.sources[0]).observe(draft.probs, num_accepted)
-
-    @property
-    def off_reason(self) -> str | None:
-        """Why "auto" does not draft now; None when it does, or when it was not asked."""
-        if not self.is_auto or self.num_tokens or self.forecast is None:
-            return None
-        return (
-            f"Drafting does not pay here: the best draft, K={self.forecast.num_tokens}, would run "
-            f"at {self.forecast.gain:.2f} ×."
-        )
-
-    def explain(self) -> str:
-        """Say in plain words what was decided and why."""
-        if self.mtp == "off":
-            return "No drafts: the request asked for none."
-        if not self.is_auto:
-            return f"Always drafts K={self.mtp}: the request asked for that."
-        seen = self.forecast
-        if seen is None:
-            return "Not decided yet: a plain pass is measured first."
-        numbers = (
-            f"with K={seen.num_tokens} a round is expected to give {seen.expected_tokens:.2f} "
-            f"tokens in {1000 * seen.round_s:.1f} ms, without drafts one in "
-            f"{1000 * seen.plain_s:.1f} ms; all streams together run at {seen.gain:.2f} ×"
-        )
-        return f"{'Drafts' if self.num_tokens else 'Only looks up n-grams'}: {numbers}."
+            self.shared.calibrations[draft.sources[0]].observe(draft.probs, num_accepted)

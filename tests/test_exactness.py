@@ -1,4 +1,4 @@
-"""Law 1: the tokens are the same, bit for bit, with MTP on or off.
+"""Exactness: the tokens are the same, bit for bit, with MTP on or off.
 
 Tiny random backbones of every architecture and the real default model; every drafter and the
 chain; greedy and sampled; every penalty and filter; with a grammar and without; any K, prefill

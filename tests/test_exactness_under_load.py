@@ -1,4 +1,4 @@
-"""Law 1 under load: what a request gets does not depend on who else is there.
+"""Exactness under load: what a request gets does not depend on who else is there.
 
 Mixed requests together (policies, temperatures, lengths; some cancelled), with little memory so
 that requests are set back and computed anew, and with prompts that begin alike so that caches are

@@ -1,4 +1,4 @@
-"""Law 1: the tokens are the same, bit for bit, with MTP on or off.
+"""Exactness: the tokens are the same, bit for bit, with MTP on or off.
 
 Tiny random backbones of every architecture and the real default model; every drafter and the
 chain; greedy and sampled; every penalty and filter; with a grammar and without; any K, prefill
@@ -26,7 +26,7 @@ from headlong.engine.request import FinishReason, Running
 from headlong.heads.head_files import build_head
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
-from model_files import ARCHITECTURES, HYBRIDS
+from model_files import EVERY_BACKBONE, HYBRIDS
 from random_drafters import drafter_named
 from random_heads import HEAD_KINDS, random_head
 
@@ -118,7 +118,7 @@ def picks_of(running: Running) -> list[Pick]:
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *HYBRIDS])
+@pytest.mark.parametrize("architecture", EVERY_BACKBONE)
 def test_every_drafter_leaves_the_text_alone(
     tiny_backbone: Maker, architecture: str, name: str
 ) -> None:
@@ -131,7 +131,7 @@ def test_every_drafter_leaves_the_text_alone(
         assert picks_of(run(engine, [case.request])[0]) == oracle(backbone, case.request), case
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *HYBRIDS])
+@pytest.mark.parametrize("architecture", EVERY_BACKBONE)
 def test_runs_of_every_length_are_accepted_exactly(tiny_backbone: Maker, architecture: str) -> None:
     """Guards EOS, max_tokens and refusals at every place inside an accepted run."""
     backbone = tiny_backbone(architecture)

@@ -1,4 +1,4 @@
-"""Law 1 under load: what a request gets does not depend on who else is there.
+"""Exactness under load: what a request gets does not depend on who else is there.
 
 Mixed requests together (policies, temperatures, lengths; some cancelled), with little memory so
 that requests are set back and computed anew, and with prompts that begin alike so that caches are
@@ -22,7 +22,7 @@ from headlong.engine.limits import EngineLimits
 from headlong.engine.request import FinishReason, Running
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
-from model_files import ARCHITECTURES, HYBRIDS
+from model_files import EVERY_BACKBONE, HYBRIDS
 from random_drafters import drafter_named
 from random_heads import HEAD_KINDS
 
@@ -114,7 +114,7 @@ def test_every_drafter_shares_and_recomputes_exactly(
     assert engine.snapshot().prefix_hit_tokens > 30
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *HYBRIDS])
+@pytest.mark.parametrize("architecture", EVERY_BACKBONE)
 def test_64_mixed_requests_get_what_they_get_alone(
     tiny_backbone: Callable[[str], Backbone], architecture: str
 ) -> None:

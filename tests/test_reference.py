@@ -49,6 +49,20 @@ def test_links_in_the_docs_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.parametrize("name", ["docs/request.md", "docs/add-a-model.md", "CONTRIBUTING.md"])
+def test_files_that_the_docs_name_exist(name: str) -> None:
+    files = [
+        path.relative_to(ROOT)
+        for top in ("src", "csrc", "tests")
+        for path in (ROOT / top).rglob("*")
+    ]
+    known = {"/".join(path.parts[first:]) for path in files for first in range(len(path.parts))}
+    named = re.findall(r"`([\w/]+\.(?:py|cpp|hpp|toml))`", (ROOT / name).read_text())
+    made_up = {"src/headlong/models/minnow.py"}
+    missing = {one for one in named if one not in known} - made_up
+    assert not missing
+
+
 def test_every_experiment_has_its_parts_and_a_line_in_the_index() -> None:
     log = ROOT / "docs/log"
     index = (log / "README.md").read_text()

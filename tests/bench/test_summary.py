@@ -35,7 +35,7 @@ def test_temperatures_are_named_unless_all_is_greedy() -> None:
 
 
 def test_different_texts_forbid_a_recommendation() -> None:
-    """Law 1: what changes the text is not worth any speed."""
+    """Exactness: what changes the text is not worth any speed."""
     rows = make_pairs({"code": [2.0] * 4})
     rows[1] = replace(rows[1], tokens_hash="other")
     document = make_document(rows)

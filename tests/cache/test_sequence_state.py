@@ -44,7 +44,7 @@ def test_state_that_is_taken_over_can_begin_shorter(cache: SequenceState) -> Non
     cache.append(5)
     cache.commit(5)
     cache.append(2)
-    cache.rewind(3)
+    cache.fork_in_place(3)
     assert (cache.length, cache.num_pending) == (3, 0)
 
 
@@ -55,10 +55,10 @@ def test_commit_beyond_pending_is_our_bug(cache: SequenceState, too_many: int) -
         cache.commit(too_many)
 
 
-@pytest.mark.parametrize("verb", ["fork", "rewind"])
+@pytest.mark.parametrize("verb", ["fork", "fork_in_place"])
 def test_going_beyond_the_length_is_our_bug(cache: SequenceState, verb: str) -> None:
     with pytest.raises(AssertionError):
-        cache.rewind(1) if verb == "rewind" else cache.fork(1, lambda: cache)
+        cache.fork_in_place(1) if verb == "fork_in_place" else cache.fork(1, lambda: cache)
 
 
 def test_growing_keeps_what_was_written(cache: SequenceState) -> None:
@@ -118,7 +118,7 @@ def test_forked_rows_are_as_good_as_computed_ones(
         whole = backbone.forward([token_ids], [cache]).normed
         cache.commit(len(token_ids))
         forked = cache.fork(num_rows, backbone.make_cache)
-        cache.rewind(1)
+        cache.fork_in_place(1)
         backbone.forward([token_ids[:0:-1].copy()], [cache])  # the original is written over
         rest = backbone.forward([token_ids[num_rows:]], [forked]).normed
         assert np.array_equal(rest, whole[num_rows:])

@@ -102,7 +102,7 @@ def test_only_over_long_prompts_are_refused(
 def test_texts_that_differ_are_shouted_and_fail(
     model: str, prompts: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bench is a test of law 1 on the user's own prompts; it must not hide a failure."""
+    """The bench is a test of exactness on the user's own prompts; it must not hide a failure."""
     truth = local_side.LocalSide.answer
 
     def break_the_law(self: local_side.LocalSide, question: Question) -> TimedAnswer:

@@ -66,7 +66,7 @@ def test_table_fits_a_narrow_terminal(
 def test_different_texts_are_shouted_and_fail(
     model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The demo is a test of law 1 on the user's own machine; it must not hide a failure."""
+    """The demo is a test of exactness on the user's own machine; it must not hide a failure."""
 
     calls = count()
 

@@ -142,7 +142,7 @@ def test_greedy_ignores_filters_and_seed() -> None:
 
 
 def test_pick_depends_on_values_not_on_memory() -> None:
-    """Guards law 1: a row inside a batch yields what the row alone yields."""
+    """Guards exactness: a row inside a batch yields what the row alone yields."""
     rng = np.random.default_rng(0)
     batch = (rng.standard_normal((5, 5001)) * 3).astype(np.float32)
     params = SamplingParams(temperature=0.8, top_p=0.97, min_p=0.001)

@@ -1,4 +1,4 @@
-"""The doctor's own look at law 1: equal on a sound backbone, reported in full on an uneven one."""
+"""The doctor checks exactness: equal on a sound backbone, reported in full on an uneven one."""
 
 from dataclasses import fields
 

@@ -175,7 +175,7 @@ def test_short_memory_sets_the_newest_back(backbone: Backbone, drafter: Drafter)
         assert ids(one) == ids(finish(Engine.for_model(backbone), request)[0])
 
 
-def test_kept_prefixes_go_before_anybody_is_set_back(backbone: Backbone) -> None:
+def test_kept_prefixes_go_before_a_request_is_preempted(backbone: Backbone) -> None:
     one_bytes = bytes_per_request(backbone, None, 51 + 100)
     engine = Engine.for_model(backbone, limits=EngineLimits(kv_bytes=2 * one_bytes + 1))
     for start in (1, 2, 3):

@@ -10,7 +10,7 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams, StopParams
 from headlong.decode.draft_backlog import catch_up
-from headlong.decode.recovery import go_back, mark
+from headlong.decode.recovery import mark, restore
 from headlong.decode.request import Request
 from headlong.decode.sampling import Pick, Sampler
 from headlong.drafters.choose import make_drafter
@@ -78,7 +78,7 @@ def test_rows_that_waited_wait_again(was_observed: bool) -> None:
     if was_observed:
         catch_up(drafter, [sequence])
     run_rows(drafter, sequence, 2, commits=False)
-    go_back(sequence, before, drafter, lambda one: Sampler(SamplingParams(), [1], 96))
+    restore(sequence, before, drafter, lambda one: Sampler(SamplingParams(), [1], 96))
     assert sequence.cache.length == sequence.backlog.num_rows == 5
     np.testing.assert_allclose(sequence.backlog.rows.read()[:, 0], np.arange(5), rtol=1e-6)
 

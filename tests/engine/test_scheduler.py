@@ -108,12 +108,12 @@ def test_one_stall_does_not_starve_prompts() -> None:
     assert num_rows > 60
 
 
-def test_set_back_request_is_first_again() -> None:
+def test_preempted_request_is_first_again() -> None:
     scheduler = Scheduler(EngineLimits())
     first, second = reading(5), reading(5)
     begun(scheduler, first)
     scheduler.enqueue(second)
-    scheduler.set_back(first)
+    scheduler.preempt(first)
     assert list(scheduler.waiting) == [first, second]
 
 

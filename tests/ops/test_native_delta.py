@@ -147,7 +147,7 @@ def test_forked_states_go_on_as_their_original(instruction_set: str) -> None:
         (rest,) = run(ops, block, [forked], [x[length:]])
         assert np.array_equal(rest, expected[length:])
     for length in (84, 79, SNAPSHOT_STEP):
-        state.rewind(length)
+        state.fork_in_place(length)
         (rest,) = run(ops, block, [state], [x[length:]])
         assert np.array_equal(rest, expected[length:])
         state.rollback()

@@ -1,4 +1,4 @@
-"""Law 1 in bytes: what a row yields does not depend on mates, order, chunks or threads."""
+"""Exactness in bytes: what a row yields does not depend on mates, order, chunks or threads."""
 
 import os
 import subprocess

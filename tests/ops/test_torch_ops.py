@@ -161,7 +161,7 @@ DRAFTED += [(HYBRID, name) for name in ("chain-nextn", "draft-model")]
 
 @pytest.mark.parametrize(("architecture", "name"), DRAFTED)
 def test_drafts_leave_the_text_alone(tiny: Maker, architecture: str, name: str) -> None:
-    """Law 1 on this backend: several requests at once, drafted for, against the plain loop."""
+    """Exactness on this backend: several requests at once, drafted for, against the plain loop."""
     backbone = tiny(architecture, TorchOps(CPU))
     rng = random.Random(f"{architecture} {name}")
     requests = [

@@ -1,4 +1,4 @@
-"""Law 1 through the whole server: what a request gets does not depend on who else is there."""
+"""Exactness through the whole server: what a request gets does not depend on who else is there."""
 
 import asyncio
 import json

@@ -27,6 +27,9 @@ HYBRID = "qwen35"
 HYBRIDS = (HYBRID, f"{HYBRID}@native")
 """The same on both backends, as the fixture `tiny_backbone` names them."""
 
+EVERY_BACKBONE = (*ARCHITECTURES, *(f"{name}@native" for name in ARCHITECTURES), *HYBRIDS)
+"""Every architecture on the numpy and on the native backend."""
+
 HIDDEN_SIZE = 64
 INTERMEDIATE_SIZE = 96
 NUM_HEADS = 4

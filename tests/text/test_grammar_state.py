@@ -56,7 +56,7 @@ def test_state_and_grammar_fit_the_protocols(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_looking_ahead_changes_nothing(tokenizer: Tokenizer, seed: int) -> None:
-    """Guards law 1: what was drafted must leave no trace in the masks of verification."""
+    """Guards exactness: what was drafted must leave no trace in the masks of verification."""
     rng = random.Random(seed)
     said = walk(begin(tokenizer), rng)
     plain, nosy = begin(tokenizer), begin(tokenizer)

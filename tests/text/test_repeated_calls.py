@@ -77,7 +77,7 @@ def test_token_across_the_end_of_a_repeated_call_is_not_allowed() -> None:
 
 
 def test_looking_ahead_sees_the_same_end() -> None:
-    """Guards law 1: drafts are verified with masks that were computed ahead."""
+    """Guards exactness: drafts are verified with masks that were computed ahead."""
     tokenizer = byte_level_tokenizer()
     ids = tokenizer.encode(lines("a", "a"), add_special=False)
     ahead, settled = begin(tokenizer), begin(tokenizer)

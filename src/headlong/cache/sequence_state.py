@@ -1,10 +1,11 @@
-"""What a model remembers of one sequence: append, commit, roll back, fork.
+"""The sequence state: the states of all layers of one sequence, updated together.
 
-A pass *appends* rows; they are pending. After acceptance the sequence *commits* the leading ones
-that stand, and the others are gone. `rollback` drops all pending rows; committed rows are never
-taken back. `fork` gives another sequence a state of its own of the first rows. Keys and values can
-be forked at any length; a recurrent state only at the committed length and where a snapshot lies.
-How states are stored is the backend's business; this file only counts.
+A pass *appends* rows; they are pending. After acceptance the sequence *commits* the accepted ones,
+and the others are gone. `rollback` drops all pending rows; the sequence that committed rows never
+takes them back. `fork` gives another sequence its own copy of the first rows; `fork_in_place` does
+the same without a copy, where the first sequence has ended. Keys and values can be forked at any
+length, a recurrent state only at the committed length and at its snapshots. This file keeps the
+counts; the backend's layer states hold the numbers.
 """
 
 from bisect import bisect_right
@@ -30,15 +31,15 @@ class SequenceState:
         self.length = 0
         """Committed rows."""
         self.num_pending = 0
-        """Rows appended behind them by passes that are not yet judged."""
+        """Rows after them that were appended and neither committed nor rolled back yet."""
         self.max_length: int | None = None
-        """Rows that will never be exceeded, if known: no room is made beyond them."""
+        """An upper bound of its rows, if known: growth does not reserve more."""
         self._capacity = 0
         self._kv_layers = [layer for layer in self.layers if has_positions(layer)]
         self._recurrent = [layer for layer in self.layers if is_recurrent(layer)]
         self._bytes_per_position = sum(layer.bytes_per_position for layer in self._kv_layers)
         self._fixed_bytes = sum(layer.num_bytes for layer in self._recurrent) * (1 + MAX_SNAPSHOTS)
-        self._planned: list[int] = []
+        self._planned_snapshots: list[int] = []
         self._snapshots: list[int] = []
         self._pending_snapshots: list[int] = []
 
@@ -77,7 +78,7 @@ class SequenceState:
         assert 0 <= num_rows <= self.num_pending, (num_rows, self.num_pending)
         for state in self._recurrent:
             state.commit(num_rows)
-        self._settle_snapshots(has_stood=num_rows > 0)
+        self._settle_snapshots(is_committed=num_rows > 0)
         self.length += num_rows
         self.num_pending = 0
 
@@ -85,7 +86,7 @@ class SequenceState:
         """Drop all pending rows."""
         for state in self._recurrent:
             state.rollback()
-        self._settle_snapshots(has_stood=False)
+        self._settle_snapshots(is_committed=False)
         self.num_pending = 0
 
     @property
@@ -102,7 +103,7 @@ class SequenceState:
         """
         most = num_prompt - 1
         lengths = {most, most // SNAPSHOT_STEP * SNAPSHOT_STEP, min(num_common - 1, most)}
-        self._planned = sorted(length for length in lengths if length > self.length)
+        self._planned_snapshots = sorted(length for length in lengths if length > self.length)
 
     def shareable_length(self, num_rows: int) -> int:
         """Return the largest length, at most `num_rows`, that this state can be forked at."""
@@ -112,16 +113,16 @@ class SequenceState:
         return self._snapshots[place - 1] if place else 0
 
     def will_share(self, num_rows: int) -> int:
-        """Return the same for the time when its whole prompt has run."""
+        """Return what `shareable_length` will be once the whole prompt has run."""
         if not self._recurrent:
             return num_rows
-        planned = [length for length in self._planned if length <= num_rows]
+        planned = [length for length in self._planned_snapshots if length <= num_rows]
         return max([self.shareable_length(num_rows), *planned])
 
     def fork(
         self, length: int, make_empty: "Callable[[], SequenceState]", room: int = 0
     ) -> "SequenceState":
-        """Return a state of its own of the first `length` committed rows of this one.
+        """Return a copy of the first `length` committed rows, for another sequence.
 
         It has room for `room` rows, where it is known that so many will come.
         """
@@ -137,8 +138,8 @@ class SequenceState:
         forked.length = length
         return forked
 
-    def rewind(self, length: int) -> None:
-        """Become what `fork` would give, for the one sequence that takes this state over."""
+    def fork_in_place(self, length: int) -> None:
+        """Become what `fork` would return, for another sequence that takes this state over."""
         assert 0 < length == self.shareable_length(length), (length, self.length, self._snapshots)
         self.rollback()
         place = self._snapshot_at(length)
@@ -150,16 +151,16 @@ class SequenceState:
 
     def _append_recurrent(self, first: int, num_rows: int, all_or_none: bool) -> None:
         stop = first + num_rows
-        taken = [at for at in self._planned if first < at <= stop] if all_or_none else []
+        taken = [at for at in self._planned_snapshots if first < at <= stop] if all_or_none else []
         self._forget_snapshots(0, max(0, len(self._snapshots) + len(taken) - MAX_SNAPSHOTS))
         offsets = [at - first for at in taken]
         for state in self._recurrent:
             state.append(num_rows, all_or_none=all_or_none, snapshots=offsets)
         self._pending_snapshots = taken
 
-    def _settle_snapshots(self, *, has_stood: bool) -> None:
+    def _settle_snapshots(self, *, is_committed: bool) -> None:
         if self._pending_snapshots:
-            if has_stood:
+            if is_committed:
                 self._snapshots += self._pending_snapshots
             self._pending_snapshots = []
 

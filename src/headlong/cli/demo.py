@@ -2,7 +2,7 @@
 
 In:  a model, by default the default one.
 Out: one code prompt and one chat prompt, each answered plain and with MTP, streamed; then a table.
-Exit status 1 when two texts differ: that would break Headlong's first law.
+Exit status 1 when two texts differ: that would break the promise of exactness.
 """
 
 import argparse

@@ -218,7 +218,7 @@ def _drafter(llm: "LLM") -> str:
     """Say who drafts."""
     drafter = llm.drafter
     if drafter is None:
-        return "nobody: the model was loaded without a drafter"
+        return "none: the model was loaded without a drafter"
     if llm.head is None:
         return {"ngram": "n-grams", "draft-model": "a draft model"}.get(drafter.name, drafter.name)
     size = format_bytes(llm.head.num_bytes)

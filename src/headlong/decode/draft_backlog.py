@@ -1,4 +1,4 @@
-"""Keep drafters' memories up to date: at once while drafts are wanted, in larger bites otherwise.
+"""Let drafters observe committed rows: at once while a sequence drafts, many together otherwise.
 
 A head must observe every committed row before it can draft again, but it need not do so now. Rows
 of an idle sequence wait in its backlog and run through the head together, which costs much less
@@ -20,8 +20,8 @@ MAX_BACKLOG = 1024
 """Rows that may wait; observing all of them at once holds others up for tens of milliseconds."""
 
 
-class Listener(Protocol):
-    """A drafter's memory of some tokens, and the rows that wait for it: the newest in the cache."""
+class BacklogOwner(Protocol):
+    """A sequence or kept prefix: a draft state, and the newest rows of its cache to observe."""
 
     token_ids: list[int]
     cache: SequenceState
@@ -30,16 +30,16 @@ class Listener(Protocol):
 
 
 Kept: TypeAlias = tuple[DecodingSequence, int, int]
-"""The rows of one sequence in a pass that stand, first to stop; still pending in its cache."""
+"""The rows of one sequence in a pass that will be committed, first to stop; pending as yet."""
 
 
 def observe_kept(drafter: Drafter, features: Array, kept: Sequence[Kept]) -> None:
-    """Tell the drafter which rows stand; rows of idle sequences join their backlogs.
+    """Let the drafter observe accepted rows; those of idle sequences join their backlogs.
 
     `features` is what it reads of the whole pass: (N, F). Nothing is committed yet, so a drafter
     that fails leaves every cache as it was.
     """
-    due: list[tuple[Listener, Settled]] = []
+    due: list[tuple[BacklogOwner, Settled]] = []
     waiting: list[tuple[PackedRows, int, int]] = []
     for sequence, first, stop in kept:
         backlog = sequence.backlog
@@ -52,27 +52,27 @@ def observe_kept(drafter: Drafter, features: Array, kept: Sequence[Kept]) -> Non
     _observe(drafter, due)
 
 
-def catch_up(drafter: Drafter, listeners: Sequence[Listener]) -> None:
-    """Let the drafter observe whatever waits for these memories."""
-    _observe(drafter, [(one, _all_rows(one)) for one in listeners if one.backlog.num_rows])
+def catch_up(drafter: Drafter, owners: Sequence[BacklogOwner]) -> None:
+    """Let the drafter observe all rows of these backlogs."""
+    _observe(drafter, [(one, _all_rows(one)) for one in owners if one.backlog.num_rows])
 
 
-def _observe(drafter: Drafter, due: Sequence[tuple[Listener, Settled]]) -> None:
+def _observe(drafter: Drafter, due: Sequence[tuple[BacklogOwner, Settled]]) -> None:
     if not due:
         return
     drafter.observe([rows for _, rows in due])
-    for listener, _ in due:
-        listener.backlog.clear()
+    for owner, _ in due:
+        owner.backlog.clear()
 
 
-def _all_rows(listener: Listener, newest: Array | None = None) -> Settled:
-    """Put the waiting rows of a sequence and its newest ones, (n, F), under one another."""
-    waiting = listener.backlog.rows
+def _all_rows(owner: BacklogOwner, newest: Array | None = None) -> Settled:
+    """Join the rows of a backlog and the newest ones, (n, F), in order."""
+    waiting = owner.backlog.rows
     features = (waiting.read(),) if len(waiting) else ()
-    stop = listener.cache.length
+    stop = owner.cache.length
     if newest is not None:
         features = (*features, newest)
         stop += len(newest)  # those are pending
     first = stop - sum(len(part) for part in features)
-    ids = np.array(listener.token_ids[first : stop + 1])
-    return Settled(listener.draft_state, ids[:-1], features, ids[1:])
+    ids = np.array(owner.token_ids[first : stop + 1])
+    return Settled(owner.draft_state, ids[:-1], features, ids[1:])

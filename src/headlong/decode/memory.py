@@ -183,7 +183,7 @@ class CacheMemory:
         if self._is_handed_over(sequence, prefix, num_rows):
             self.prefixes.take(prefix)
             sequence.cache = prefix.cache
-            sequence.cache.rewind(num_rows)
+            sequence.cache.fork_in_place(num_rows)
         else:
             self.prefixes.touch(prefix, self.bytes_of(prefix))
             room = self._first_room(sequence)

@@ -54,14 +54,14 @@ def prefill(
     began_s = time.perf_counter()
     ids = [_next_ids(chunk) for chunk in chunks]
     kept = _kept(chunks)
-    listener = drafter if kept else None
-    taps = () if listener is None else listener.tap_layers
+    observer = drafter if kept else None
+    taps = () if observer is None else observer.tap_layers
     caches = [chunk.sequence.cache for chunk in chunks]
     hidden = backbone.forward(ids, caches, taps, all_or_none=True)
     picks = _pick_first_tokens(chunks, hidden, backbone)
     passed_s = time.perf_counter()
-    if listener is not None:
-        observe_kept(listener, listener.features(hidden), kept)
+    if observer is not None:
+        observe_kept(observer, observer.features(hidden), kept)
     observed_s = time.perf_counter()
     for chunk in chunks:
         chunk.sequence.cache.commit(chunk.num_rows)

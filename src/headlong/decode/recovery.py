@@ -1,8 +1,8 @@
-"""Passes that may break off: where every sequence stood before, and the way back there.
+"""Recovery: restore sequences to their state before a pass that failed.
 
-A pass over many sequences may fail because of one. The others are set back to where they were and
-run again, alone; so only the one that fails again is lost. Going back must restore every bit: text
-depends on caches and histories agreeing.
+A pass over many sequences may fail because of one. All are restored and run again one by one, so
+only the one that fails again ends. Every bit must be as it was: text depends on caches and
+histories agreeing.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from headlong.ops.host_ops import PackedRows
 
 
 class Mark(NamedTuple):
-    """Where one sequence stands."""
+    """What it takes to restore one sequence."""
 
     num_tokens: int
     waiting: PackedRows
@@ -26,22 +26,22 @@ class Mark(NamedTuple):
 
 
 def mark(sequence: DecodingSequence) -> Mark:
-    """Note where a sequence stands."""
+    """Record the state of a sequence before a pass."""
     waiting = sequence.backlog.rows
     return Mark(len(sequence.token_ids), waiting, len(waiting), sequence.has_begun)
 
 
-def go_back(
+def restore(
     sequence: DecodingSequence,
     mark: Mark,
     drafter: Drafter | None,
     make_sampler: Callable[[Request], Sampler],
 ) -> None:
-    """Bring a sequence back to where it stood; a drafter whose memory is lost is done without."""
+    """Restore a sequence; it goes on without drafts where its draft state cannot be restored."""
     del sequence.token_ids[mark.num_tokens :]
     sequence.cache.rollback()  # a pass commits last, so all it ran is pending
     sequence.has_begun = mark.has_begun
-    # A sampler only moves on, so a new one relives the answer.
+    # A sampler cannot go back, so a new one replays the answer.
     sampler = make_sampler(sequence.request)
     for token_id in sequence.token_ids[sampler.num_tokens :]:
         sampler.push(token_id)
@@ -64,7 +64,7 @@ def give_up_drafter(sequence: DecodingSequence, error: Exception) -> None:
 
 
 def as_engine_error(error: Exception) -> HeadlongError:
-    """Return a refusal for the request that a pass failed on, with the cause behind it."""
+    """Return the error a request ends with when a pass failed on it; its cause is chained."""
     if isinstance(error, HeadlongError):
         return error
     found = EngineError(

@@ -1,9 +1,9 @@
 """The round: draft, verify, accept, commit. Emits 1 to K+1 tokens per sequence from one pass.
 
 In:  sequences with a prompt behind them, and a draft plan in each.
-Out: what each of them gained. Whatever the drafter says, the tokens are the backbone's own picks.
-The drafter observes what stands before anything is committed, so a pass that breaks off has changed
-no cache. One sequence's failure leaves the others alone.
+Out: a result for each. Whatever the drafter proposes, the tokens are the backbone's own picks.
+The drafter observes accepted rows before anything is committed, so a failed pass leaves only
+pending rows to roll back. One sequence's failure leaves the others alone.
 """
 
 import time
@@ -51,9 +51,9 @@ def run_round(
         np.array([sequence.token_ids[-1], *draft.token_ids])
         for sequence, draft in zip(batch, drafts, strict=True)
     ]
-    listening = any(sequence.draft_state is not None for sequence in batch)
-    listener = drafter if listening else None
-    taps = () if listener is None else listener.tap_layers
+    is_observed = any(sequence.draft_state is not None for sequence in batch)
+    observer = drafter if is_observed else None
+    taps = () if observer is None else observer.tap_layers
     hidden = backbone.forward(token_ids, [sequence.cache for sequence in batch], taps)
     logits = backbone.logits(hidden.normed)  # (N, V)
     stops = list(accumulate(len(ids) for ids in token_ids))
@@ -65,8 +65,8 @@ def run_round(
     verified_s = time.perf_counter()
     firsts = [stop - len(ids) for stop, ids in zip(stops, token_ids, strict=True)]
     kept = _extend_tokens(batch, firsts, verdicts)
-    if listener is not None and kept:
-        observe_kept(listener, listener.features(hidden), kept)
+    if observer is not None and kept:
+        observe_kept(observer, observer.features(hidden), kept)
     for sequence, verdict in zip(batch, verdicts, strict=True):
         sequence.cache.commit(0 if isinstance(verdict, HeadlongError) else len(verdict.picks))
 
@@ -81,7 +81,7 @@ def run_round(
 
 
 def _judge(sequence: DecodingSequence, draft: Draft, logits: FloatArray) -> Verdict | HeadlongError:
-    """Accept what stands of one draft; a sequence that fails must not take the others along."""
+    """Accept the leading tokens of one draft; a failure is returned, so that others go on."""
     try:
         return accept(draft.token_ids, logits, sequence.sampler)
     except HeadlongError as error:

@@ -136,7 +136,7 @@ class Timings:
     num_tokens: int = 0
     """New tokens produced in the decode phase: all but the first."""
     plain_s: float = 0.0
-    """What plain decoding would have taken, where its price was known at that moment."""
+    """What plain decoding would have taken, where its cost was known at that moment."""
     compared_s: float = 0.0
     """Seconds of the rounds that `plain_s` stands against."""
 

@@ -1,7 +1,7 @@
-"""The step-by-step runner: prefill and rounds as calls of the op set, made on the host.
+"""The step runner: prefill and rounds as calls of the op set, made on the host.
 
 For every backend whose blocks can be called one by one (numpy, native, torch). Owns the caches of
-all its sequences and sets sequences back where a pass breaks off.
+all its sequences and restores sequences after a failed pass.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from headlong.decode.draft_backlog import catch_up
 from headlong.decode.memory import SPARE_ROWS, CacheMemory, no_cache
 from headlong.decode.prefill import PrefillResult, PromptChunk, prefill
-from headlong.decode.recovery import Mark, as_engine_error, give_up_drafter, go_back, mark
+from headlong.decode.recovery import Mark, as_engine_error, give_up_drafter, mark, restore
 from headlong.decode.request import Request
 from headlong.decode.round import RoundResult, run_round
 from headlong.decode.runner import Admission, MemoryUsage
@@ -97,7 +97,7 @@ class StepRunner:
         try:
             memory.begin(sequence, prefix, num_rows)
         except Exception:
-            memory.prefixes.clear()  # what is wrong may lie in what was kept
+            memory.prefixes.clear()  # a kept prefix may be the cause
             raise
         self._live.append(sequence)
         return Admission.BEGUN
@@ -109,7 +109,7 @@ class StepRunner:
             return prefill(chunks, self.backbone, self.drafter)
         except Exception as error:
             sequences = [chunk.sequence for chunk in chunks]
-            if not self._can_repeat(sequences, marks, error):
+            if not self._recover(sequences, marks, error):
                 return [PrefillResult(error=as_engine_error(error))]
         return [result for chunk in chunks for result in self.prefill([chunk])]
 
@@ -123,7 +123,7 @@ class StepRunner:
         try:
             return run_round(batch, self.backbone, self.drafter, max_rows)
         except Exception as error:
-            if not self._can_repeat(batch, marks, error):
+            if not self._recover(batch, marks, error):
                 return [RoundResult(error=as_engine_error(error))]
         alone = zip(batch, plans, strict=True)
         return [result for one, plan in alone for result in self.round([one], [plan], max_rows)]
@@ -162,10 +162,10 @@ class StepRunner:
         vocab_size = self.config.vocab_size
         return Sampler(request.sampling, request.prompt_ids, vocab_size, constraint, host)
 
-    def _can_repeat(
+    def _recover(
         self, batch: Sequence[DecodingSequence], marks: Sequence[Mark], error: Exception
     ) -> bool:
-        """Set sequences back behind a pass that broke off; tell whether to run each alone.
+        """Restore sequences after a failed pass; tell whether to run each of them again, alone.
 
         One that fails alone is run once more without its drafter: the answer does not need that.
         """
@@ -174,7 +174,7 @@ class StepRunner:
         if len(batch) == 1:
             give_up_drafter(batch[0], error)
         for sequence, before in zip(batch, marks, strict=True):
-            go_back(sequence, before, self.drafter, self._make_sampler)
+            restore(sequence, before, self.drafter, self._make_sampler)
         return True
 
     def _catch_up(self, batch: Sequence[DecodingSequence]) -> None:
@@ -184,7 +184,7 @@ class StepRunner:
         try:
             catch_up(self.drafter, batch)
         except Exception as error:
-            self._can_repeat(batch, marks, error)
+            self._recover(batch, marks, error)
             for sequence in batch if len(batch) > 1 else ():
                 self._catch_up([sequence])
 

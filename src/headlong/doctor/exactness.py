@@ -27,8 +27,8 @@ SEED = 7
 
 _TIGHT_MARGIN = 1e-3
 _REPORT = (
-    "This breaks Headlong's first law; please report it with this output. Until it is mended, "
-    "`--mtp off` gives the text of the plain loop"
+    "This breaks Headlong's promise of exactness; please report it with this output. "
+    "Until it is mended, `--mtp off` gives the text of the plain loop"
 )
 
 

@@ -48,7 +48,7 @@ class Guesser(Protocol):
 
 
 class Settled(NamedTuple):
-    """Rows of one sequence that the backbone has processed and the round has committed."""
+    """Rows of one sequence that the backbone has run and that are, or will be, committed."""
 
     state: DraftState
     token_ids: IntArray  # (n,) the rows' own tokens
@@ -151,7 +151,7 @@ class Drafter(Protocol):
         """
 
     def observe(self, settled: Sequence[Settled]) -> None:
-        """Take in what the backbone settled, every row once and in order, prompts included."""
+        """Read rows that will not be taken back, every row once and in order, prompts included."""
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Draft for every request, in order; never longer than its plan."""

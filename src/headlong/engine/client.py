@@ -1,4 +1,4 @@
-"""The engine client: what `LLM`, server, bench and doctor ask of an engine, whichever it is.
+"""The engine client: the protocol through which `LLM`, server, bench and doctor use an engine.
 
 In:  a `Request` of token ids.
 Out: a `TokenStream`: tokens with their sources as they come, then one `RequestReport`.
@@ -75,7 +75,10 @@ class EngineClient(Protocol):
         """Move every request on: compute once, or wait for the next tokens of a remote engine."""
 
     def cancel(self, stream: TokenStream, reason: FinishReason = FinishReason.CANCELLED) -> None:
-        """End a request now; tokens that were not taken are dropped and do not count."""
+        """End a request now; tokens that were not taken are dropped and do not count.
+
+        Callers end a request at a stop string in this way, with `FinishReason.STOP`.
+        """
 
     def fail(self, stream: TokenStream, error: Exception) -> None:
         """End a request with an error; others go on."""
@@ -84,4 +87,4 @@ class EngineClient(Protocol):
         """Return what the engine is doing now."""
 
     def clear_prefixes(self) -> None:
-        """Forget what ended requests have left, so that the next prompt is read from its start."""
+        """Drop the kept prefixes, so that the next prompt runs from its start."""

@@ -214,7 +214,7 @@ class Engine:
         sequences = [one.sequence for one in batch]
         results = self.runner.round(sequences, plans, self.limits.rows_per_step)
         nums_emitted = [
-            self._settle(running, result) for running, result in zip(batch, results, strict=True)
+            self._hand_out(running, result) for running, result in zip(batch, results, strict=True)
         ]
         seconds = time.perf_counter() - began_s
         self._scheduler.observe_round(seconds)
@@ -251,13 +251,13 @@ class Engine:
                 break  # alone it may have all there is
             newest = max(running, key=lambda one: one.arrival)
             self.runner.release(newest.sequence, keeps=False)
-            self._scheduler.set_back(newest)
+            self._scheduler.preempt(newest)
             self._num_preemptions += 1
             batch = [one for one in batch if one is not newest]
         return batch
 
-    def _settle(self, running: Running, result: RoundResult) -> int:
-        """Hand out what the round brought for one request; return how many tokens that were."""
+    def _hand_out(self, running: Running, result: RoundResult) -> int:
+        """Emit the tokens of a round for one request; return how many."""
         if result.verdict is None:
             assert result.error is not None
             self.fail(running, result.error)
@@ -272,9 +272,9 @@ class Engine:
         return running.num_emitted - num_before
 
     def _emit(self, running: Running, pick: Pick, source: str, depth: int) -> None:
-        """Hand one token out unless the request has ended; end it where it must."""
+        """Emit one token unless the request has ended; end the request at EOS or its limit."""
         if running.finish_reason is not None:
-            return  # the rest of an accepted run, behind the end
+            return  # accepted tokens after the end are dropped
         running.outbox.append(Emitted(pick, source, depth))
         running.num_emitted += 1
         running.timings.num_tokens = running.num_emitted - 1  # the first is prefill's
@@ -285,7 +285,7 @@ class Engine:
             self._finish(running, FinishReason.LENGTH)
 
     def _finish(self, running: Running, reason: FinishReason, *, keeps: bool = True) -> None:
-        """End a request; its caches go to those that begin like it, or are freed."""
+        """End a request; `keeps` its caches as a prefix for later requests, or frees them."""
         if running.finish_reason is not None:
             return
         running.finish_reason = reason

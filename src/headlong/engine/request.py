@@ -24,9 +24,9 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     """max_tokens or the model's context was reached."""
     CANCELLED = "cancelled"
-    """The caller lost interest."""
+    """The caller ended it."""
     ERROR = "error"
-    """A pass broke off; `TokenStream.error` says why."""
+    """A pass failed; `TokenStream.error` says why."""
 
 
 class Emitted(NamedTuple):
@@ -34,7 +34,7 @@ class Emitted(NamedTuple):
 
     pick: Pick
     source: str
-    """What proposed it: "backbone", or the drafter whose proposal stood."""
+    """What proposed it: "backbone", or the drafter whose token was accepted."""
     depth: int
     """Its place in the draft, from 1; 0 for a token no drafter proposed."""
 

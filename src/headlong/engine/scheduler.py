@@ -1,4 +1,4 @@
-"""The scheduler: who runs, who waits, and how much of whose prompt runs in the next step.
+"""The scheduler: which requests run or wait, and how much of each prompt runs in the next step.
 
 Requests begin in the order they came, at most `max_running` at a time. Prompts are read in turns,
 a chunk each; while others decode, the chunks of a step may take only so long as a few of their
@@ -17,7 +17,7 @@ PREFILL_SHARE = 2.0
 """While others decode, prompts of a step may take so many times as long as one of their rounds."""
 
 MIN_CHUNK = 16
-"""Rows below which a pass over a prompt wastes more than it spares others."""
+"""Fewest prompt rows of a step: smaller passes waste more time than they save others."""
 
 SMOOTHING = 0.3
 """Weight of the newest measurement of a pace."""
@@ -55,7 +55,7 @@ class Scheduler:
 
     @property
     def prefilling(self) -> list[Running]:
-        """Requests whose prompt, or whose lost cache, is not through yet."""
+        """Requests whose prompt has not run yet, or not again after a preemption."""
         return [one for one in self.running if one.sequence.num_rows_left > 0]
 
     @property
@@ -88,8 +88,8 @@ class Scheduler:
         if self._last_finish_s is None:
             self._last_finish_s = time.monotonic()
 
-    def set_back(self, running: Running) -> None:
-        """Let a running request wait again, before all others."""
+    def preempt(self, running: Running) -> None:
+        """Move a running request back to the head of the queue; its caches are gone."""
         self.running.remove(running)
         self.waiting.appendleft(running)
 
@@ -106,7 +106,7 @@ class Scheduler:
         self._last_finish_s = now_s if self.running or self.waiting else None
 
     def next_chunks(self) -> list[tuple[Running, int]]:
-        """Return how many rows of whose prompts to run in the next step, in turns."""
+        """Return which prompts run in the next step, and how many rows of each; they take turns."""
         reading = self.prefilling
         if not reading:
             return []

@@ -23,7 +23,7 @@ ARCHITECTURES: dict[str, Callable[[ModelConfig, WeightReader, Ops], Backbone]] =
 
 @dataclass(frozen=True, slots=True)
 class LoadedBackbone:
-    """A backbone and the books kept while loading it."""
+    """A backbone, and which tensors of the checkpoint it used."""
 
     backbone: Backbone
     report: LoadReport

@@ -19,7 +19,7 @@ from headlong.ops.op_set import Array, Layer, Linear, Matrix, Norm, Ops
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Backbone:
-    """A full model whose output is law."""
+    """The full model, whose picks decide the text."""
 
     config: ModelConfig
     ops: Ops

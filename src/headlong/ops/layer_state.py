@@ -1,8 +1,10 @@
-"""What one layer remembers of one sequence, of either kind.
+"""Layer states: what the mixer of one layer keeps of one sequence (design note 0007).
 
 Attention keeps an entry per position (`KVLayer`); a recurrent mixer keeps one value that every row
-replaces (`RecurrentState`). Backends store them as they like. `cache.sequence_state` moves all
-states of a sequence on together; nothing else above the backends touches them.
+replaces (`RecurrentState`). Each backend has its own classes for both, made by `Ops.make_state` and
+written by its passes. Everything else goes through `cache/sequence_state.py`, which updates all
+states of a sequence together. A state is of exactly one kind, told apart by its methods, since
+those of the native backend are C++ objects.
 """
 
 from collections.abc import Sequence
@@ -12,7 +14,8 @@ from typing import Protocol, Self, TypeAlias, TypeGuard
 class KVLayer(Protocol):
     """One layer's keys and values of one sequence.
 
-    An entry per position: what lies behind the sequence's length is written again.
+    An entry per position. It does not know how many are committed: entries beyond the sequence's
+    length are overwritten by the next pass, so it needs no commit and no rollback.
     """
 
     def reserve(self, capacity: int, others: Sequence[Self] = ()) -> None:

@@ -119,12 +119,12 @@ class NativeOps(HostArrays):
         self,
         x: FloatArray,
         block: Attention,
-        layers: Sequence[LayerState],
+        states: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
         """Norm, q/k/v, rotary, cache write, attend, project, add."""
-        return self._mix(x, block, layers, rows, beside)
+        return self._mix(x, block, states, rows, beside)
 
     def gated_delta_net(
         self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows

@@ -1,9 +1,10 @@
 """The numpy backend: float32, readable, the oracle that faster backends are compared with.
 
-Batch invariance (law 1) is had in two ways. Projections always run in tiles of `TILE` rows, padded
-with zeros, so that BLAS takes the same path for a row whatever stands beside it; whether this BLAS
-keeps rows apart is checked for every matrix shape when it is packed, and where it does not, rows go
-through it one by one. Attention is computed row by row, so its shapes depend on the position alone.
+Rows do not depend on each other (exactness, design note 0001), for two reasons. Projections always
+run in tiles of `TILE` rows, padded with zeros, so that BLAS takes the same path for a row whatever
+is beside it; whether this BLAS keeps rows apart is checked for every matrix shape when it is
+packed, and where it does not, rows go through it one by one. Attention is computed row by row, so
+its shapes depend on the position alone.
 """
 
 import math
@@ -85,7 +86,7 @@ class NumpyOps(HostArrays):
         self,
         x: FloatArray,
         block: Attention,
-        layers: Sequence[LayerState],
+        states: Sequence[LayerState],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
@@ -101,7 +102,7 @@ class NumpyOps(HostArrays):
         query, key = _rotate(query, positions, block.rope), _rotate(key, positions, block.rope)
 
         attended = np.empty((len(x), block.num_heads * block.head_dim), dtype=np.float32)
-        for span, layer in zip(rows.spans, layers, strict=True):
+        for span, layer in zip(rows.spans, states, strict=True):
             assert isinstance(layer, NumpyKVLayer)
             own = slice(span.first_row, span.first_row + span.num_rows)
             layer.write(span.first_position, key[own], value[own])

@@ -1,6 +1,6 @@
 """Weights and caches of the numpy backend: everything unpacked to float32.
 
-Batch invariance of projections (law 1): they always run in tiles of `TILE` rows, padded with zeros,
+Projections do not mix rows (exactness): they always run in tiles of `TILE` rows, padded with zeros,
 so that BLAS takes the same path for a row whatever stands beside it. Whether this BLAS keeps rows
 apart is checked for every matrix; where it does not, rows go through it one by one.
 """

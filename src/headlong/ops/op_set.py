@@ -1,13 +1,13 @@
 """The op set: the few blocks every architecture and head is written in.
 
 A backend implements `Ops`. Each block is one call and does its own norms, rotary, cache write and
-residual, so that sixty calls make a pass and Python stays out of the profile. Variants of an
-architecture are fields of the small frozen specs below, not subclasses. A backend may watch
-them (weak references), to know how long what it made of them is needed; each is equal to itself
-alone.
+residual; `run_layers` runs all layers, in the native backend as one call into C++. Variants of an
+architecture are fields of the small frozen specs below, not subclasses. A backend may cache what it
+makes of a spec for as long as the spec lives, so specs have a weak-reference slot and are compared
+by identity.
 
-Law 1 rests here: what a row yields must not depend, in any bit, on how many rows stand beside it,
-on their order, or on how a prompt was cut into chunks.
+Exactness rests here (design note 0001): what a row yields must not depend, in any bit, on how many
+rows are beside it, on their order, or on how a prompt was cut into chunks.
 """
 
 from collections.abc import Sequence
@@ -230,7 +230,7 @@ class Ops(Protocol):
         """Return the name of the format `matrix` would pack a tensor in."""
 
     def settle(self) -> None:
-        """Note that loading is over: give back what only loading needed."""
+        """Free what only loading needed; called once a model or a head is loaded."""
 
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return what this mixer remembers of a sequence that has no rows yet."""
@@ -260,11 +260,11 @@ class Ops(Protocol):
         self,
         x: Array,
         block: Attention,
-        layers: Sequence[LayerState],
+        states: Sequence[LayerState],
         rows: Rows,
         beside: Array | None = None,
     ) -> Array:
-        """Write the rows' keys and values into `layers` (one per span), attend, add to x: (N, H).
+        """Write the rows' keys and values into `states` (one per span), attend, add to x: (N, H).
 
         A row at position p sees the cached positions before its span and the span's rows up to p.
         """
@@ -313,7 +313,7 @@ class Ops(Protocol):
 
 
 class DraftRow(NamedTuple):
-    """What one sequence wants of a draft."""
+    """A request for a draft of one sequence."""
 
     state: Array  # (H,)
     layer: LayerState

@@ -1,7 +1,7 @@
 """The torch backend: the op set on tensors, float32 on the CPU, bfloat16 or float32 on CUDA.
 
 Two ways of running the same blocks, chosen when the backend is made:
-exact    a row's bits do not depend on other rows (law 1): projections in tiles of a fixed number of
+exact    a row's bits do not depend on other rows: projections in tiles of a fixed number of
          rows (`TorchMatrix.times`), all other maths row by row, attention row by row.
 together all rows of a pass at once, for training and for writing answers, where rows may differ in
          the last bits with their batch. `run_sequences` reads whole sequences without a cache.
@@ -134,7 +134,7 @@ class TorchOps:
         self,
         x: Tensor,
         block: Attention,
-        layers: Sequence[LayerState],
+        states: Sequence[LayerState],
         rows: Rows,
         beside: Tensor | None = None,
     ) -> Tensor:
@@ -142,7 +142,7 @@ class TorchOps:
         angles = self.angles(torch.tensor(rows.positions, device=self.device), block.rope)
         heads = self.project_heads(x, block, angles, beside)
         attended: list[Tensor] = []
-        for span, layer in zip(rows.spans, layers, strict=True):
+        for span, layer in zip(rows.spans, states, strict=True):
             assert isinstance(layer, TorchKVLayer)
             own = slice(span.first_row, span.first_row + span.num_rows)
             layer.write(span.first_position, heads.key[own], heads.value[own])

@@ -1,6 +1,6 @@
 """From a checked body to engine requests: what both kinds of completion do alike.
 
-In:  a body, the prompts as token ids, the draft policy.
+In:  a body, the prompts as token ids, the request's `mtp`.
 Out: a `PreparedAnswer`: one engine request and one writer per choice. Runs in the text thread;
      nothing has been computed when it refuses.
 """
@@ -71,7 +71,7 @@ class RequestMaker:
 
 
 def choose_mtp(body: DraftFields, header: str | None, default: MtpMode) -> MtpMode:
-    """Return the draft policy that a body or the header names, or `default` where none does.
+    """Return the `mtp` that a body or the header names, or `default` where none does.
 
     Names that disagree are refused, since it cannot be known which was meant.
     """

@@ -60,7 +60,7 @@ class Service:
         return min(self.settings.max_prompt_tokens or room, room)
 
     def default_mtp(self, request: Request) -> MtpMode:
-        """Return the draft policy of a request that names none: its key's, else the server's."""
+        """Return the `mtp` of a request that names none: its key's, else the server's."""
         client = client_of(request)
         of_key = client.mtp if client is not None else None
         return self.settings.mtp if of_key is None else of_key

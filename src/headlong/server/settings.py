@@ -33,7 +33,7 @@ class ApiKey:
     name: str
     """How logs call them; never the key itself."""
     mtp: MtpMode | None = None
-    """Their draft policy where a request says none; None for the server's."""
+    """Their `mtp` where a request names none; None for the server's."""
     max_concurrent: int | None = None
     """Their requests at one time; None for the server's `max_concurrent_per_key`."""
 

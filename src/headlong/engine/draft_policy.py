@@ -97,10 +97,13 @@ class DraftPolicy:
         autos = [one for one in candidates if one.policy.is_auto and one.has_drafter]
         is_plain = bool(autos) and self._measures_plain(candidates)
         planned = [one.policy for one in autos]
-        is_new = planned != self._planned
+        is_new = planned != self._planned and not _join_idle(planned)
         if autos and not is_plain and (is_new or self._round >= self._next_plan):
             self._decide(candidates, autos, is_new)
-            self._planned, self._next_plan = planned, self._round + INTERVAL
+            self._next_plan = self._round + self._plan_rounds(planned)
+        elif planned != self._planned:
+            self._next_plan = min(self._next_plan, self._round + self._plan_rounds(planned))
+        self._planned = planned
         probing = None if is_plain else self._next_to_probe(autos)
         drafting = [one for one in autos if one.policy.num_tokens]
         longer = drafting[self._round % len(drafting)] if drafting else None
@@ -186,6 +189,10 @@ class DraftPolicy:
         self._next_probe = self._round + INTERVAL
         return min(idle, key=lambda one: one.num_backlog_rows)
 
+    def _plan_rounds(self, policies: Sequence[RequestPolicy]) -> int:
+        """Return for how many rounds a decision holds; idle requests share the cost of the next."""
+        return INTERVAL * (1 if any(one.num_tokens for one in policies) else len(policies))
+
     def _decide(
         self, candidates: Sequence[Candidate], autos: Sequence[Candidate], is_new: bool
     ) -> None:
@@ -244,6 +251,20 @@ class DraftPolicy:
             if rate > best_rate:
                 num_best, best_rate = len(added), rate
         return [added[:num_best].count(i) for i in range(len(expected))]
+
+
+def _join_idle(policies: Sequence[RequestPolicy]) -> bool:
+    """Let requests that join idle ones of their kind be idle too; return whether all are now."""
+    decided = [one for one in policies if one.forecast is not None]
+    if any(one.num_tokens for one in decided):
+        return False
+    for one in policies:
+        peer = next((peer for peer in decided if peer.shared is one.shared), None)
+        if peer is None or peer.forecast is None:
+            return False
+        if one.forecast is None:
+            one.decide(0, peer.thresholds, peer.forecast)
+    return bool(policies)
 
 
 def _interval(num_lost: float) -> int:

@@ -150,3 +150,15 @@ def test_caches_that_seem_to_take_all_of_a_pass_leave_a_price() -> None:
     prices.observe_pass(1, 0.003)
     prices.observe_pass(4, 0.004, cache_share=50.0)
     assert 0.0 < prices.pass_s(4) <= 0.004
+
+
+def test_stalled_plain_pass_does_not_make_drafts_look_free() -> None:
+    """Guards eight streams that drafted at a loss of 15 % for a minute after a busy start."""
+    prices = PassPrices()
+    prices.observe_pass(8, 0.020)  # while a neighbour had the core
+    for _ in range(10):
+        prices.observe_pass(16, 0.012)
+    assert prices.pass_s(8) <= prices.pass_s(16)
+    for _ in range(10):
+        prices.observe_pass(12, 0.010)
+    assert prices.pass_s(8) <= prices.pass_s(12) < prices.pass_s(16), "rows have their price again"

@@ -112,12 +112,15 @@ class PassPrices:
         return self._beside or (0.0, GUESSED_SHARE * self._price(1))
 
     def _price(self, num_rows: float) -> float:
-        """Read prices: straight between measured points, level before them, and never falling."""
+        """Read prices: straight between measured points, level before them, and never falling.
+
+        Where more rows cost less, the fewer ones were measured at a bad moment: stalls only ever
+        make a pass longer. Otherwise one stalled plain pass would make all drafts look free.
+        """
         if not self._curve:
-            rows = sorted(self._passes)
-            self._curve = list(
-                zip(rows, accumulate((self._passes[n].seconds for n in rows), max), strict=True)
-            )
+            rows = sorted(self._passes, reverse=True)
+            lowest = accumulate((self._passes[n].seconds for n in rows), min)
+            self._curve = sorted(zip(rows, lowest, strict=True))
         place = bisect_right(self._curve, num_rows, key=itemgetter(0))
         low, seconds = self._curve[max(0, place - 1)]
         if not place:

@@ -109,7 +109,9 @@ class ServerSettings(ModelOptions):
         600.0, kinds.optional(kinds.seconds(0.05)), "longest a request may take"
     )
     body_timeout_s: float = _limit(
-        30.0, kinds.seconds(0.05), "longest a client may take to send its body"
+        30.0,
+        kinds.seconds(0.05),
+        "longest a client may take to send its headers, and then its body",
     )
 
     api_keys: tuple[ApiKey, ...] = ()

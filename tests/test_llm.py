@@ -83,7 +83,8 @@ def test_drawn_seed_is_reported_and_repeats_the_text(tiny_llm: LLM) -> None:
     ("options", "words"),
     [
         ({"temperature": -1}, "temperature is -1"),
-        ({"top_p": 0.0}, "top_p is 0.0"),
+        ({"temperature": 2.5}, "temperature is 2.5. It must be from 0 to 2"),
+        ({"top_p": -0.1}, "top_p is -0.1"),
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"mtp": "fast"}, "mtp is 'fast'"),
         ({"mtp": 0}, "mtp is 0"),

@@ -17,6 +17,9 @@ MAX_DRAFT_TOKENS = 16
 MAX_TOP_LOGPROBS = 20
 """How many alternatives `logprobs` can list per token."""
 
+MAX_TEMPERATURE = 2
+"""As OpenAI's: above, an answer is noise."""
+
 MtpMode: TypeAlias = Literal["auto", "off"] | int
 """How a request drafts: measured gain decides, never, or always K tokens."""
 
@@ -90,11 +93,11 @@ class SamplingParams:
     """How the next token is picked from the backbone's logits."""
 
     temperature: float = 0.0
-    """0 picks the most likely token; higher values draw more freely."""
+    """0 picks the most likely token; higher values, up to 2, draw more freely."""
     top_k: int = 0
     """Keep only the k most likely tokens; 0 keeps all."""
     top_p: float = 1.0
-    """Keep the most likely tokens that together reach this probability; 1 keeps all."""
+    """Keep the most likely tokens that together reach this probability; 1 keeps all, 0 the best."""
     min_p: float = 0.0
     """Keep tokens at least this fraction as likely as the best one; 0 keeps all."""
     repetition_penalty: float = 1.0
@@ -115,9 +118,11 @@ class SamplingParams:
             _require_whole(name, getattr(self, name))
         for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
             _require_number(name, getattr(self, name))
-        _require(0 <= self.temperature <= 100, "temperature", self.temperature, "from 0 to 100")
+        allowed = f"from 0 to {MAX_TEMPERATURE}"
+        is_allowed = 0 <= self.temperature <= MAX_TEMPERATURE
+        _require(is_allowed, "temperature", self.temperature, allowed)
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (off) or more")
-        _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        _require(0 <= self.top_p <= 1, "top_p", self.top_p, "from 0 to 1")
         _require(0 <= self.min_p <= 1, "min_p", self.min_p, "from 0 to 1")
         _require(
             0.01 <= self.repetition_penalty <= 100,

@@ -71,12 +71,18 @@ def test_pick_agrees_with_plain_python(
     assert picked == slow_sampling.pick(adjusted, params, position)
 
 
+def test_top_p_of_zero_keeps_the_best_token_only() -> None:
+    """Of two equal ones the first, as at temperature 0."""
+    params = SamplingParams(temperature=1.0, top_p=0, top_k=3, min_p=0.1)
+    assert set(draw_many(params, MIXED, 50)) == {2} == set(draw_many(SamplingParams(), MIXED, 1))
+
+
 @pytest.mark.parametrize(
     "params",
     [
         SamplingParams(temperature=1.0),
         SamplingParams(temperature=0.6, seed=5),
-        SamplingParams(temperature=3.0, seed=2**63),
+        SamplingParams(temperature=2.0, seed=2**63),
         SamplingParams(temperature=1.0, top_k=4),
         SamplingParams(temperature=1.0, top_p=0.8),
         SamplingParams(temperature=1.0, min_p=0.2),

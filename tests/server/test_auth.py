@@ -1,5 +1,8 @@
+import socket
+
 import pytest
 from fastapi import FastAPI, Request
+from starlette.types import Receive, Scope, Send
 
 from asgi_calls import Client
 from headlong.server.auth import AuthMiddleware, OriginMiddleware
@@ -95,7 +98,58 @@ def test_a_strangers_domain_that_points_here_is_refused() -> None:
         assert client.get("/", host=name).status == 200
     behind = guarded(ServerSettings(allowed_hosts=("llm.example",)))
     assert behind.get("/", host="llm.example").status == 200
-    assert guarded(ServerSettings(host="0.0.0.0")).get("/", host="any.example").status == 200
+    assert behind.get("/", host="evil.example").status == 403
+    assert guarded(ServerSettings(allowed_hosts=("*",))).get("/", host="any.example").status == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "127.0.0.1"])
+def test_wherever_it_listens_only_its_own_machine_is_meant(host: str) -> None:
+    """As in a container; a page of the stranger's domain has the same origin as the host."""
+    client = guarded(ServerSettings(host=host))
+    asked = {"host": "evil.example:8000", "origin": "http://evil.example:8000"}
+    answer = client.post("/v1/chat/completions", **asked)
+    assert (answer.status, answer.error["code"]) == (403, "host_not_allowed")
+    assert "--allowed-hosts evil.example" in answer.error["message"]
+    name = socket.gethostname()
+    for own in (host, "localhost", "[::1]:8000", f"{name}:8000", f"{name.partition('.')[0]}.local"):
+        assert client.get("/", host=own).status == 200
+        assert client.get("/", host=own, origin=f"http://{own}").status == 200
+    assert client.get("/", host="203.0.113.9").status == 403
+
+
+@pytest.mark.parametrize(
+    ("reached", "host"),
+    [
+        ("192.0.2.5", "192.0.2.5:8000"),
+        ("::ffff:192.0.2.5", "192.0.2.5"),
+        ("fe80::1%e0", "[fe80::1]"),
+    ],
+)
+def test_the_address_a_client_reached_is_this_machines(reached: str, host: str) -> None:
+    app = guarded(ServerSettings(host="0.0.0.0")).app
+
+    async def reached_app(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "server": (reached, 8000)}, receive, send)
+
+    assert Client(reached_app).get("/", host=host).status == 200
+    assert Client(reached_app).get("/", host="192.0.2.6").status == 403
+
+
+@pytest.mark.parametrize("keys", [(), KEYS])
+def test_requests_that_could_be_read_in_two_ways_are_refused(keys: tuple[ApiKey, ...]) -> None:
+    metrics = Metrics()
+    client = guarded(ServerSettings(api_keys=keys), metrics)
+    for host in ("", ":8000"):
+        answer = client.post("/v1/models", host=host, origin="null")
+        assert (answer.status, answer.error["code"]) == (400, "empty_host")
+    answer = client.post("/v1/models", content_length="2", transfer_encoding="chunked")
+    assert (answer.status, answer.error["code"]) == (400, "ambiguous_length")
+    assert answer.headers["connection"] == "close"
+    assert b'headlong:requests_refused_total{reason="malformed"} 3.0' in metrics.render()
+
+
+def test_an_origin_that_is_no_address_is_refused() -> None:
+    assert guarded(ServerSettings()).post("/", origin="http://[").status == 403
 
 
 def test_with_keys_the_key_is_the_guard() -> None:
@@ -103,3 +157,7 @@ def test_with_keys_the_key_is_the_guard() -> None:
     client = guarded(ServerSettings(api_keys=KEYS))
     header = {"authorization": "Bearer secret-of-bob", "origin": "https://other.example"}
     assert client.get("/", host="llm.example", **header).status == 200
+    listed = guarded(ServerSettings(api_keys=KEYS, allowed_hosts=("LLM.example",)))
+    assert listed.get("/", host="llm.example", **header).status == 200
+    assert listed.get("/", host="localhost", **header).status == 200
+    assert listed.get("/", host="evil.example", **header).status == 403

@@ -226,7 +226,7 @@ def test_async_client_runs_many_at_once(live: LiveServer) -> None:
     ("options", "error", "says"),
     [
         ({"model": "gpt-4"}, openai.NotFoundError, "SmolLM2-135M-Instruct"),
-        ({"temperature": 101}, openai.BadRequestError, "from 0 to 100"),
+        ({"temperature": 2.1}, openai.BadRequestError, "from 0 to 2"),
         (
             {"messages": [{"role": "user", "content": "word " * 9000}]},
             openai.BadRequestError,

@@ -1,5 +1,6 @@
 """From bodies to engine requests: defaults, seeds, limits, refusals with both numbers."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from headlong.server.preparation import PreparedAnswer, choose_mtp
 from headlong.server.protocol import DraftFields
 from headlong.server.refusal import ApiError, refusal_for
 from headlong.server.service import Service
+from headlong.weights.catalog import CATALOG
 from served_model import make_model_app
 
 SAID = {"role": "user", "content": "hello"}
@@ -248,8 +250,27 @@ def test_foreign_model_is_a_404(service: Service) -> None:
         chat(service, model="gpt-4")
     assert caught.value.refusal.status == 404
     assert "tiny" in caught.value.refusal.message
-    for name in ("tiny", "tiny.gguf"):
+    for name in ("tiny", "tiny.gguf", "default"):
         assert chat(service, model=name).choices
+    with pytest.raises(ApiError):
+        chat(service, model="smollm2")
+
+
+def test_every_name_the_catalogue_has_for_the_served_model_is_it(service: Service) -> None:
+    path = Path("models") / CATALOG[0].file_name
+    known = replace(service, llm=replace(service.llm, model_path=path))
+    for name in (CATALOG[0].name, *CATALOG[0].aliases, "SmolLM2"):
+        assert chat(known, model=name).choices
+    with pytest.raises(ApiError):
+        chat(known, model=CATALOG[1].name)
+
+
+@pytest.mark.parametrize("prompt", ["a", [1, 2]])
+def test_too_many_prompts_are_called_so(service: Service, prompt: Any) -> None:
+    assert len(completion(service, prompt=[prompt] * 64).choices) == 64
+    refused = refusal(service, prompt=[prompt] * 65).refusal
+    assert refused.param == "prompt"
+    assert refused.message == "prompt is a list of 65 prompts. It may have at most 64."
 
 
 def test_grammar_is_there_when_the_form_is_given(service: Service) -> None:

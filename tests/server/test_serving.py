@@ -146,6 +146,32 @@ def test_systemd_is_told_when_it_serves_and_when_it_stops(model: str, tmp_path: 
             assert server.wait() == 0
 
 
+def exchange(url: str, request: bytes) -> bytes:
+    """Send bytes on a connection of its own; return what comes back until it is closed."""
+    address = url.removeprefix("http://").split(":")
+    with socket.create_connection((address[0], int(address[1])), timeout=20) as connection:
+        connection.sendall(request)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_what_a_stranger_sends_by_hand_is_refused_or_ends(model: str) -> None:
+    chunked = b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    post = b"POST /v1/completions HTTP/1.1\r\n"
+    with ServerProcess(model, "--host", "0.0.0.0", "--body-timeout-s", "0.5") as server:
+        url = server.url
+        both = exchange(url, post + b"Host: localhost\r\n" + chunked)
+        empty = exchange(url, post + b"Host:\r\nOrigin: null\r\nConnection: close\r\n\r\n")
+        foreign = httpx.get(f"{url}/health", headers={"host": "evil.example"})
+        own = httpx.get(f"{url}/health")
+        began_s = time.monotonic()
+        assert exchange(url, post + b"Host: localhost\r\n") == b""
+        assert time.monotonic() - began_s < 10
+    assert b" 400 " in both.splitlines()[0]
+    assert b"ambiguous_length" in both
+    assert b" 400 " in empty.splitlines()[0]
+    assert (foreign.status_code, own.status_code) == (403, 200)
+
+
 def test_a_port_in_use_is_named_before_a_model_is_loaded() -> None:
     with bind(ServerSettings(port=0)) as taken:
         taken.listen()

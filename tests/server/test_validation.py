@@ -42,9 +42,10 @@ def error_of(response: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("fields", "param", "says"),
     [
-        ({"temperature": -1}, "temperature", "is -1. It must be a number from 0 to 100."),
-        ({"temperature": "1"}, "temperature", 'is "1". It must be a number from 0 to 100.'),
-        ({"top_p": 0}, "top_p", "is 0. It must be a number above 0 and at most 1."),
+        ({"temperature": -1}, "temperature", "is -1. It must be a number from 0 to 2."),
+        ({"temperature": "1"}, "temperature", 'is "1". It must be a number from 0 to 2.'),
+        ({"temperature": 2.5}, "temperature", "is 2.5. It must be a number from 0 to 2."),
+        ({"top_p": -1}, "top_p", "is -1. It must be a number from 0 to 1."),
         ({"n": 17}, "n", "is 17. It must be a whole number from 1 to 16."),
         ({"max_tokens": 0}, "max_tokens", "is 0. It must be a whole number of at least 1."),
         (
@@ -54,7 +55,7 @@ def error_of(response: Any) -> dict[str, Any]:
         ),
         ({"stream": 1}, "stream", "is 1. It must be true or false."),
         ({"stop": ["a", ""]}, "stop[1]", 'is "". It must be a text with at least one character.'),
-        ({"stop": 3}, "stop", "or a list of 1 to 16 items"),
+        ({"stop": 3}, "stop", "or a list of at most 16 items"),
         ({"logit_bias": {"7": 101}}, "logit_bias.7", "is 101. It must be a number from -100 to"),
         ({"logit_bias": {"a": 1}}, "logit_bias", 'has the key "a". Its keys must match ^'),
         ({"functions": []}, "functions", "must be left out (OpenAI's old form: give tools"),
@@ -90,6 +91,11 @@ def test_bad_value_is_named_with_what_is_allowed(
     assert error["param"] == param
     assert error["message"].startswith(param)
     assert says in error["message"]
+
+
+@pytest.mark.parametrize("fields", [{"stop": []}, {"top_p": 0}, {"temperature": 2}])
+def test_edges_that_clients_send_are_taken(client: TestClient, fields: dict[str, Any]) -> None:
+    assert client.post("/chat", json={"messages": [SAID], **fields}).status_code == 200
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])

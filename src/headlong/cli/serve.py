@@ -247,6 +247,9 @@ def _warnings(settings: ServerSettings) -> list[str]:
         warnings.append("keys travel in the clear: put TLS in front (docs/server.md shows nginx).")
     if settings.log_prompts:
         warnings.append("prompts and answers are written into the log (log_prompts).")
-    if "*" in settings.cors_origins and not settings.api_keys:
-        warnings.append("every web page a user of this machine opens can use the server (CORS *).")
+    if "*" in settings.cors_origins + settings.allowed_hosts and not settings.api_keys:
+        warnings.append(
+            "every web page a user of this machine opens can use the server (* in cors_origins or "
+            "allowed_hosts)."
+        )
     return warnings

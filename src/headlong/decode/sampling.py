@@ -41,6 +41,8 @@ class Pick(NamedTuple):
 
 def pick_rule(params: SamplingParams) -> PickRule:
     """Return the part of the parameters that picks a token once logits are adjusted."""
+    if params.top_p == 0:  # the best token only, whatever else is asked
+        return PickRule(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=params.seed)
     return PickRule(params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
 
 

@@ -1,4 +1,4 @@
-"""Access: API keys, and the origin of a browser's web page.
+"""Access: API keys, the host a request is meant for, the origin of a browser's web page.
 
 In:  HTTP requests on their way to the app. Out: the same, with `request.state.client` set to the
      `ApiKey` or None; or a refusal in OpenAI's form.
@@ -7,6 +7,7 @@ Keys are compared in constant time, all of them every time.
 
 import hashlib
 import hmac
+import socket
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -73,40 +74,51 @@ class OriginMiddleware(HttpMiddleware):
     """Keeps strangers' web pages from using a server that has no keys.
 
     Any page in the user's browser can send requests to this machine. Without a key to ask for, a
-    browser's request must come from our own page or from an origin that was allowed, and, where the
-    server listens on loopback, must be meant for a name of this machine: a stranger's domain can be
-    made to point here.
+    browser's request must come from our own page or from an origin that was allowed, and every
+    request must be meant for this machine or an allowed host, wherever the server listens: a
+    stranger's domain can be made to point here. A list of allowed hosts holds with keys as well.
     """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
+        super().__init__(app, settings, metrics)
+        name = socket.gethostname().lower()
+        label = name.partition(".")[0]
+        self._hosts = {"localhost", settings.host.lower(), name, label, f"{label}.local"}
+        self._hosts.update(host.lower() for host in settings.allowed_hosts)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        refusal = self._check_host(headers) or self._check_origin(headers)
-        if refusal is not None and not self._settings.api_keys:
-            await self._refuse(send, refusal, "origin")
+        malformed = _check_form(headers)
+        refusal = malformed or self._check_host(headers, scope) or self._check_origin(headers)
+        if refusal is not None:
+            await self._refuse(send, refusal, "malformed" if malformed else "origin")
         else:
             await self._app(scope, receive, send)
 
-    def _check_host(self, headers: Headers) -> Refusal | None:
-        host = _host_name(headers.get("host", ""))
-        if not self._settings.is_loopback or not host or host == self._settings.host:
+    def _check_host(self, headers: Headers, scope: Scope) -> Refusal | None:
+        host, allowed = _host_name(headers.get("host", "")), self._settings.allowed_hosts
+        if not host or "*" in allowed or (self._settings.api_keys and not allowed):
             return None
-        is_own_name = host == "localhost" or host.endswith(".localhost")
-        if is_own_name or is_loopback_address(host) or host in self._settings.allowed_hosts:
+        # The address that this client reached: IPv4 may be written as IPv6, IPv6 with its device.
+        server = (scope.get("server") or ("",))[0].removeprefix("::ffff:").partition("%")[0]
+        if host in self._hosts or host == server or host.endswith(".localhost"):
+            return None
+        if is_loopback_address(host):
             return None
         return Refusal(
             403,
-            f"This server answers to names of this machine only, not to {host!r}. Behind a proxy, "
-            f"start it with --allowed-hosts {host} or with an API key.",
+            f"This server answers to its machine's own names and addresses only, not to {host!r}. "
+            f"Start it with --allowed-hosts {host}, or with API keys and no such list.",
             "permission_error",
             "host_not_allowed",
         )
 
     def _check_origin(self, headers: Headers) -> Refusal | None:
-        origin = headers.get("origin")
+        origin, host = headers.get("origin"), headers.get("host", "").lower()
         allowed = self._settings.cors_origins
-        if origin is None or "*" in allowed or origin in allowed:
+        if origin is None or self._settings.api_keys or "*" in allowed or origin in allowed:
             return None
-        if urlsplit(origin).netloc.lower() == headers.get("host", "").lower():
+        if host and origin.lower() in (f"http://{host}", f"https://{host}"):
             return None
         return Refusal(
             403,
@@ -127,6 +139,16 @@ def _given_key(headers: Headers) -> str | None:
 def _digest(key: str) -> bytes:
     # Equal lengths, whatever was sent: the time of a comparison tells nothing.
     return hashlib.sha256(key.encode("latin-1", "replace")).digest()
+
+
+def _check_form(headers: Headers) -> Refusal | None:
+    """Refuse what a proxy in front may read in another way than this server."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        message = "Content-Length and Transfer-Encoding were given together. Send one of them."
+        return Refusal(400, message, code="ambiguous_length")
+    if "host" in headers and not _host_name(headers["host"]):
+        return Refusal(400, "The header Host is empty. Send the server's name.", code="empty_host")
+    return None
 
 
 def _host_name(host: str) -> str:

@@ -35,8 +35,10 @@ router = APIRouter(tags=["completions"])
 
 
 TokenIds = Annotated[list[TokenId], Field(min_length=1)]
-Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
-TokenIdLists = Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_PROMPTS)]
+# `_check` counts them: pydantic would complain of whichever kind of list was not meant.
+_NUM_PROMPTS: Any = Field(min_length=1, json_schema_extra={"maxItems": MAX_PROMPTS})
+Texts = Annotated[list[str], _NUM_PROMPTS]
+TokenIdLists = Annotated[list[TokenIds], _NUM_PROMPTS]
 
 
 class CompletionBody(GenerateBody):
@@ -79,8 +81,8 @@ def prepare_completion(
 ) -> preparation.PreparedAnswer:
     """Turn a body into engine requests and writers."""
     prompts = body.prompts()
+    _check(body, len(prompts))
     preparation.check_body(service, body, len(prompts))
-    _check(body)
     options = {"max_tokens": body.max_tokens or DEFAULT_MAX_TOKENS, "logprobs": body.logprobs}
     maker = preparation.RequestMaker(service, body, mtp, options, continues_text=True)
     wanted = TokenDetails.of(body, logprobs=body.logprobs is not None)
@@ -96,7 +98,10 @@ def prepare_completion(
     return preparation.PreparedAnswer(choices, writers, len(prompts), warnings)
 
 
-def _check(body: CompletionBody) -> None:
+def _check(body: CompletionBody, num_prompts: int) -> None:
+    if num_prompts > MAX_PROMPTS:
+        message = f"prompt is a list of {num_prompts} prompts. It may have at most {MAX_PROMPTS}."
+        raise bad_request(message, "prompt", "invalid_value")
     if body.best_of is not None and body.best_of != body.num_choices:
         message = (
             f"best_of is {body.best_of}, n is {body.num_choices}. This server returns all it"

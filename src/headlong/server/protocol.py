@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from headlong.config import MAX_DRAFT_TOKENS
+from headlong.config import MAX_DRAFT_TOKENS, MAX_TEMPERATURE
 
 MAX_CHOICES = 16
 """The largest `n`."""
@@ -71,15 +71,17 @@ class GenerateBody(DraftFields):
     """Everything chat and plain completions share."""
 
     model: str | None = Field(
-        None, description="A name that `/v1/models` lists; may be left out, there is one model."
+        None,
+        description="A name that `/v1/models` lists, another that `headlong models` has for it, or"
+        " `default`; may be left out, there is one model.",
     )
     stream: bool | None = Field(None, description="Send the answer as server-sent events.")
     stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
     n: int | None = Field(
         None, ge=1, le=MAX_CHOICES, description="Choices; the i-th uses seed + i. Default: 1."
     )
-    stop: StopText | Annotated[list[StopText], Field(min_length=1, max_length=MAX_STOPS)] | None = (
-        Field(None, description="Strings to end before.")
+    stop: StopText | Annotated[list[StopText], Field(max_length=MAX_STOPS)] | None = Field(
+        None, description="Strings to end before."
     )
     seed: int | None = Field(
         None,
@@ -88,10 +90,16 @@ class GenerateBody(DraftFields):
         description="Same seed, same text, whatever else the server does. Drawn when not given.",
     )
     temperature: float | None = Field(
-        None, ge=0, le=100, description="0 takes the most likely token. Default: 1, as OpenAI's."
+        None,
+        ge=0,
+        le=MAX_TEMPERATURE,
+        description="0 takes the most likely token. Default: 1, as OpenAI's.",
     )
     top_p: float | None = Field(
-        None, gt=0, le=1, description="Keep the likeliest tokens up to this sum. Default: 1."
+        None,
+        ge=0,
+        le=1,
+        description="Keep the likeliest tokens up to this sum; 0 keeps the best. Default: 1.",
     )
     top_k: int | None = Field(
         None, ge=-1, description="Keep the k likeliest tokens; 0 or -1 keeps all. Default: 0."

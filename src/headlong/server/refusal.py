@@ -58,7 +58,7 @@ class Refusal:
             headers["retry-after"] = str(max(1, math.ceil(self.retry_after_s)))
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
-        if self.status in (408, 413):
+        if self.status in (408, 413) or self.code == "ambiguous_length":
             headers["connection"] = "close"  # the rest of the body is not wanted
         # Escapes everything beyond ASCII: what a client sent may not be writable as UTF-8.
         return Response(json.dumps(self.body), self.status, headers, "application/json")

@@ -21,6 +21,7 @@ from headlong.server.metrics import Metrics
 from headlong.server.refusal import ApiError, Refusal
 from headlong.server.settings import ApiKey, ServerSettings
 from headlong.server.worker import EngineWorker
+from headlong.weights.catalog import find_entry
 
 T = TypeVar("T")
 
@@ -66,10 +67,13 @@ class Service:
         return self.settings.mtp if of_key is None else of_key
 
     def check_model(self, name: str | None) -> None:
-        """Refuse a model that is not the one served."""
-        names = {self.model_id, self.llm.model_path.stem, self.llm.model_path.name}
-        if name is None or name in names or name == self.settings.model:
+        """Refuse a model that is not the one served; "default" and its catalogue names are it."""
+        path = self.llm.model_path
+        names = {None, "default", self.settings.model, self.model_id, path.stem, path.name}
+        entry = find_entry(name or "")
+        if name in names or (entry is not None and entry.file_name == path.name):
             return
+        assert name is not None
         message = f"There is no model {name[:200]!r} here. This server has {self.model_id!r}."
         raise ApiError(Refusal(404, message, code="model_not_found", param="model"))
 

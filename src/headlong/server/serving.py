@@ -16,12 +16,15 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from headlong.errors import AddressError
+from headlong.server.http_protocol import TimedHttpProtocol
 from headlong.server.rate_limits import InFlight
 from headlong.server.settings import ServerSettings
 from headlong.server.worker import EngineWorker
@@ -69,8 +72,10 @@ def run_server(
     on_ready: Callable[[], None] = lambda: None,
 ) -> int:
     """Serve until a signal ends it; `on_ready` is called once clients can be answered."""
+    protocol: Any = partial(TimedHttpProtocol, settings.body_timeout_s)
     config = uvicorn.Config(
         app,
+        http=protocol,
         log_config=None,  # `set_up_logs` has done it
         access_log=False,  # the middleware writes one line per request
         server_header=False,

@@ -55,7 +55,7 @@ _NAME = kinds.optional(kinds.text("a name without spaces", r"\S{1,200}"))
 _HOST = kinds.text("a host name or address", r"[\w.:%-]+", "HOST")
 _PATH = kinds.text('a path like /llm, or ""', r"(/[\w.~-]+)*", "PATH")
 _ORIGINS = kinds.texts('origins like https://example.org, or "*"', r"\*|https?://[^\s/]+", "ORIGIN")
-_HOSTS = kinds.texts("host names", r"[\w.:-]+", "HOST")
+_HOSTS = kinds.texts('host names, or "*"', r"\*|[\w.:-]+", "HOST")
 _TRUTH = kinds.truth()
 
 
@@ -109,7 +109,9 @@ class ServerSettings(ModelOptions):
         600.0, kinds.optional(kinds.seconds(0.05)), "longest a request may take"
     )
     body_timeout_s: float = _limit(
-        30.0, kinds.seconds(0.05), "longest a client may take to send its body"
+        30.0,
+        kinds.seconds(0.05),
+        "longest a client may take to send its headers, and then its body",
     )
 
     api_keys: tuple[ApiKey, ...] = ()
@@ -127,7 +129,8 @@ class ServerSettings(ModelOptions):
     allowed_hosts: tuple[str, ...] = _access(
         (),
         _HOSTS,
-        "names besides this machine's own that a server on loopback without keys answers to",
+        "hosts besides this machine's own names and addresses that are answered; with keys and "
+        "without this list all are",
     )
 
     log_format: str = _logs(

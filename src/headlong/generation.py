@@ -55,6 +55,8 @@ class Completion:
     timings: Timings
     tool_calls: tuple[ToolCall, ...] = ()
     """The tools the model wants called, when it was given some."""
+    warnings: tuple[str, ...] = ()
+    """What of its tools' schemas was not followed, and why it is cut where a grammar ended it."""
 
 
 class AnswerReader:
@@ -159,7 +161,8 @@ class Generation(Iterator[Chunk]):
         for _ in self:
             pass
         assert self.finish_reason is not None
-        sampling, report = self._stream.request.sampling, self._stream.report()
+        request, report = self._stream.request, self._stream.report()
+        sampling, grammar = request.sampling, request.grammar
         return Completion(
             text="".join(self._texts),
             token_ids=tuple(self._token_ids),
@@ -170,6 +173,9 @@ class Generation(Iterator[Chunk]):
             off_reason=report.off_reason,
             stats=report.stats,
             timings=report.timings,
+            warnings=()
+            if grammar is None
+            else (*grammar.warnings, *filter(None, [report.warning])),
         )
 
     def close(self) -> None:

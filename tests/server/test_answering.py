@@ -11,12 +11,15 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
+from headlong.arrays import BoolArray
+from headlong.config import MtpMode
 from headlong.decode.sampling import Sampler
 from headlong.engine.engine import Engine
 from headlong.errors import RequestError
 from headlong.llm import LLM
 from headlong.server.live import FinishedRequest
 from headlong.server.service import Service
+from headlong.text.grammar_state import GrammarState
 from served_model import make_model_app
 
 T = TypeVar("T")
@@ -49,12 +52,11 @@ class Wire:
         data = [event.removeprefix("data: ") for event in self.body.decode().split("\n\n")[:-1]]
         return [json.loads(one) for one in data if one != "[DONE]"]
 
-    async def post(self, app: FastAPI, body: dict[str, Any]) -> None:
+    async def post(self, app: FastAPI, body: dict[str, Any], path: str = "/v1/completions") -> None:
         """Send a body and take in what comes."""
         parts: list[Message] = [{"type": "http.request", "body": json.dumps(body).encode()}]
         raw = [(b"content-type", b"application/json"), (b"host", b"localhost")]
-        scope: dict[str, Any] = {"type": "http", "method": "POST", "headers": raw}
-        scope["path"] = "/v1/completions"
+        scope: dict[str, Any] = {"type": "http", "method": "POST", "headers": raw, "path": path}
         scope |= {"query_string": b"", "http_version": "1.1", "scheme": "http", "root_path": ""}
         scope |= {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000)}
 
@@ -255,6 +257,41 @@ def test_books_have_the_status_that_was_told(
 
     status, entry = run(tiny_llm, work)
     assert (status, entry.status, entry.finish_reason) == (400, 400, "error")
+
+
+@pytest.mark.parametrize("mtp", ["off", 4])
+def test_grammar_that_comes_to_its_bounds_keeps_the_text(
+    tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch, mtp: MtpMode
+) -> None:
+    """What has been said by then is the answer: cut, with the reason, streamed and whole."""
+    compute = GrammarState._compute_mask
+
+    def bounded(state: GrammarState, token_ids: tuple[int, ...]) -> BoolArray | None:
+        return compute(state, token_ids) if len(state._settled) + len(token_ids) < 6 else None
+
+    monkeypatch.setattr(GrammarState, "_compute_mask", bounded)
+    schema = {"type": "object", "properties": {"hello": {"const": 1}}, "required": ["hello"]}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    said = [{"role": "user", "content": "hello"}]
+    body = {"messages": said, "response_format": form, "temperature": 0, "mtp": mtp}
+
+    async def work(app: FastAPI) -> tuple[Wire, Wire]:
+        whole, stream = Wire(), Wire()
+        await whole.post(app, body, "/v1/chat/completions")
+        await stream.post(app, {**body, "stream": True}, "/v1/chat/completions")
+        return whole, stream
+
+    whole, stream = run(tiny_llm, work)
+    answer = json.loads(whole.body)
+    text = answer["choices"][0]["message"]["content"]
+    deltas = [event["choices"][0]["delta"].get("content") or "" for event in stream.events]
+    assert "".join(deltas) == text != ""
+    assert answer["usage"]["completion_tokens"] == 7  # the end among them
+    for told in (answer, stream.events[-1]):
+        assert told["choices"][0]["finish_reason"] == "length"
+        assert "The answer is cut. The grammar cannot be followed beyond 6" in told["warnings"][0]
+    completion = tiny_llm.generate(said, response_format=form, temperature=0, mtp=mtp)
+    assert (completion.text, len(completion.warnings)) == (text, 1)
 
 
 def test_fault_in_the_middle_ends_the_stream_with_an_error(

@@ -176,7 +176,10 @@ NAMED = {"type": "function", "function": {"name": "g"}}
     [
         ({"tools": [tool("f"), tool("f")]}, "tools[1].function.name"),
         ({"tools": [tool("f", {"type": "array"})]}, "tools[0].function.parameters"),
-        ({"tools": [tool("f"), tool("g", ODD)]}, "tools[1].function.parameters"),
+        (
+            {"tools": [tool("f"), tool("g", ODD)], "tool_choice": "required"},
+            "tools[1].function.parameters",
+        ),
         (
             {"tools": [tool("f"), tool("g", ODD)], "tool_choice": NAMED},
             "tools[1].function.parameters",
@@ -235,6 +238,11 @@ def test_wishes_for_tools_that_are_not_there_are_named(service: Service) -> None
     ]
     tool = {"type": "function", "function": {"name": "look"}}
     assert not chat(service, tools=[tool], parallel_tool_calls=False, tool_choice="auto").warnings
+
+
+def test_schema_that_is_followed_in_part_is_a_warning(service: Service) -> None:
+    (warning,) = chat(service, tools=[tool("f"), tool("g", ODD)]).warnings
+    assert warning.startswith("Tool 'g' is followed only in part at /properties/a/format: Unknown")
 
 
 def test_more_answers_than_could_ever_wait_are_refused(llm: LLM) -> None:

@@ -15,6 +15,7 @@ from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.draft_plan import DraftPlan, Threshold
 from headlong.drafters.drafter import Draft, Drafter, DraftRequest, Guess, Settled
+from headlong.errors import HeadlongError
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 from headlong.ops.host_ops import HostOps
@@ -138,6 +139,7 @@ class Phrases:
     phrases: Sequence[tuple[int, ...]]
     eos_id: int
     vocab_size: int
+    warnings: tuple[str, ...] = ()
 
     def begin(self) -> "PhraseState":
         """Return the state of an answer that has said nothing yet."""
@@ -150,6 +152,7 @@ class PhraseState:
 
     grammar: Phrases
     said: tuple[int, ...] = ()
+    lost: HeadlongError | None = None
 
     def mask(self) -> BoolArray:
         """Return what may come next."""

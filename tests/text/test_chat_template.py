@@ -16,7 +16,9 @@ SHOW = "{% for m in messages %}[{{ m.role }}|{{ m.content }}]{% endfor %}"
 
 
 def render(template: str, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
-    return ChatTemplate({"default": template}, {"bos_token": "<s>"}).render(messages, **options)
+    return (
+        ChatTemplate({"default": template}, {"bos_token": "<s>"}).render(messages, **options).text
+    )
 
 
 def test_named_tokens_are_there_for_the_template() -> None:
@@ -37,9 +39,9 @@ def test_tools_are_written_as_plain_json() -> None:
 
 def test_template_for_tools_is_chosen_when_tools_are_given() -> None:
     template = ChatTemplate({"default": "plain", "tool_use": "{{ tools | length }}"}, {})
-    assert template.render(HELLO) == "plain"
-    assert template.render(HELLO, tools=[TOOL]) == "1"
-    assert template.render(HELLO, tools=[]) == "plain"
+    assert template.render(HELLO).text == "plain"
+    assert template.render(HELLO, tools=[TOOL]).text == "1"
+    assert template.render(HELLO, tools=[]).text == "plain"
 
 
 def test_tools_without_a_place_are_described_in_words() -> None:
@@ -91,7 +93,7 @@ def test_no_default_among_several_is_refused_with_their_names() -> None:
 
 
 def test_only_template_is_used_whatever_its_name() -> None:
-    assert ChatTemplate({"rag": "r"}, {}).render(HELLO) == "r"
+    assert ChatTemplate({"rag": "r"}, {}).render(HELLO).text == "r"
 
 
 def test_text_parts_are_joined() -> None:

@@ -14,6 +14,7 @@ from headlong.text.grammar import (
     MAX_KEPT,
     TokenGrammar,
     json_schema_grammar,
+    response_schema,
     tool_call_grammar,
 )
 from headlong.text.json_schemas import ANY_OBJECT
@@ -271,6 +272,42 @@ def test_names_are_not_taken_for_grammar() -> None:
 
 def test_parameters_it_cannot_follow_name_the_tool(tokenizer: Tokenizer) -> None:
     parameters = {"type": "object", "properties": {"x": {"not": {}}}}
-    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    function: dict[str, Any] = {"name": "f", "parameters": parameters}
+    tool = {"type": "function", "function": function}
+    with pytest.raises(RequestError, match="Tool 'f' cannot be followed at /properties/x/not"):
+        tool_call_grammar(tokenizer, [tool], "required")
+    function["strict"] = True
     with pytest.raises(RequestError, match="Tool 'f' cannot be followed at /properties/x/not"):
         tool_call_grammar(tokenizer, [tool])
+
+
+def test_keyword_it_cannot_follow_is_a_warning_and_the_rest_holds(tokenizer: Tokenizer) -> None:
+    """What pydantic makes of a set: `uniqueItems`."""
+    tags = {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True}
+    parameters = {"properties": {"tags": tags}, "required": ["tags"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    grammar = tool_call_grammar(tokenizer, [tool, NOW])
+    (warning,) = grammar.warnings
+    assert warning.startswith("Tool 'f' is followed only in part at /properties/tags/uniqueItems:")
+    head = '<tool_call>\n{"name": "f", "arguments": {"tags": ["a"'
+    assert verdict(tokenizer, grammar, f"{head}, ") == "goes on"
+    assert verdict(tokenizer, grammar, f'{head}, "c') == "no"
+    assert tool_call_grammar(tokenizer, TOOLS).warnings == ()
+
+
+@pytest.mark.parametrize(("strict", "expected"), [(True, "no"), (False, "goes on")])
+def test_strict_schemas_are_closed(tokenizer: Tokenizer, strict: bool, expected: str) -> None:
+    place = {"type": "object", "properties": {"city": {"type": "string"}}}
+    parameters = {"type": "object", "properties": {"at": {"items": place}}}
+    function = {"name": "f", "parameters": parameters, "strict": strict}
+    grammar = tool_call_grammar(tokenizer, [{"type": "function", "function": function}])
+    head = '<tool_call>\n{"name": "f", "arguments": {'
+    assert verdict(tokenizer, grammar, f'{head}"at": [{{"city": "x"') == "goes on"
+    assert verdict(tokenizer, grammar, f'{head}"at": [{{"land') == expected
+    assert verdict(tokenizer, grammar, f'{head}"other') == expected
+    schema = response_schema(
+        {"type": "json_schema", "json_schema": {"schema": parameters, "strict": strict}}
+    )
+    assert schema is not None
+    answer = json_schema_grammar(tokenizer, schema)
+    assert verdict(tokenizer, answer, '{"other') == expected

@@ -1,6 +1,7 @@
 """A grammar's state says the same whether it looked ahead, went back, or just went on."""
 
 import random
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 from llguidance import LLMatcher, LLParserLimits
 
 from headlong.decode.constraint import Constraint, Grammar
-from headlong.errors import RequestError
 from headlong.text.grammar import json_schema_grammar
 from headlong.text.grammar_state import GrammarState
 from headlong.text.token_table import make_token_table
@@ -158,7 +158,9 @@ def test_parser_that_gives_up_ahead_is_begun_again(tokenizer: Tokenizer) -> None
     state.push(int(np.flatnonzero(state.mask())[0]))
 
 
-def test_grammar_beyond_the_parsers_bounds_is_refused_with_the_reason(tokenizer: Tokenizer) -> None:
+def test_grammar_beyond_the_parsers_bounds_ends_the_answer_with_the_reason(
+    tokenizer: Tokenizer,
+) -> None:
     limits = LLParserLimits(step_max_items=1, verbose_errors=False)
     grammar = LLMatcher.grammar_from_json_schema({"type": "object"})
     matcher = LLMatcher(make_token_table(tokenizer), grammar, log_level=0, limits=limits)
@@ -168,5 +170,6 @@ def test_grammar_beyond_the_parsers_bounds_is_refused_with_the_reason(tokenizer:
     assert num_allowed < len(ids)
     for token_id in ids[:num_allowed]:
         state.push(token_id)
-    with pytest.raises(RequestError, match=rf"beyond {num_allowed} tokens: .*Too many items"):
-        state.mask()
+    assert set(np.flatnonzero(state.mask())) == set(tokenizer.eos_ids)
+    assert not state.forced()
+    assert re.search(rf"beyond {num_allowed} tokens: .*Too many items", str(state.lost))

@@ -9,12 +9,17 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headlong.arrays import BoolArray
+from headlong.errors import HeadlongError
 
 __all__ = ["Constraint", "Grammar"]
 
 
 class Constraint(Protocol):
     """Where one sequence stands in its grammar."""
+
+    @property
+    def lost(self) -> HeadlongError | None:
+        """Why the text has to end though the grammar wants more; None where it can go on."""
 
     def mask(self) -> BoolArray:
         """Return which tokens (V,) may come next; never all False, and not to be written to.
@@ -38,6 +43,10 @@ class Constraint(Protocol):
 
 class Grammar(Protocol):
     """What an answer must look like; shared by any number of sequences."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What of it is not followed, in whole sentences."""
 
     def begin(self) -> Constraint:
         """Return the state of a sequence that has said nothing yet."""

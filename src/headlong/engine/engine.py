@@ -279,7 +279,10 @@ class Engine:
         running.num_emitted += 1
         running.timings.num_tokens = running.num_emitted - 1  # the first is prefill's
         stopping = running.request.stopping
-        if pick.token_id in running.request.eos_ids and not stopping.ignore_eos:
+        is_end = pick.token_id in running.request.eos_ids
+        if is_end and running.warning is not None:
+            self._finish(running, FinishReason.LENGTH)
+        elif is_end and not stopping.ignore_eos:
             self._finish(running, FinishReason.STOP)
         elif running.tokens_left(self.context_length) <= 0:
             self._finish(running, FinishReason.LENGTH)

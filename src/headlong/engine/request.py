@@ -22,7 +22,7 @@ class FinishReason(StrEnum):
     STOP = "stop"
     """The model ended its text, or a stop string was found."""
     LENGTH = "length"
-    """max_tokens or the model's context was reached."""
+    """max_tokens, the model's context or the bounds of a grammar were reached."""
     CANCELLED = "cancelled"
     """The caller ended it."""
     ERROR = "error"
@@ -53,6 +53,8 @@ class RequestReport:
     """Why there were no drafts in the end, if there were none; None when drafting went on."""
     explanation: str
     """What the draft policy decided and why, in plain words."""
+    warning: str | None = None
+    """Why the answer is cut, where its grammar could not be followed to an end."""
 
     @property
     def measured_speedup(self) -> float | None:
@@ -83,6 +85,13 @@ class Running:
         return min(self.request.stopping.max_tokens, room) - self.num_emitted
 
     @property
+    def warning(self) -> str | None:
+        """Why its grammar could not be followed to an end; None where it was, or may yet be."""
+        constraint = self.sequence.sampler.constraint
+        lost = None if constraint is None else constraint.lost
+        return None if lost is None else f"The answer is cut. {lost}"
+
+    @property
     def num_ready(self) -> int:
         """Tokens that have arrived and were not taken."""
         return len(self.outbox)
@@ -102,6 +111,7 @@ class Running:
             num_completion_tokens=self.num_emitted,
             off_reason=self.sequence.off_reason or off_reason(self.policy),
             explanation=explain(self.policy),
+            warning=self.warning,
         )
 
 

@@ -100,11 +100,12 @@ class Call:
     def telemetry(self, answer: Answer, warnings: Sequence[str]) -> dict[str, Any]:
         """Return how an ended answer was made, in three dialects, and what there is to warn of."""
         total = telemetry.add_up(answer.reports)
+        cut = [report.warning for report in answer.reports if report.warning is not None]
         return {
             "mtp": telemetry.mtp_report(total, self.mtp),
             "metrics": telemetry.speculative_metrics(total, self.mtp),
             "timings": telemetry.llama_timings(total),
-            **({"warnings": list(warnings)} if warnings else {}),
+            **({"warnings": [*warnings, *cut]} if warnings or cut else {}),
         }
 
     def end(

@@ -48,7 +48,8 @@ def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> preparation.
         "max_tokens": max_tokens,
         "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
     }
-    maker = preparation.RequestMaker(service, body, mtp, options, form.make_grammar(tokenizer))
+    grammar = form.make_grammar(tokenizer)
+    maker = preparation.RequestMaker(service, body, mtp, options, grammar)
     wanted = TokenDetails.of(body, logprobs=bool(body.logprobs))
     choices = maker.choices_for(prompt_ids)
     writers = []
@@ -57,6 +58,7 @@ def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> preparation.
         calls = ToolCallReader(secrets.token_hex(8), style, names)
         writers.append(ChatChoice(i, wanted, tokenizer, None if form.tools is None else calls))
     warnings = body.warnings() + preparation.room_warnings(service, max_tokens, len(prompt_ids))
+    warnings += () if grammar is None else grammar.warnings
     return preparation.PreparedAnswer(choices, writers, 1, warnings)
 
 

@@ -91,7 +91,9 @@ class FunctionSpec(Body):
     name: FunctionName
     description: str | None = None
     parameters: dict[str, Any] | None = Field(None, description="A JSON schema.")
-    strict: bool | None = Field(None, description="Arguments always follow the schema here.")
+    strict: bool | None = Field(
+        None, description="Allow only named properties; refuse what cannot be followed whole."
+    )
 
 
 class Tool(Body):
@@ -120,7 +122,7 @@ class JsonSchema(Body):
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
     description: str | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
-    strict: bool | None = Field(None, description="Always strict here.")
+    strict: bool | None = Field(None, description="Allow no properties but the named ones.")
 
 
 class TextFormat(Body):

@@ -131,9 +131,9 @@ def encode_messages(
     """Return the token ids of a conversation, as the model's template writes it."""
     tokenizer = service.llm.tokenizer
     try:
-        text = tokenizer.apply_chat_template([one.to_template() for one in messages], tools=tools)
-        check_text(service, text, "messages")
-        return tokenizer.encode_written(text)
+        written = tokenizer.write_chat([one.to_template() for one in messages], tools=tools)
+        check_text(service, written.text, "messages")
+        return tokenizer.encode_written(written)
     except TextError as error:
         raise bad_request(str(error), "messages", "invalid_value") from error
 

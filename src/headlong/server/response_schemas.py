@@ -91,7 +91,7 @@ class _Answered(BaseModel):
     mtp: MtpReport
     metrics: dict[str, Any] = Field(description="vLLM's, with speculative_decoding.")
     timings: dict[str, float] = Field(description="llama.cpp's, with draft_n.")
-    warnings: list[str] | None = Field(None, description="What had no effect, and why.")
+    warnings: list[str] | None = Field(None, description="What had no effect or was cut, and why.")
 
 
 class ChatCompletion(_Answered):

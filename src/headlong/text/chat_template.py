@@ -9,7 +9,7 @@ place for (tools, calls, results) is put into words it can print.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headlong.errors import TextError
@@ -22,6 +22,7 @@ from headlong.text.tools import (
     spell_results,
     style_of,
 )
+from headlong.text.written_chat import ControlMarker, WrittenChat
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -31,11 +32,17 @@ _TOOL_ROLE = re.compile(r"""['"]tool['"]""")
 class ChatTemplate:
     """The chat templates of one model; each is compiled when first used."""
 
-    def __init__(self, templates: Mapping[str, str], named_tokens: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        templates: Mapping[str, str],
+        named_tokens: Mapping[str, str],
+        control_tokens: Iterable[str] = (),
+    ) -> None:
         if not templates:
             raise ValueError("a ChatTemplate needs at least one template")
         self._sources = dict(templates)
         self._named_tokens = dict(named_tokens)
+        self._marker = ControlMarker(control_tokens)
         self._compiled: dict[str, BoundedTemplate] = {}
 
     def render(
@@ -44,7 +51,7 @@ class ChatTemplate:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
-    ) -> str:
+    ) -> WrittenChat:
         """Write the messages the way the model expects them."""
         name = self._choose(has_tools=bool(tools))
         template = self._compile(name)
@@ -52,6 +59,7 @@ class ChatTemplate:
         checked = [_check_message(i, m, "developer" in source) for i, m in enumerate(messages)]
         if not checked:
             raise TextError("There are no messages.", "Give at least one, with role 'user'.")
+        (checked, tools), marks = self._marker.mark((checked, tools))
         if tools and "tools" not in template.variables:
             checked = describe_tools(checked, tools)
         if "tool_calls" not in source:
@@ -64,7 +72,7 @@ class ChatTemplate:
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
-        return template.render({**self._named_tokens, **variables})
+        return WrittenChat(template.render({**self._named_tokens, **variables}), marks)
 
     @property
     def tool_style(self) -> ToolStyle:

@@ -8,7 +8,7 @@ can be drafted for free. After the last bracket only the end of text is allowed.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -17,7 +17,14 @@ from weakref import WeakKeyDictionary
 
 from headlong.errors import RequestError
 from headlong.text.grammar_state import GrammarState
-from headlong.text.json_schemas import ANSWER, ANY_OBJECT, Owner, find_fault, written_schema
+from headlong.text.json_schemas import (
+    ANSWER,
+    ANY_OBJECT,
+    Owner,
+    closed_schema,
+    find_fault,
+    written_schema,
+)
 from headlong.text.repeated_calls import RepeatBound
 from headlong.text.token_table import make_token_table
 from headlong.text.tokenizer import Tokenizer
@@ -44,6 +51,8 @@ class TokenGrammar:
     _vocab_size: int
     _eos_ids: frozenset[int]
     _bound: RepeatBound | None
+    warnings: tuple[str, ...] = ()
+    """What of its schemas is not followed, in whole sentences."""
 
     def begin(self) -> GrammarState:
         """Return the state of an answer that has said nothing yet."""
@@ -73,14 +82,14 @@ def response_schema(response_format: Mapping[str, Any] | None) -> Mapping[str, A
         return ANY_OBJECT
     named = response_format.get("json_schema") if kind == "json_schema" else None
     schema = named.get("schema") if isinstance(named, Mapping) else None
-    if not isinstance(schema, Mapping):
+    if not isinstance(named, Mapping) or not isinstance(schema, Mapping):
         raise RequestError(
             f"response_format is {response_format!r}.",
             "Use {'type': 'text'}, {'type': 'json_object'}, or {'type': 'json_schema', "
             "'json_schema': {'name': …, 'schema': {…}}}.",
             ANSWER.param if kind == "json_schema" else "response_format",
         )
-    return schema
+    return closed_schema(schema) if named.get("strict") else schema
 
 
 def tool_call_grammar(
@@ -97,7 +106,8 @@ def tool_call_grammar(
         tokenizer: Whose tokens; its chat template says how the model writes calls.
         tools: Shaped as in OpenAI's API.
         choice: "auto" lets the model answer or call; what begins as a call must then be a valid
-            one. "required" and a named function leave it no answer.
+            one, as far as its schema can be followed or is strict. "required" and a named function
+            leave it no answer.
         parallel: Whether there may be several calls; one that says word for word what an earlier
             one said is then the last.
         answer_schema: What an answer that is no call must look like; None leaves it free.
@@ -106,7 +116,12 @@ def tool_call_grammar(
     max_calls = MAX_CALLS if parallel and isinstance(choice, str) else 1
     checked = check_tools(tools)
     owners = {
-        name: Owner(f"Tool {name!r}", parameters_param(place)) for place, name in enumerate(checked)
+        name: Owner(
+            f"Tool {name!r}",
+            parameters_param(place),
+            is_lenient=choice == "auto" and not tools[place]["function"].get("strict"),
+        )
+        for place, name in enumerate(checked)
     }
     schemas = {
         name: written_schema(parameters, owners[name])
@@ -182,6 +197,20 @@ def _refusal(parts: Sequence[tuple[Owner, str]], problem: str) -> RequestError:
     return RequestError(problem, "Use simpler schemas.", _only_param(parts))
 
 
+def _warnings(parts: Sequence[tuple[Owner, str]]) -> Iterator[str]:
+    """Yield what is not followed of the schemas that may be followed in part."""
+    from llguidance import LLMatcher
+
+    for owner, schema in parts:
+        if not owner.is_lenient:
+            continue
+        grammar = LLMatcher.grammar_from_json_schema(schema)
+        for problem in LLMatcher.validate_grammar_with_warnings(grammar, limits=_limits())[1]:
+            where = find_fault(json.loads(schema), problem)
+            place = f" at {where}" if where else ""
+            yield f"{owner.whose} is followed only in part{place}: {_short(problem)}"
+
+
 def _only_param(parts: Sequence[tuple[Owner, str]]) -> str | None:
     """Return the field at fault where there is but one."""
     return parts[0][0].param if len(parts) == 1 else None
@@ -214,7 +243,8 @@ class _Compiler:
         if repeated is not None:
             opening, closing = f"{repeated.opening}\n", f"\n{repeated.closing}"
             bound = RepeatBound(opening.encode(), closing.encode(), self._table.decode_bytes)
-        compiled = TokenGrammar(matcher, self._table.vocab_size, self._eos_ids, bound)
+        warnings = tuple(_warnings(parts))
+        compiled = TokenGrammar(matcher, self._table.vocab_size, self._eos_ids, bound, warnings)
         state = compiled.begin()
         try:
             state.forced()

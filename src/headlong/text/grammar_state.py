@@ -42,6 +42,8 @@ class GrammarState:
         self._words = np.zeros(-(-vocab_size // 32), dtype=np.int32)
         self._settled: list[int] = []
         self._has_ended = False
+        self.lost: RequestError | None = None
+        """Why the answer had to end before its grammar let it: the parser came to its bounds."""
         # Tokens the parser has read beyond the settled ones, and masks by what comes before them.
         self._ahead: list[int] = []
         self._masks: dict[tuple[int, ...], BoolArray] = {}
@@ -49,9 +51,15 @@ class GrammarState:
     def mask(self) -> BoolArray:
         """Return which tokens (V,) may come next."""
         mask = self.mask_after(())
-        if mask is None:
-            raise self._lost()
-        return mask
+        if mask is None:  # what was read ahead counts against the parser's bounds: once without
+            self._begin_again()
+            mask = self.mask_after(())
+        if mask is not None:
+            return mask
+        lost = self._give_up()
+        if not self._settled:
+            raise lost
+        return self._only_eos
 
     def mask_after(self, token_ids: Sequence[int]) -> BoolArray | None:
         """Return what `mask` would be after `token_ids`; None if the grammar forbids these."""
@@ -81,7 +89,9 @@ class GrammarState:
         else:
             self._move_to(())
             if not self._matcher.consume_token(token_id):
-                raise self._lost()
+                self._begin_again()
+                if not self._matcher.consume_token(token_id):
+                    self._give_up()
         self._settled.append(token_id)
         if self._bound is not None:
             self._text += self._bound.spell([token_id])
@@ -141,10 +151,12 @@ class GrammarState:
         self._ahead = []
         self._matcher.consume_tokens(self._settled)
 
-    def _lost(self) -> RequestError:
-        """Return why the answer cannot go on: bounds of the parser, or a schema nothing fits."""
+    def _give_up(self) -> RequestError:
+        """End an answer that cannot go on: bounds of the parser, or a schema nothing fits."""
         reason = self._matcher.get_error().partition("\n")[0]
-        return RequestError(
+        self.lost = RequestError(
             f"The grammar cannot be followed beyond {len(self._settled)} tokens: {reason}.",
             "Use a simpler schema: fewer optional parts, shorter patterns, smaller bounds.",
         )
+        self._has_ended = True
+        return self.lost

@@ -34,6 +34,8 @@ class Owner(NamedTuple):
     """The beginning of a sentence."""
     param: str
     """The field of the request that holds it."""
+    is_lenient: bool = False
+    """Whether keywords that cannot be followed are left out, with a warning."""
 
 
 ANSWER = Owner("The JSON schema", "response_format.json_schema.schema")
@@ -42,6 +44,7 @@ ANSWER = Owner("The JSON schema", "response_format.json_schema.schema")
 def written_schema(schema: Mapping[str, Any], owner: Owner) -> str:
     """Return `schema` as JSON, with our way of writing answers in it."""
     style = _SPREAD if schema == ANY_OBJECT else _ONE_LINE
+    style = {**style, "lenient": True} if owner.is_lenient else style
     try:
         text = json.dumps({**schema, "x-guidance": style}, allow_nan=False)
         keywords = list(_keywords(schema, ""))
@@ -55,6 +58,31 @@ def written_schema(schema: Mapping[str, Any], owner: Owner) -> str:
             problem = f"{owner.whose} prescribes {length} characters at {path}."
             raise RequestError(problem, f"Use at most {MAX_FIXED}.", owner.param)
     return text
+
+
+def closed_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a strict schema as OpenAI reads it: objects have the properties they name, no more."""
+    try:
+        return dict(_closed(schema))
+    except RecursionError:
+        return schema  # refused when it is written out
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_closed(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    closed = dict(schema)
+    for keyword, value in schema.items():
+        if keyword in _NAMING and isinstance(value, Mapping):
+            closed[keyword] = {name: _closed(child) for name, child in value.items()}
+        elif keyword in ("items", "prefixItems", "anyOf", "oneOf"):
+            closed[keyword] = _closed(value)
+    # The parts of an `allOf` name only some of the properties each.
+    if "properties" in schema and not {"allOf", "patternProperties"} & schema.keys():
+        closed.setdefault("additionalProperties", False)
+    return closed
 
 
 def _fixed_lengths(keyword: str, value: object) -> Iterator[int]:

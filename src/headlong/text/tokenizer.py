@@ -6,9 +6,12 @@ Works on a `Vocabulary`, whichever file that came from. Text is always decoded f
 what `Detokenizer` streams and what `decode` returns at once can never differ.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
+
+from tokenizers import Encoding
+from tokenizers import Tokenizer as Splitter
 
 from headlong.errors import TextError
 from headlong.text.chat_template import ChatTemplate
@@ -16,7 +19,14 @@ from headlong.text.folder_vocabulary import read_folder_vocabulary
 from headlong.text.gguf_vocabulary import read_gguf_vocabulary
 from headlong.text.token_bound import TokenBound
 from headlong.text.tools import HERMES, ToolStyle
-from headlong.text.vocabulary import SENTENCEPIECE_SPACE, TOOL_TAGS, Vocabulary, spelled_bytes
+from headlong.text.vocabulary import (
+    SENTENCEPIECE_SPACE,
+    TOOL_TAGS,
+    Vocabulary,
+    make_plain_splitter,
+    spelled_bytes,
+)
+from headlong.text.written_chat import WrittenChat
 from headlong.weights.checkpoint import Checkpoint
 
 
@@ -36,8 +46,10 @@ class Tokenizer:
         self._silent_ids = frozenset(
             token_id for token_id in vocabulary.special_ids if pieces[token_id] not in TOOL_TAGS
         )
-        templates = vocabulary.templates
-        self.chat_template = ChatTemplate(templates, vocabulary.named_tokens) if templates else None
+        self.chat_template: ChatTemplate | None = None
+        if vocabulary.templates:
+            named, control = vocabulary.named_tokens, vocabulary.control_tokens.values()
+            self.chat_template = ChatTemplate(vocabulary.templates, named, control)
 
     @property
     def kind(self) -> str:
@@ -76,14 +88,7 @@ class Tokenizer:
         """
         own = self._vocabulary
         splitter = own.splitter if parse_special else own.plain_splitter
-        try:
-            # The one call of the library that lets other threads run meanwhile.
-            (encoded,) = splitter.encode_batch_fast([text], add_special_tokens=False)
-        except TypeError as error:
-            # The library takes only text that UTF-8 can write, which half a surrogate pair is not.
-            problem = "The text holds half of a surrogate pair, which is no character."
-            raise TextError(problem, "Remove it, or send both halves.") from error
-        ids: list[int] = encoded.ids
+        ids: list[int] = _cut(splitter, text).ids
         return [*own.prefix_ids, *ids, *own.suffix_ids] if add_special else ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
@@ -125,6 +130,18 @@ class Tokenizer:
         add_generation_prompt: bool = True,
     ) -> str:
         """Write messages as the text the model was trained to answer."""
+        return self.write_chat(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt
+        ).text
+
+    def write_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> WrittenChat:
+        """Write messages as `apply_chat_template` does; content stays told from the template."""
         if self.chat_template is None:
             raise TextError(
                 "This model has no chat template, so how it wants messages written is not known.",
@@ -141,12 +158,43 @@ class Tokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[int]:
         """Return the token ids of messages, up to where the answer begins."""
-        return self.encode_written(self.apply_chat_template(messages, tools=tools))
+        return self.encode_written(self.write_chat(messages, tools=tools))
 
-    def encode_written(self, text: str) -> list[int]:
-        """Return the token ids of what a chat template wrote."""
+    def encode_written(self, written: WrittenChat) -> list[int]:
+        """Return the token ids of what a chat template wrote; control tokens are its own only."""
         # Templates write BOS themselves where the model wants one; adding it here would double it.
-        return self.encode(text, add_special=False)
+        if not written.marks:
+            return self.encode(written.marked, add_special=False)
+        guard, text, ids, start = next(iter(written.marks)), written.marked, list[int](), 0
+        plain = make_plain_splitter(self._vocabulary.splitter)
+        plain.add_special_tokens([guard])
+        for token_id, begin, end in [*self._find_control_tokens(text), (-1, len(text), len(text))]:
+            # Some vocabularies put a space before the very first word only; a guard stands first.
+            part, lead = written.unmarked(text[start:begin]), guard if start else ""
+            ids += [*_cut(plain, lead + part).ids[len(lead) :], token_id]
+            start = end
+        return ids[:-1]
+
+    def _find_control_tokens(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """Yield the control tokens in a text: id, and from where to where."""
+        tokens = self._vocabulary.control_tokens
+        encoded = _cut(self._vocabulary.splitter, text, has_offsets=True)
+        for token_id, (begin, end) in zip(encoded.ids, encoded.offsets, strict=True):
+            # What a vocabulary lacks is <unk> by id, but not by its text.
+            if token_id in tokens and tokens[token_id] in text[begin:end]:
+                yield token_id, begin, end
+
+
+def _cut(splitter: Splitter, text: str, *, has_offsets: bool = False) -> Encoding:
+    """Run a splitter over one text."""
+    # The calls of the library that let other threads run meanwhile.
+    encode = splitter.encode_batch if has_offsets else splitter.encode_batch_fast
+    try:
+        return encode([text], add_special_tokens=False)[0]
+    except TypeError as error:
+        # The library takes only text that UTF-8 can write, which half a surrogate pair is not.
+        problem = "The text holds half of a surrogate pair, which is no character."
+        raise TextError(problem, "Remove it, or send both halves.") from error
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from headlong.errors import RequestError
+from headlong.text.json_schemas import closed_schema
 from headlong.text.vocabulary import TOOL_TAGS
 
 ToolChoice: TypeAlias = Literal["none", "auto", "required"] | Mapping[str, Any]
@@ -62,7 +63,8 @@ def check_tools(tools: object) -> dict[str, Mapping[str, Any]]:
             raise RequestError(f"Tool {place} has the name {name!r}.", remedy, param)
         if name in checked:
             raise RequestError(f"Two tools are called {name!r}.", "Give each its own name.", param)
-        checked[name] = _check_parameters(name, place, function.get("parameters"))
+        parameters = _check_parameters(name, place, function.get("parameters"))
+        checked[name] = closed_schema(parameters) if function.get("strict") else parameters
     return checked
 
 

@@ -90,6 +90,12 @@ class Vocabulary:
     named_tokens: Mapping[str, str]
     """What templates may print: bos_token, eos_token, …"""
 
+    @property
+    def control_tokens(self) -> dict[int, str]:
+        """What only `splitter` reads as tokens of their own, by id."""
+        added = self.splitter.get_added_tokens_decoder()
+        return {token_id: token.content for token_id, token in added.items() if token.special}
+
 
 def make_plain_splitter(splitter: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     """Return a splitter over the same model that does not see control tokens in text."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.ops.backends import register_backend
+from headlong.ops.block_by_block import BlockByBlock
 from headlong.ops.delta_state import DeltaRows, DeltaState
 from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
@@ -26,7 +27,6 @@ from headlong.ops.op_set import (
     Attention,
     GatedDeltaNet,
     GatedMlp,
-    Layer,
     Linear,
     Mixer,
     Norm,
@@ -36,7 +36,7 @@ from headlong.ops.op_set import (
 from headlong.weights.tensors import StoredTensor
 
 
-class NumpyOps(HostArrays):
+class NumpyOps(HostArrays, BlockByBlock):
     """The op set in numpy."""
 
     name = "numpy"
@@ -145,40 +145,6 @@ class NumpyOps(HostArrays):
         if block.output_norm is not None:
             result = self.norm(result, block.output_norm)
         return x + result
-
-    def run_layers(
-        self,
-        x: FloatArray,
-        layers: Sequence[Layer],
-        states: Sequence[Sequence[LayerState]],
-        rows: Rows,
-        tap_layers: tuple[int, ...] = (),
-    ) -> tuple[FloatArray, FloatArray | None]:
-        """Run the layers one block after the other."""
-        tapped: dict[int, FloatArray] = {}
-        for index, layer in enumerate(layers):
-            if index in tap_layers:
-                tapped[index] = x
-            own = [states_of_span[index] for states_of_span in states]
-            if isinstance(layer.mixer, Attention):
-                x = self.attention(x, layer.mixer, own, rows)
-            else:
-                x = self.gated_delta_net(x, layer.mixer, own, rows)
-            x = self.gated_mlp(x, layer.channel)
-        taps = np.concatenate([tapped[i] for i in tap_layers], axis=-1) if tap_layers else None
-        return x, taps
-
-    def run_last(
-        self,
-        x: FloatArray,
-        layer: Layer,
-        states: Sequence[LayerState],
-        rows: Rows,
-        beside: FloatArray | None = None,
-    ) -> FloatArray:
-        """Run the layer over all rows, and take the last of every span."""
-        x = self.gated_mlp(self.attention(x, layer.attention, states, rows, beside), layer.channel)
-        return x[[span.first_row + span.num_rows - 1 for span in rows.spans]]
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
         """x + silu(linear(x))."""

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.ops.backends import register_backend
+from headlong.ops.block_by_block import BlockByBlock
 from headlong.ops.delta_state import DeltaRows, DeltaState
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
@@ -47,7 +48,7 @@ Angles = tuple[Tensor, Tensor]
 """Cosines and sines of the rows' rotary positions, (N, D / 2) each."""
 
 
-class TorchOps:
+class TorchOps(BlockByBlock):
     """The op set in torch."""
 
     name = "torch"
@@ -177,39 +178,6 @@ class TorchOps:
         is_silu = block.activation == "silu"
         gate = self.maths.silu_gate if is_silu else self.maths.gelu_gate
         return self._add(x, self._by_row(gate, gate_up), block.down, block.output_norm)
-
-    def run_layers(
-        self,
-        x: Tensor,
-        layers: Sequence[Layer],
-        states: Sequence[Sequence[LayerState]],
-        rows: Rows,
-        tap_layers: tuple[int, ...] = (),
-    ) -> tuple[Tensor, Tensor | None]:
-        """Run the layers one block after the other."""
-        tapped: dict[int, Tensor] = {}
-        for index, layer in enumerate(layers):
-            if index in tap_layers:
-                tapped[index] = x
-            own = [states_of_span[index] for states_of_span in states]
-            if isinstance(layer.mixer, Attention):
-                x = self.attention(x, layer.mixer, own, rows)
-            else:
-                x = self.gated_delta_net(x, layer.mixer, own, rows)
-            x = self.gated_mlp(x, layer.channel)
-        return x, torch.cat([tapped[i] for i in tap_layers], -1) if tap_layers else None
-
-    def run_last(
-        self,
-        x: Tensor,
-        layer: Layer,
-        states: Sequence[LayerState],
-        rows: Rows,
-        beside: Tensor | None = None,
-    ) -> Tensor:
-        """Run the layer over all rows, and take the last of every span."""
-        x = self.gated_mlp(self.attention(x, layer.attention, states, rows, beside), layer.channel)
-        return self.rows(x, [span.first_row + span.num_rows - 1 for span in rows.spans])
 
     def residual_silu(self, x: Tensor, linear: Linear) -> Tensor:
         """x + silu(linear(x))."""

@@ -1,0 +1,43 @@
+"""Whole layers as one call after the other, for backends without a call of their own for them."""
+
+from collections.abc import Sequence
+
+from headlong.ops.layer_state import LayerState
+from headlong.ops.op_set import Array, Attention, Layer, Ops, Rows
+
+
+class BlockByBlock:
+    """The part of the op set that runs layers, made of the blocks."""
+
+    def run_layers(
+        self: Ops,
+        x: Array,
+        layers: Sequence[Layer],
+        states: Sequence[Sequence[LayerState]],
+        rows: Rows,
+        tap_layers: tuple[int, ...] = (),
+    ) -> tuple[Array, Array | None]:
+        """Run the layers one block after the other."""
+        tapped: dict[int, Array] = {}
+        for index, layer in enumerate(layers):
+            if index in tap_layers:
+                tapped[index] = x
+            own = [states_of_span[index] for states_of_span in states]
+            if isinstance(layer.mixer, Attention):
+                x = self.attention(x, layer.mixer, own, rows)
+            else:
+                x = self.gated_delta_net(x, layer.mixer, own, rows)
+            x = self.gated_mlp(x, layer.channel)
+        return x, self.join([tapped[i] for i in tap_layers], -1) if tap_layers else None
+
+    def run_last(
+        self: Ops,
+        x: Array,
+        layer: Layer,
+        states: Sequence[LayerState],
+        rows: Rows,
+        beside: Array | None = None,
+    ) -> Array:
+        """Run the layer over all rows, and take the last of every span."""
+        x = self.gated_mlp(self.attention(x, layer.attention, states, rows, beside), layer.channel)
+        return self.rows(x, [span.first_row + span.num_rows - 1 for span in rows.spans])

@@ -100,10 +100,10 @@ class DraftPolicy:
         is_new = planned != self._planned and not _join_idle(planned)
         if autos and not is_plain and (is_new or self._round >= self._next_plan):
             self._decide(candidates, autos, is_new)
-            self._next_plan = self._round + self._plan_rounds(planned)
-        elif planned != self._planned:
+            self._planned, self._next_plan = planned, self._round + self._plan_rounds(planned)
+        elif not is_new and planned != self._planned:  # all of them idle, without a decision
             self._next_plan = min(self._next_plan, self._round + self._plan_rounds(planned))
-        self._planned = planned
+            self._planned = planned
         probing = None if is_plain else self._next_to_probe(autos)
         drafting = [one for one in autos if one.policy.num_tokens]
         longer = drafting[self._round % len(drafting)] if drafting else None

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "formats.hpp"
-#include "mixer.hpp"
+#include "layer_parts.hpp"
 
 namespace headlong {
 
@@ -70,29 +70,28 @@ struct Attention final : Mixer {
     void write_keys(Pass& pass, Worker& worker, const MixerStates& states) const;
 };
 
-struct GatedMlp {
+struct GatedMlp final : Channel {
     Norm norm;
     Linear gate, up, down;
     bool is_gelu = false;
     std::optional<Norm> output_norm;
 
-    int64_t hidden_size() const { return down.outputs(); }
-    void check() const;  // throws std::invalid_argument when sizes do not fit together
-    ScratchNeeds needs() const;
-    // x += mlp(norm(x)) for all rows. Every worker calls it.
-    void run(Pass& pass, Worker& worker) const;
+    int64_t hidden_size() const override { return down.outputs(); }
+    void check() const override;
+    ScratchNeeds needs(int64_t num_rows, const Kernels& kernels) const override;
+    void run(Pass& pass, Worker& worker) const override;
 };
 
 // At least one of the two parts is there.
 struct Layer {
     std::shared_ptr<Mixer> mixer;
-    std::shared_ptr<GatedMlp> channel;
+    std::shared_ptr<Channel> channel;
 
     int64_t hidden_size() const { return mixer != nullptr ? mixer->hidden_size() : channel->hidden_size(); }
     ScratchNeeds needs(const std::vector<Span>& spans, const Kernels& kernels) const {
         ScratchNeeds needs;
         if (mixer != nullptr) needs.include(mixer->needs(spans, kernels));
-        if (channel != nullptr) needs.include(channel->needs());
+        if (channel != nullptr) needs.include(channel->needs(num_rows_of(spans), kernels));
         return needs;
     }
     void run(Pass& pass, Worker& worker, const MixerStates& states) const {

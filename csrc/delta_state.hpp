@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "memory.hpp"
-#include "mixer.hpp"
+#include "layer_parts.hpp"
 
 namespace headlong {
 

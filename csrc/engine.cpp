@@ -55,8 +55,19 @@ void Engine::run_layers(
 
 void Engine::run_last(
     const PassInput& input, const Layer& layer, const MixerStates& caches, float* y) {
-    const auto& attention = static_cast<const Attention&>(*layer.mixer);
     const int64_t size = layer.hidden_size();
+    const auto* attention = dynamic_cast<const Attention*>(layer.mixer.get());
+    if (attention == nullptr) {
+        std::vector<float> x(input.x, input.x + input.num_rows * size);
+        PassInput whole = input;
+        whole.x = x.data();
+        run_layers(whole, {layer}, {caches}, {nullptr}, 0);
+        for (size_t s = 0; s < input.spans.size(); ++s) {
+            const int64_t last = input.spans[s].first_row + input.spans[s].num_rows - 1;
+            std::memcpy(y + s * size, &x[last * size], size * sizeof(float));
+        }
+        return;
+    }
     const auto num_spans = static_cast<int64_t>(input.spans.size());
     PassInput last{y, num_spans, {}, nullptr};
     std::vector<float> beside(input.beside != nullptr ? num_spans * size : 0);
@@ -71,10 +82,10 @@ void Engine::run_last(
     }
     if (!beside.empty()) last.beside = beside.data();
     if (num_spans < input.num_rows) {
-        attention.prepare(num_positions);
+        attention->prepare(num_positions);
         workspace.begin(input.num_rows);
-        Pass pass(*this, input, TeamScratch(pool), attention.needs_of_keys());
-        pool.run([&](Worker& worker) { attention.write_keys(pass, worker, caches); });
+        Pass pass(*this, input, TeamScratch(pool), attention->needs_of_keys());
+        pool.run([&](Worker& worker) { attention->write_keys(pass, worker, caches); });
     }
     run_layers(last, {layer}, {caches}, {nullptr}, 0);  // writes the keys and values of last rows as they were
 }

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "memory.hpp"
-#include "mixer.hpp"
+#include "layer_parts.hpp"
 
 namespace headlong {
 

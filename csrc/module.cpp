@@ -89,12 +89,12 @@ void bind_records(nb::module_& module) {
         .def_rw("rope", &Attention::rope).def_rw("query_norm", &Attention::query_norm)
         .def_rw("key_norm", &Attention::key_norm).def_rw("beside_norm", &Attention::beside_norm)
         .def_rw("output_norm", &Attention::output_norm).def_rw("gate", &Attention::gate);
-    nb::class_<GatedMlp>(module, "GatedMlp")
+    nb::class_<Channel>(module, "Channel").def("check", &Channel::check);
+    nb::class_<GatedMlp, Channel>(module, "GatedMlp")
         .def(nb::init<>())
         .def_rw("norm", &GatedMlp::norm).def_rw("gate", &GatedMlp::gate).def_rw("up", &GatedMlp::up)
         .def_rw("down", &GatedMlp::down).def_rw("is_gelu", &GatedMlp::is_gelu)
-        .def_rw("output_norm", &GatedMlp::output_norm)
-        .def("check", &GatedMlp::check);
+        .def_rw("output_norm", &GatedMlp::output_norm);
 }
 
 void bind_weights(nb::class_<Engine>& engine) {

@@ -45,15 +45,15 @@ void bind_draft(nb::module_& module, nb::class_<Engine>& engine) {
         }, nb::arg("embedding_norm"), nb::arg("state_norm"), nb::arg("fc"), nb::arg("is_state_first"));
     nb::class_<DraftHead>(module, "DraftHead")
         .def("__init__", [](DraftHead* made, std::shared_ptr<Matrix> embedding, float embedding_scale,
-                            std::shared_ptr<Attention> attention, std::shared_ptr<GatedMlp> mlp,
+                            std::shared_ptr<Mixer> mixer, std::shared_ptr<Channel> channel,
                             std::optional<Fusion> fusion, const Norm& norm, const Linear& lm_head,
                             bool carries_normed, std::optional<Ids> vocabulary) {
-            DraftHead head{std::move(embedding), embedding_scale, {{std::move(attention), std::move(mlp)}},
+            DraftHead head{std::move(embedding), embedding_scale, {{std::move(mixer), std::move(channel)}},
                            std::move(fusion), norm, lm_head, carries_normed, {}};
             if (vocabulary) head.vocabulary.assign(vocabulary->data(), vocabulary->data() + vocabulary->shape(0));
             head.check();
             new (made) DraftHead(std::move(head));
-        }, nb::arg("embedding"), nb::arg("embedding_scale"), nb::arg("attention"), nb::arg("mlp"),
+        }, nb::arg("embedding"), nb::arg("embedding_scale"), nb::arg("mixer"), nb::arg("channel"),
            nb::arg("fusion").none(), nb::arg("norm"), nb::arg("lm_head"), nb::arg("carries_normed"),
            nb::arg("vocabulary").none());
     engine.def("draft", [](Engine& self, const DraftHead& head, Rows states, const std::vector<RequestTuple>& given) {

@@ -63,7 +63,7 @@ States by_layer(const Stack& stack, const States& caches, const std::vector<Span
             MixerState* cache = caches[s][l];
             require(mixer == nullptr || cache != nullptr, "a cache layer is missing");
             if (mixer != nullptr) mixer->check_state(*cache, spans[s]);
-            for (size_t other = 0; other < s; ++other) {
+            for (size_t other = 0; other < s && mixer != nullptr; ++other) {
                 require(caches[other][l] != cache, "two spans write to the same cache");
             }
             turned[l].push_back(cache);
@@ -85,8 +85,7 @@ PassInput read_input(
 void run_last(Engine& self, const Stack& stack, Rows x, const std::vector<SpanTuple>& tuples, const States& caches,
               std::optional<Input> beside, Rows y) {
     const PassInput input = read_input(stack, x, tuples, beside);
-    require(stack.layers.size() == 1 && dynamic_cast<const Attention*>(stack.layers[0].mixer.get()) != nullptr,
-            "one layer with attention is run at a time");
+    require(stack.layers.size() == 1 && stack.layers[0].mixer != nullptr, "one layer with a mixer is run at a time");
     require(y.shape(0) == input.spans.size() && int64_t(y.shape(1)) == stack.hidden_size,
             "the buffer for last rows has another shape");
     const States turned = by_layer(stack, caches, input.spans);
@@ -122,7 +121,7 @@ void bind_pass(nb::module_& module, nb::class_<Engine>& engine) {
             for (nb::handle item : blocks) {
                 const auto pair = nb::cast<nb::tuple>(item);
                 layers.push_back({nb::cast<std::shared_ptr<Mixer>>(pair[0]),
-                                  nb::cast<std::shared_ptr<GatedMlp>>(pair[1])});
+                                  nb::cast<std::shared_ptr<Channel>>(pair[1])});
             }
             new (stack) Stack(make_stack(std::move(layers)));
         }, nb::arg("blocks"));

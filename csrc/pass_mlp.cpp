@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kMlpUnit = 64;  // outputs of gate and up that are multiplied, activated and quantised together
 }  // namespace
 
-ScratchNeeds GatedMlp::needs() const {
+ScratchNeeds GatedMlp::needs(int64_t, const Kernels&) const {
     return {.hidden = hidden_size(), .inputs = gate.inputs(), .inner = down.inputs(), .unit = 2 * kMlpUnit};
 }
 

@@ -85,7 +85,9 @@ def test_promised_bytes_are_the_bytes_taken(cache: SequenceState) -> None:
         cache.append(num_rows)
         cache.commit(num_rows)
         assert cache.num_bytes == promised
-        assert cache.num_bytes == sum(layer.num_bytes for layer in cache.layers)
+        assert cache.num_bytes == sum(
+            layer.num_bytes for layer in cache.layers if layer is not None
+        )
 
 
 def test_known_end_keeps_growth_small(cache: SequenceState) -> None:

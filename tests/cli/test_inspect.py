@@ -88,9 +88,9 @@ def test_memory_is_what_loading_takes(model: Path, capsys: pytest.CaptureFixture
             layer.attention.key,
             layer.attention.value,
             layer.attention.output,
-            layer.channel.gate,
-            layer.channel.up,
-            layer.channel.down,
+            layer.mlp.gate,
+            layer.mlp.up,
+            layer.mlp.down,
         )
     ]
     frame = backbone.embedding.values.nbytes + backbone.lm_head.weight.values.nbytes

@@ -20,7 +20,7 @@ from headlong.heads.head_files import build_head
 from headlong.heads.head_weights import HeadWeights, store_arrays
 from headlong.heads.nextn_families import NextnSwitches
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Norm
+from headlong.ops.blocks import Norm
 from random_heads import random_medusa, random_nextn
 from subjects import judge, parts, probe_answers, with_head
 

@@ -14,9 +14,10 @@ import pytest
 
 from headlong.arrays import FloatArray
 from headlong.cache.sequence_state import SNAPSHOT_STEP, SequenceState
+from headlong.ops.blocks import GatedDeltaNet
 from headlong.ops.native_ops import NativeOps
 from headlong.ops.numpy_ops import NumpyOps
-from headlong.ops.op_set import GatedDeltaNet, Ops, Rows, Span
+from headlong.ops.op_set import Ops, Rows, Span
 from native_parts import INSTRUCTION_SETS, Parts, native_ops, one_span, random
 
 NUM_ROWS = 90
@@ -43,7 +44,7 @@ def run(
     )
     layers = [state.layers[0] for state in states]
     ids = np.zeros(stops[-1], dtype=np.int64)
-    y = ops.gated_delta_net(np.concatenate(x), block, layers, Rows(ids, spans))
+    y = ops.mix(np.concatenate(x), block, layers, Rows(ids, spans))
     return np.split(y, stops[:-1])
 
 
@@ -166,7 +167,7 @@ def test_gated_attention_with_a_part_rotary_is_the_oracles(instruction_set: str)
         block = replace(plain, gate=parts.linear(50, 192, 64), rope=rope)
         state = SequenceState([ops.make_state(block)])
         state.reserve(40)
-        results.append(ops.attention(x, block, state.layers, one_span(40)) - x)
+        results.append(ops.mix(x, block, state.layers, one_span(40)) - x)
     assert np.linalg.norm(results[0] - results[1]) < 1e-3 * np.linalg.norm(results[1])
 
 
@@ -180,19 +181,19 @@ class TestRefusals:
         state = make_state(self.ops, self.block)
         state.append(3)
         with pytest.raises(ValueError, match="not told of these rows"):
-            self.ops.gated_delta_net(random(1, 4, 64), self.block, state.layers, one_span(4))
+            self.ops.mix(random(1, 4, 64), self.block, state.layers, one_span(4))
 
     def test_state_of_another_kind_or_shape(self) -> None:
         other = self.ops.make_state(Parts(self.ops, "F32").delta_net(key_dim=8))
         kv = self.ops.make_state(Parts(self.ops, "F32").attention())
         for state in (other, kv):
             with pytest.raises(ValueError, match="another shape"):
-                self.ops.gated_delta_net(random(1, 1, 64), self.block, [state], one_span(1))
+                self.ops.mix(random(1, 1, 64), self.block, [state], one_span(1))
 
     def test_part_of_what_stands_together(self) -> None:
         state = self.ops.engine.make_delta_state((2, 4, 24, 32), 4)
         state.append(4, all_or_none=True, snapshots=[2])
-        self.ops.gated_delta_net(random(1, 4, 64), self.block, [state], one_span(4))
+        self.ops.mix(random(1, 4, 64), self.block, [state], one_span(4))
         with pytest.raises(ValueError, match="stand only together"):
             state.commit(3)
         with pytest.raises(ValueError, match="only pending ones"):
@@ -225,4 +226,4 @@ class TestRefusals:
             replace(self.block, head_norm=self.block.norm),
         ):
             with pytest.raises(ValueError, match=r"share|shape|fit"):
-                self.ops.gated_delta_net(random(1, 1, 64), wrong, [state], one_span(1))
+                self.ops.mix(random(1, 1, 64), wrong, [state], one_span(1))

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headlong.ops.op_set import Layer, Rows, Span
+from headlong.ops.blocks import Layer
+from headlong.ops.op_set import Rows, Span
 from native_parts import (
     EXACT_TYPES,
     INSTRUCTION_SETS,
@@ -169,13 +170,13 @@ def test_last_rows_are_those_of_the_whole_layer(instruction_set: str, is_beside:
                 cache.reserve(span.first_position + 1)
             beside = x_beside if is_beside else None
             if is_whole:
-                attended = ops.attention(x, layer.attention, caches, rows, beside)
-                got = ops.gated_mlp(attended, layer.channel)[np.cumsum(sizes) - 1]
+                attended = ops.mix(x, layer.attention, caches, rows, beside)
+                got = ops.transform(attended, layer.mlp)[np.cumsum(sizes) - 1]
             else:
                 got = ops.run_last(x, layer, caches, rows, beside)
             next_rows = Rows(np.zeros(len(y), dtype=np.int64), after)
             beside = y_beside if is_beside else None
-            following = ops.attention(y, layer.attention, caches, next_rows, beside)
+            following = ops.mix(y, layer.attention, caches, next_rows, beside)
             results.append((got.tobytes(), following.tobytes()))
         assert results[0] == results[1]
 
@@ -188,8 +189,8 @@ def test_mlp_rows_do_not_know_their_mates(instruction_set: str) -> None:
         for threads in (1, 2, 3):
             ops = native_ops(instruction_set, threads)
             block = Parts(ops, type_name).mlp(inner=inner)
-            results.add(ops.gated_mlp(x, block).tobytes())
-            alone = [ops.gated_mlp(x[i : i + 1], block) for i in range(len(x))]
+            results.add(ops.transform(x, block).tobytes())
+            alone = [ops.transform(x[i : i + 1], block) for i in range(len(x))]
             results.add(np.concatenate(alone).tobytes())
         assert len(results) == 1
 

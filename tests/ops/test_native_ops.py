@@ -7,9 +7,10 @@ import pytest
 
 from headlong.arrays import FloatArray
 from headlong.ops import _native
+from headlong.ops.blocks import Layer, Linear
 from headlong.ops.native_ops import NativeOps
 from headlong.ops.numpy_ops import NumpyOps
-from headlong.ops.op_set import Layer, Linear, Rows, Span
+from headlong.ops.op_set import Rows, Span
 from native_parts import (
     EXACT_TYPES,
     INSTRUCTION_SETS,
@@ -91,11 +92,11 @@ def test_a_broken_position_shows_in_rows_that_see_it_and_is_gone_once_overwritte
     x = random(1, 80, 64)
     broken = x.copy()
     broken[70] = np.nan
-    got = ops.attention(broken, block, [cache], one_span(80))
+    got = ops.mix(broken, block, [cache], one_span(80))
     assert np.isfinite(got[:70]).all()
     assert np.isnan(got[70:]).all()
     rest = Rows(np.zeros(4, dtype=np.int64), (Span(0, 4, 68),))
-    again = ops.attention(x[68:72], block, [cache], rest)
+    again = ops.mix(x[68:72], block, [cache], rest)
     assert np.isfinite(again).all(), "rows see nothing that lies behind them, broken or not"
 
 
@@ -120,7 +121,7 @@ def test_mlp_is_near_the_oracle(
     results = []
     for ops in (native_ops(instruction_set), NumpyOps()):
         block = Parts(ops, type_name).mlp(inner=inner, is_gelu=is_gelu)
-        results.append(ops.gated_mlp(x, block) - x)
+        results.append(ops.transform(x, block) - x)
     assert relative_error(*results) < (1e-4 if type_name == "F32" else 0.03)
 
 
@@ -147,7 +148,7 @@ def test_a_stack_is_its_blocks_one_after_the_other() -> None:
     inputs = []
     for layer, cache in zip(layers, caches[1], strict=True):
         inputs.append(x)
-        x = ops.gated_mlp(ops.attention(x, layer.attention, [cache], rows), layer.channel)
+        x = ops.transform(ops.mix(x, layer.attention, [cache], rows), layer.mlp)
     assert np.array_equal(got, x)
     assert taps is not None
     assert np.array_equal(taps, np.concatenate([inputs[2], inputs[1]], axis=-1))
@@ -181,8 +182,8 @@ def test_caches_do_not_feel_who_had_their_room_before(instruction_set: str) -> N
     for _ in range(2):
         cache = ops.engine.make_kv_layer(2, 48)
         cache.reserve(128)
-        results.append(ops.attention(x, block, [cache], one_span(75)).tobytes())
-        ops.attention(np.full((128, 64), np.nan, np.float32), block, [cache], one_span(128))
+        results.append(ops.mix(x, block, [cache], one_span(75)).tobytes())
+        ops.mix(np.full((128, 64), np.nan, np.float32), block, [cache], one_span(128))
         del cache
     assert results[0] == results[1]
 
@@ -192,16 +193,16 @@ def test_blocks_go_when_their_specs_go() -> None:
     ops = native_ops("auto")
     parts, x = Parts(ops, "Q8_0"), random(1, 2, 64)
     kept = parts.mlp()
-    ops.gated_mlp(x, kept)
-    num_kept = len(ops._translated)
+    ops.transform(x, kept)
+    num_kept = len(ops._blocks._translated)
     for _ in range(3):
         layer, cache = Layer(parts.attention(), parts.mlp()), ops.engine.make_kv_layer(2, 32)
         cache.reserve(2)
         ops.run_last(x, layer, [cache], one_span(2))
-        assert len(ops._translated) > num_kept
+        assert len(ops._blocks._translated) > num_kept
         del layer
-        assert len(ops._translated) == num_kept
-    ops.gated_mlp(x, kept)
+        assert len(ops._blocks._translated) == num_kept
+    ops.transform(x, kept)
 
 
 def test_broken_activations_stay_visible() -> None:
@@ -240,7 +241,7 @@ class TestMalformedInput:
         with pytest.raises(ValueError, match="rows do not fit"):
             self.ops.project(random(1, 2, 63), self.parts.linear(1, 8, 64))
         with pytest.raises(ValueError, match="rows do not fit"):
-            self.ops.gated_mlp(random(1, 2, 63), self.parts.mlp())
+            self.ops.transform(random(1, 2, 63), self.parts.mlp())
         with pytest.raises(ValueError, match="rows do not fit"):
             self.ops.norm(random(1, 2, 63), self.parts.norm(1))
 
@@ -249,7 +250,7 @@ class TestMalformedInput:
         with pytest.raises(TypeError):
             self.ops.project(random(1, 64), linear)
         with pytest.raises(TypeError):
-            self.ops.engine.project(random(1, 2, 64), self.ops._linear(linear), None)  # type: ignore[arg-type]  # on purpose
+            self.ops.engine.project(random(1, 2, 64), self.ops._blocks.linear(linear), None)  # type: ignore[arg-type]  # on purpose
 
     def test_token_ids_outside_the_table(self) -> None:
         matrix = self.parts.linear(1, 8, 64).weight
@@ -261,13 +262,13 @@ class TestMalformedInput:
         block, x = self.parts.attention(), random(1, 3, 64)
         small = self.ops.engine.make_kv_layer(2, 32)
         with pytest.raises(ValueError, match="no room"):
-            self.ops.attention(x, block, [small], one_span(3))
+            self.ops.mix(x, block, [small], one_span(3))
         other = self.ops.engine.make_kv_layer(3, 32)
         other.reserve(64)
         with pytest.raises(ValueError, match="other heads"):
-            self.ops.attention(x, block, [other], one_span(3))
+            self.ops.mix(x, block, [other], one_span(3))
         with pytest.raises(ValueError, match="one cache per span"):
-            self.ops.attention(x, block, [], one_span(3))
+            self.ops.mix(x, block, [], one_span(3))
 
     @pytest.mark.parametrize(
         "spans",
@@ -286,12 +287,12 @@ class TestMalformedInput:
             layer.reserve(64)
         rows = Rows(np.zeros(3, dtype=np.int64), spans)
         with pytest.raises(ValueError, match=r"spans|position"):
-            self.ops.attention(random(1, 3, 64), self.parts.attention(), layers, rows)
+            self.ops.mix(random(1, 3, 64), self.parts.attention(), layers, rows)
 
     def test_last_rows_of_what_is_no_layer_or_has_no_room(self) -> None:
         engine, x = self.ops.engine, random(1, 3, 64)
         layer = Layer(self.parts.attention(), self.parts.mlp())
-        whole = self.ops._stack([layer])
+        whole = self.ops._blocks._stack([layer])
         cache = self.ops.engine.make_kv_layer(2, 32)
         cache.reserve(64)
         y = np.empty((1, 64), dtype=np.float32)
@@ -300,17 +301,17 @@ class TestMalformedInput:
             engine.run_last(whole, x, [(0, 3, 0)], [[cache]], None, x)
         with pytest.raises(ValueError, match="not read"):
             engine.run_last(whole, x, [(0, 3, 0)], [[cache]], x, y)
-        mlp_only = _native.Stack([(None, self.ops._mlp(layer.channel))])
-        with pytest.raises(ValueError, match="one layer with attention"):
+        mlp_only = _native.Stack([(None, self.ops._blocks._mlp(layer.mlp))])
+        with pytest.raises(ValueError, match="one layer with a mixer"):
             engine.run_last(mlp_only, x, [(0, 3, 0)], [[cache]], None, y)
-        two = self.ops._stack([layer, layer])
-        with pytest.raises(ValueError, match="one layer with attention"):
+        two = self.ops._blocks._stack([layer, layer])
+        with pytest.raises(ValueError, match="one layer with a mixer"):
             engine.run_last(two, x, [(0, 3, 0)], [[cache, cache]], None, y)
 
     def test_taps_of_a_layer_without_attention(self) -> None:
         """It once read the size of the rows from an attention block that was not there."""
         x, taps = random(1, 3, 64), np.empty((3, 64), dtype=np.float32)
-        stack = _native.Stack([(None, self.ops._mlp(self.parts.mlp()))])
+        stack = _native.Stack([(None, self.ops._blocks._mlp(self.parts.mlp()))])
         before = x.copy()
         self.ops.engine.run(stack, x, [(0, 3, 0)], [[None]], [0], taps, None)
         assert np.array_equal(taps, before)
@@ -320,11 +321,11 @@ class TestMalformedInput:
         layer.reserve(64)
         rows = Rows(np.zeros(2, dtype=np.int64), (Span(0, 1, 0), Span(1, 1, 0)))
         with pytest.raises(ValueError, match="same cache"):
-            self.ops.attention(random(1, 2, 64), self.parts.attention(), [layer, layer], rows)
+            self.ops.mix(random(1, 2, 64), self.parts.attention(), [layer, layer], rows)
 
     def test_blocks_that_do_not_fit_together(self) -> None:
         wide = Parts(self.ops, "F32", num_heads=5)
         layer = self.ops.engine.make_kv_layer(2, 32)
         layer.reserve(64)
         with pytest.raises(ValueError, match="evenly"):
-            self.ops.attention(random(1, 1, 64), wide.attention(), [layer], one_span(1))
+            self.ops.mix(random(1, 1, 64), wide.attention(), [layer], one_span(1))

@@ -10,9 +10,10 @@ from gguf import GGMLQuantizationType
 from headlong.arrays import FloatArray
 from headlong.models.rope import make_rope
 from headlong.ops import numpy_ops, numpy_weights
+from headlong.ops.blocks import Attention, GatedMlp, Linear, Norm
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix
-from headlong.ops.op_set import Attention, GatedMlp, Linear, Norm, Rows, Span
+from headlong.ops.op_set import Rows, Span
 from headlong.weights.tensors import StoredTensor
 
 H, HEADS, KV_HEADS, D = 48, 6, 2, 8
@@ -58,7 +59,7 @@ def run_attention(x: FloatArray, block: Attention, cuts: Sequence[int]) -> Float
     parts, start = [], 0
     for size in cuts:
         rows = Rows(np.zeros(size, dtype=np.int64), (Span(0, size, start),))
-        parts.append(OPS.attention(x[start : start + size], block, [layer], rows))
+        parts.append(OPS.mix(x[start : start + size], block, [layer], rows))
         start += size
     return np.concatenate(parts)
 
@@ -120,7 +121,7 @@ def test_sequences_side_by_side_do_not_touch() -> None:
     for layer in layers:
         layer.reserve(16)
     rows = Rows(np.zeros(14, dtype=np.int64), (Span(0, 9, 0), Span(9, 5, 0)))
-    both = OPS.attention(np.concatenate([x, y]), block, layers, rows)
+    both = OPS.mix(np.concatenate([x, y]), block, layers, rows)
     assert both[:9].tobytes() == run_attention(x, block, [9]).tobytes()
     assert both[9:].tobytes() == run_attention(y, block, [5]).tobytes()
 
@@ -132,7 +133,7 @@ def test_beside_input_stands_first_in_what_queries_read() -> None:
     layer = NumpyKVLayer(KV_HEADS, D)
     layer.reserve(4)
     rows = Rows(np.zeros(4, dtype=np.int64), (Span(0, 4, 0),))
-    result = OPS.attention(x, block, [layer], rows, beside=beside)
+    result = OPS.mix(x, block, [layer], rows, beside=beside)
     joined = np.concatenate([OPS.norm(beside, block.beside_norm), OPS.norm(x, block.norm)], axis=-1)
     value = OPS.project(joined, block.value)
     # Position 0 sees only itself, so what it attends to is its own value.
@@ -183,7 +184,7 @@ def test_gated_mlp_equals_its_formula(activation: str) -> None:
     result = (gate * (normed @ block.up.weight.values.T)) @ block.down.weight.values.T
     if block.output_norm is not None:
         result = OPS.norm(result.astype(np.float32), block.output_norm)
-    np.testing.assert_allclose(OPS.gated_mlp(x, block), x + result, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(OPS.transform(x, block), x + result, rtol=1e-4, atol=1e-5)
 
 
 def test_huge_negative_gate_gives_zero_without_warning() -> None:

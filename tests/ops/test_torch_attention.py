@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from headlong.models.rope import make_rope
-from headlong.ops.op_set import Attention, Linear, Norm
+from headlong.ops.blocks import Attention, Linear, Norm
 from headlong.ops.torch_attention import attend_plain, choose_attention
 
 INTERPRETED = """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.sequence_state import SequenceState
+from headlong.cache.sequence_state import make_sequence_state
 from headlong.config import SamplingParams, StopParams
 from headlong.decode.autoregressive import generate_plain
 from headlong.decode.request import Request
@@ -23,8 +23,9 @@ from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops import backends
 from headlong.ops.backends import make_ops
+from headlong.ops.blocks import Attention, Linear, Norm
 from headlong.ops.numpy_ops import NumpyOps
-from headlong.ops.op_set import Array, Attention, Linear, Norm, Ops, Rows, Span
+from headlong.ops.op_set import Array, Ops, Rows, Span
 from headlong.weights.checkpoint import open_checkpoint
 from model_files import ARCHITECTURES, HYBRID, write_gguf, write_hf_folder
 from native_parts import stored
@@ -68,7 +69,7 @@ def token_ids(seed: int, length: int) -> IntArray:
     return np.random.default_rng(seed).integers(3, 90, length)
 
 
-def assert_close(found: Array, expected: FloatArray, atol: float = 2e-5) -> None:
+def assert_close(found: Array, expected: FloatArray, atol: float = 5e-5) -> None:
     """Compare with the oracle up to rounding."""
     np.testing.assert_allclose(found.numpy(), expected, rtol=2e-4, atol=atol)
 
@@ -81,8 +82,8 @@ def test_each_block_equals_the_oracle(tiny: Maker, architecture: str, is_exact: 
     x = random_rows(1, 13, ours.config.hidden_size)
     rows = Rows(np.zeros(13, dtype=np.int64), (Span(0, 9, 0), Span(9, 4, 0)))
     for layer, expected in zip(ours.layers, theirs.layers, strict=True):
-        states = [SequenceState([ops.make_state(layer.mixer)]) for _ in rows.spans]
-        known = [SequenceState([oracle.make_state(layer.mixer)]) for _ in rows.spans]
+        states = [make_sequence_state(ops, [layer]) for _ in rows.spans]
+        known = [make_sequence_state(oracle, [expected]) for _ in rows.spans]
         for span, *both in zip(rows.spans, states, known, strict=True):
             for state in both:
                 state.append(span.num_rows)
@@ -91,8 +92,8 @@ def test_each_block_equals_the_oracle(tiny: Maker, architecture: str, is_exact: 
         wanted, _ = oracle.run_layers(x, [expected], [one.layers for one in known], rows)
         # What a delta net reads may be tiny before its norm makes it, and its rounding, large.
         assert_close(found, wanted, 2e-5 if isinstance(layer.mixer, Attention) else 5e-4)
-        channel = oracle.gated_mlp(x, expected.channel)
-        assert_close(ops.gated_mlp(given, layer.channel), channel)
+        channel = oracle.transform(x, expected.mlp)
+        assert_close(ops.transform(given, layer.mlp), channel)
         if isinstance(layer.mixer, Attention):
             last = ops.run_last(given, layer, [one.layers[0] for one in states], rows)
             expected_last = [one.layers[0] for one in known]

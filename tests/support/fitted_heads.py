@@ -17,7 +17,7 @@ from headlong.heads.head_files import build_head
 from headlong.heads.head_weights import HeadWeights, store_arrays
 from headlong.heads.nextn import NextnHead
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Linear
+from headlong.ops.blocks import Linear
 
 RIDGE = 1e-5
 TOKENS_HEARD = 96

@@ -11,19 +11,10 @@ from gguf.quants import quantize
 from headlong.arrays import FloatArray
 from headlong.errors import BackendError
 from headlong.models.rope import make_rope
+from headlong.ops.blocks import Attention, GatedDeltaNet, GatedMlp, Layer, Linear, Norm
 from headlong.ops.layer_state import KVLayer, has_positions
 from headlong.ops.native_ops import NativeOps
-from headlong.ops.op_set import (
-    Attention,
-    GatedDeltaNet,
-    GatedMlp,
-    Layer,
-    Linear,
-    Norm,
-    Ops,
-    Rows,
-    Span,
-)
+from headlong.ops.op_set import Ops, Rows, Span
 from headlong.weights.tensors import StoredTensor
 
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
@@ -164,7 +155,7 @@ def attend_in_cuts(
     for size in cuts:
         own = slice(start, start + size)
         extra = None if beside is None else beside[own]
-        parts.append(ops.attention(x[own], block, [layer], one_span(size, start), extra))
+        parts.append(ops.mix(x[own], block, [layer], one_span(size, start), extra))
         start += size
     return np.concatenate(parts)
 

@@ -15,9 +15,9 @@ from headlong.cache.sequence_state import GROWTH
 from headlong.engine.limits import EngineLimits
 from headlong.errors import RequestError
 from headlong.heads.eagle3 import Eagle3Head
-from headlong.models.traffic import bytes_of, linears_of, pass_bytes
+from headlong.models.traffic import bytes_of, pass_bytes
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Linear
+from headlong.ops.blocks import Linear
 
 NUM_POSITIONS = 2048
 _NUM_ROUNDS = 192
@@ -160,6 +160,6 @@ def measure_footprint(backbone: Backbone, head: Eagle3Head, program_bytes: int) 
         resident_bytes=resident_bytes(),
         program_bytes=program_bytes,
         weights_bytes=pass_bytes(backbone) + (0 if is_tied else bytes_of([embedding])),
-        head_bytes=bytes_of([head.fc, head.lm_head, *linears_of(head.layer)]),
+        head_bytes=bytes_of([head.fc, head.lm_head, *head.layer.linears]),
         kv_bytes=cache.num_bytes + head_cache.num_bytes,
     )

@@ -11,7 +11,9 @@ counts; the backend's layer states hold the numbers.
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+from headlong.ops.blocks import Layer
 from headlong.ops.layer_state import LayerState, has_positions, is_recurrent
+from headlong.ops.op_set import Ops
 
 GROWTH = 64
 """Room is made in steps of this many positions or a quarter of what there is; growing copies."""
@@ -24,9 +26,12 @@ SNAPSHOT_STEP = 64
 
 
 class SequenceState:
-    """The layer states of one sequence, one per layer, and the counts they share."""
+    """The layer states of one sequence, one per layer, and the counts they share.
 
-    def __init__(self, layers: Sequence[LayerState]) -> None:
+    A layer without a mixer keeps nothing; it has None there.
+    """
+
+    def __init__(self, layers: Sequence[LayerState | None]) -> None:
         self.layers = tuple(layers)
         self.length = 0
         """Committed rows."""
@@ -182,3 +187,9 @@ class SequenceState:
         if self.max_length is not None:
             grown = min(grown, self.max_length)
         return -(-max(length, grown) // GROWTH) * GROWTH
+
+
+def make_sequence_state(ops: Ops, layers: Sequence[Layer]) -> SequenceState:
+    """Return the state of a sequence without rows, for these layers of a backbone or head."""
+    mixers = [layer.mixer for layer in layers]
+    return SequenceState([None if mixer is None else ops.make_state(mixer) for mixer in mixers])

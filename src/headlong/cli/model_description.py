@@ -20,8 +20,9 @@ from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
+from headlong.ops.blocks import Mixer
 from headlong.ops.layer_state import LayerState
-from headlong.ops.op_set import Mixer, Ops
+from headlong.ops.op_set import Ops
 from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from headlong.weights.ledger import LoadReport, WeightReader

@@ -22,7 +22,7 @@ from headlong.heads.nextn import NextnHead
 from headlong.heads.parallel import MedusaHeads, MetaHeads
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Attention, GatedMlp, Layer, Norm
+from headlong.ops.blocks import Attention, GatedMlp, Layer, Norm
 from headlong.weights.tensors import StoredTensor
 
 Concat: TypeAlias = Literal["embedding_first", "hidden_first"]

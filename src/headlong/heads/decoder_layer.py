@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.sequence_state import SequenceState
+from headlong.cache.sequence_state import SequenceState, make_sequence_state
 from headlong.errors import HeadError
 from headlong.heads.head import HeadReport
 from headlong.heads.head_weights import ASK_FOR_ANOTHER, HeadParts, HeadWeights, Shape
@@ -24,8 +24,7 @@ from headlong.models.rope import make_rope
 from headlong.models.rows import append_rows
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import (
-    Array,
+from headlong.ops.blocks import (
     Attention,
     DraftBlocks,
     Fusion,
@@ -34,10 +33,9 @@ from headlong.ops.op_set import (
     Linear,
     Matrix,
     Norm,
-    Ops,
     Rope,
-    Rows,
 )
+from headlong.ops.op_set import Array, Ops, Rows
 
 ACTIVATIONS: Mapping[str, Literal["silu", "gelu_tanh"]] = {
     "silu": "silu",
@@ -135,7 +133,7 @@ class LayerHead(ABC):
 
     def make_cache(self) -> SequenceState:
         """Return an empty cache for one sequence."""
-        return SequenceState([self.ops.make_state(self.layer.mixer)])
+        return make_sequence_state(self.ops, [self.layer])
 
     def step(
         self, state: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
@@ -144,8 +142,11 @@ class LayerHead(ABC):
         rows = append_rows(caches, token_ids)
         kv_layers = [cache.layers[0] for cache in caches]
         x, beside = self.layer_input(state, rows)
-        x = self.ops.attention(x, self.layer.attention, kv_layers, rows, beside=beside)
-        return self._carried(self.ops.gated_mlp(x, self.layer.channel))
+        if self.layer.mixer is not None:
+            x = self.ops.mix(x, self.layer.mixer, kv_layers, rows, beside=beside)
+        if self.layer.channel is not None:
+            x = self.ops.transform(x, self.layer.channel)
+        return self._carried(x)
 
     def follow(
         self, features: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
@@ -169,8 +170,7 @@ class LayerHead(ABC):
         return DraftBlocks(
             embedding=self.embedding,
             embedding_scale=self.embedding_scale,
-            attention=self.layer.attention,
-            mlp=self.layer.channel,
+            layer=self.layer,
             fusion=self.fusion,
             norm=self.norm,
             lm_head=self.lm_head,

@@ -34,7 +34,8 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Array, Norm, Rows
+from headlong.ops.blocks import Norm
+from headlong.ops.op_set import Array, Rows
 
 NUM_TAPS = 3
 LAYER = "midlayer."

@@ -17,7 +17,8 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import SequenceState
 from headlong.config import QuantName
 from headlong.models.hidden import HiddenRows
-from headlong.ops.op_set import Array, DraftBlocks, Ops
+from headlong.ops.blocks import DraftBlocks
+from headlong.ops.op_set import Array, Ops
 
 
 @dataclass(frozen=True, slots=True)

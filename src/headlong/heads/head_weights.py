@@ -20,7 +20,8 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.config import DEFAULT_HEAD_QUANT, HeadQuant, QuantName
 from headlong.errors import HeadError
 from headlong.models.settings import Settings
-from headlong.ops.op_set import Linear, Matrix, Norm, Ops
+from headlong.ops.blocks import Linear, Matrix, Norm
+from headlong.ops.op_set import Ops
 from headlong.weights.tensors import StoredTensor
 
 HeadKind: TypeAlias = Literal["eagle3", "nextn", "medusa", "meta"]

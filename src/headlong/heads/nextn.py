@@ -38,7 +38,8 @@ from headlong.heads.nextn_families import (
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Array, Fusion, Norm, Rows
+from headlong.ops.blocks import Fusion, Norm
+from headlong.ops.op_set import Array, Rows
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.tensors import StoredTensor
 

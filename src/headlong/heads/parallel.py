@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.sequence_state import SequenceState
+from headlong.cache.sequence_state import SequenceState, make_sequence_state
 from headlong.config import MAX_DRAFT_TOKENS
 from headlong.errors import HeadError
 from headlong.heads.decoder_layer import (
@@ -30,7 +30,8 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Array, Layer, Linear, Ops, Rows
+from headlong.ops.blocks import Layer, Linear
+from headlong.ops.op_set import Array, Ops, Rows
 
 _MEDUSA_BLOCK = re.compile(r"blocks\.(\d{1,4})\.layers\.(\d{1,4})\.weight")
 _MEDUSA_LM_HEAD = re.compile(r"lm_heads\.(\d{1,4})\.weight")
@@ -116,7 +117,7 @@ class MetaHeads:
 
     def make_cache(self) -> SequenceState:
         """Return an empty cache for one sequence, one layer per depth."""
-        return SequenceState([self.ops.make_state(layer.mixer) for layer in self.layers])
+        return make_sequence_state(self.ops, self.layers)
 
     def features(self, hidden: HiddenRows) -> Array:
         """Return the tapped states: (N, H)."""
@@ -132,8 +133,8 @@ class MetaHeads:
         states: list[Array] = []
         for depth, layer in enumerate(self.layers):
             kv_layers = [cache.layers[depth] for cache in caches]
-            x = ops.attention(features, layer.attention, kv_layers, rows)
-            states.append(ops.gated_mlp(x, layer.channel))
+            x = ops.mix(features, layer.attention, kv_layers, rows)
+            states.append(ops.transform(x, layer.mlp))
         return ops.stack(states)
 
     def logits(self, state: Array, depth: int) -> FloatArray:

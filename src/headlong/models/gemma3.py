@@ -10,7 +10,8 @@ from headlong.models import llama
 from headlong.models.model_config import ModelConfig
 from headlong.models.rope import make_rope
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Layer, Norm, Ops
+from headlong.ops.blocks import Layer, Norm
+from headlong.ops.op_set import Ops
 from headlong.weights.ledger import WeightReader
 
 GLOBAL_EVERY = 6
@@ -25,6 +26,13 @@ LAYERS_27B = 62
 
 def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
     """Build a Gemma 3 backbone from a checkpoint's tensors."""
+    config = _resolve(config)
+    frame = llama.build_frame(config, weights, ops, layer_builder(config, weights))
+    return replace(frame, embedding_scale=config.hidden_size**0.5)
+
+
+def layer_builder(config: ModelConfig, weights: WeightReader) -> llama.LayerBuilder:
+    """Return what builds one layer."""
     config = _resolve(config)
     global_rope = make_rope(config.head_dim, config.rope_theta, config.rope_scaling)
     local_rope = make_rope(config.head_dim, config.local_rope_theta or LOCAL_ROPE_THETA)
@@ -49,9 +57,7 @@ def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
         )
         return Layer(attention, mlp)
 
-    layers = tuple(build_layer(index) for index in range(config.num_layers))
-    frame = llama.build_frame(config, weights, ops, layers)
-    return replace(frame, embedding_scale=config.hidden_size**0.5)
+    return build_layer
 
 
 def _resolve(config: ModelConfig) -> ModelConfig:

@@ -3,31 +3,43 @@
 SmolLM2, Llama 2/3 and many others. Qwen2 and Qwen3 differ by two fields and build on this file.
 """
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from headlong.models.model_config import ModelConfig
 from headlong.models.rope import divide_rope, make_rope
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Attention, GatedMlp, Layer, Linear, Norm, Ops, Rope
+from headlong.ops.blocks import Attention, GatedMlp, Layer, Linear, Norm, Rope
+from headlong.ops.op_set import Ops
 from headlong.weights.ledger import WeightReader
+
+LayerBuilder: TypeAlias = Callable[[int], Layer]
+"""Builds the layer of an index; from `num_layers` on, those of the model's own MTP head."""
 
 
 def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
     """Build a Llama backbone from a checkpoint's tensors."""
+    return build_frame(config, weights, ops, layer_builder(config, weights))
+
+
+def layer_builder(config: ModelConfig, weights: WeightReader) -> LayerBuilder:
+    """Return what builds one layer."""
     rope = make_rope(config.head_dim, config.rope_theta, config.rope_scaling)
     divisors = weights.optional_vector("rope_freqs.weight", config.head_dim // 2)
     if divisors is not None:
         rope = divide_rope(rope, divisors)
-    layers = tuple(
-        Layer(
+
+    def build_layer(index: int) -> Layer:
+        return Layer(
             mixer=build_attention(config, weights, index, rope),
             channel=build_mlp(config, weights, index),
         )
-        for index in range(config.num_layers)
-    )
-    return build_frame(config, weights, ops, layers)
+
+    return build_layer
 
 
 def build_frame(
-    config: ModelConfig, weights: WeightReader, ops: Ops, layers: tuple[Layer, ...]
+    config: ModelConfig, weights: WeightReader, ops: Ops, build_layer: LayerBuilder
 ) -> Backbone:
     """Put embedding, final norm and LM head around the layers; a missing LM head is a tied one."""
     table_shape = (config.vocab_size, config.hidden_size)
@@ -37,7 +49,7 @@ def build_frame(
         config=config,
         ops=ops,
         embedding=embedding,
-        layers=layers,
+        layers=tuple(build_layer(index) for index in range(config.num_layers)),
         final_norm=build_norm(config, weights, "output_norm.weight", config.hidden_size),
         lm_head=Linear(embedding if is_tied else weights.matrix("output.weight", table_shape)),
     )

@@ -13,6 +13,11 @@ from headlong.weights.ledger import WeightReader
 
 def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
     """Build a Qwen2 backbone from a checkpoint's tensors."""
+    return llama.build_frame(config, weights, ops, layer_builder(config, weights))
+
+
+def layer_builder(config: ModelConfig, weights: WeightReader) -> llama.LayerBuilder:
+    """Return what builds one layer; refuse a file without the biases of its layers."""
     names = [
         f"blk.{index}.attn_{part}.bias" for index in range(config.num_layers) for part in "qkv"
     ]
@@ -22,4 +27,4 @@ def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
             f"A qwen2 model needs biases on query, key and value; missing: {', '.join(missing)}.",
             "The file was converted incompletely; pull the model again or use another copy.",
         )
-    return llama.build(config, weights, ops)
+    return llama.layer_builder(config, weights)

@@ -6,12 +6,18 @@ from headlong.models import llama
 from headlong.models.model_config import ModelConfig
 from headlong.models.rope import make_rope
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Layer, Ops
+from headlong.ops.blocks import Layer
+from headlong.ops.op_set import Ops
 from headlong.weights.ledger import WeightReader
 
 
 def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
     """Build a Qwen3 backbone from a checkpoint's tensors."""
+    return llama.build_frame(config, weights, ops, layer_builder(config, weights))
+
+
+def layer_builder(config: ModelConfig, weights: WeightReader) -> llama.LayerBuilder:
+    """Return what builds one layer."""
     rope = make_rope(config.head_dim, config.rope_theta, config.rope_scaling)
 
     def build_layer(index: int) -> Layer:
@@ -27,5 +33,4 @@ def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
         )
         return Layer(attention, llama.build_mlp(config, weights, index))
 
-    layers = tuple(build_layer(index) for index in range(config.num_layers))
-    return llama.build_frame(config, weights, ops, layers)
+    return build_layer

@@ -12,12 +12,18 @@ from headlong.models import llama
 from headlong.models.model_config import DeltaNetConfig, ModelConfig
 from headlong.models.rope import make_rope
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Attention, GatedDeltaNet, Layer, Linear, Norm, Ops, Rope
+from headlong.ops.blocks import Attention, GatedDeltaNet, Layer, Linear, Norm, Rope
+from headlong.ops.op_set import Ops
 from headlong.weights.ledger import WeightReader
 
 
 def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
     """Build a Qwen3.5 backbone from a checkpoint's tensors."""
+    return llama.build_frame(config, weights, ops, layer_builder(config, weights))
+
+
+def layer_builder(config: ModelConfig, weights: WeightReader) -> llama.LayerBuilder:
+    """Return what builds one layer."""
     sizes = config.delta_net
     if sizes is None:
         raise ArchitectureError(
@@ -34,8 +40,7 @@ def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
             return Layer(_build_delta_net(config, sizes, weights, prefix), channel)
         return Layer(_build_attention(config, weights, prefix, rope), channel)
 
-    layers = tuple(build_layer(index) for index in range(config.num_layers))
-    return llama.build_frame(config, weights, ops, layers)
+    return build_layer
 
 
 def _build_attention(

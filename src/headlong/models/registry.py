@@ -1,23 +1,35 @@
 """From a checkpoint to a backbone: look the architecture up by name and build it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from headlong.errors import ArchitectureError
 from headlong.models import gemma3, llama, qwen2, qwen3, qwen3_5
+from headlong.models.llama import LayerBuilder
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Ops
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.ledger import LoadReport, WeightReader
 
-ARCHITECTURES: dict[str, Callable[[ModelConfig, WeightReader, Ops], Backbone]] = {
-    "llama": llama.build,
-    "qwen2": qwen2.build,
-    "qwen3": qwen3.build,
-    "qwen35": qwen3_5.build,
-    "gemma3": gemma3.build,
+
+class Architecture(Protocol):
+    """What the file of an architecture offers."""
+
+    def build(self, config: ModelConfig, weights: WeightReader, ops: Ops, /) -> Backbone:
+        """Build the backbone from a checkpoint's tensors."""
+
+    def layer_builder(self, config: ModelConfig, weights: WeightReader, /) -> LayerBuilder:
+        """Return what builds one layer, those of the model's own MTP head included."""
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "llama": llama,
+    "qwen2": qwen2,
+    "qwen3": qwen3,
+    "qwen35": qwen3_5,
+    "gemma3": gemma3,
 }
 
 
@@ -34,8 +46,8 @@ def load_backbone(checkpoint: Checkpoint, ops: Ops, quant: str | None = None) ->
 
     `quant` packs all matrices in another format than their own: q4, q8, f16, bf16 or f32.
     """
-    build = ARCHITECTURES.get(checkpoint.architecture)
-    if build is None:
+    architecture = ARCHITECTURES.get(checkpoint.architecture)
+    if architecture is None:
         known = ", ".join(sorted(ARCHITECTURES))
         raise ArchitectureError(
             f"{checkpoint.path} holds a model of architecture {checkpoint.architecture!r}.",
@@ -43,5 +55,5 @@ def load_backbone(checkpoint: Checkpoint, ops: Ops, quant: str | None = None) ->
         )
     config = read_config(checkpoint)
     weights = WeightReader(checkpoint, partial(ops.matrix, quant=quant), config.num_layers)
-    backbone = build(config, weights, ops)
+    backbone = architecture.build(config, weights, ops)
     return LoadedBackbone(backbone, weights.finish())

@@ -7,7 +7,7 @@ import numpy as np
 from headlong.arrays import FloatArray
 from headlong.errors import TensorError
 from headlong.models.model_config import RopeScaling
-from headlong.ops.op_set import Rope
+from headlong.ops.blocks import Rope
 
 
 def make_rope(head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Rope:

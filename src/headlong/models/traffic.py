@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlong.models.transformer import Backbone
+from headlong.ops.blocks import Attention, Linear
 from headlong.ops.layer_state import has_positions
-from headlong.ops.op_set import Attention, Layer, Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ def cache_traffic(backbone: Backbone) -> CacheTraffic:
     num_bytes: dict[int | None, int] = {}
     recurrent_bytes = 0
     for layer, state in zip(backbone.layers, backbone.make_cache().layers, strict=True):
+        if state is None:
+            continue
         if has_positions(state):
             window = layer.mixer.window if isinstance(layer.mixer, Attention) else None
             num_bytes[window] = num_bytes.get(window, 0) + state.bytes_per_position
@@ -49,13 +51,8 @@ def cache_traffic(backbone: Backbone) -> CacheTraffic:
 
 def pass_bytes(backbone: Backbone) -> int:
     """Return the bytes of weights one pass reads; an embedding is read a row at a time only."""
-    linears = [linear for layer in backbone.layers for linear in linears_of(layer)]
+    linears = [linear for layer in backbone.layers for linear in layer.linears]
     return bytes_of([backbone.lm_head, *linears])
-
-
-def linears_of(layer: Layer) -> list[Linear]:
-    """Return the projections of a layer."""
-    return [*layer.mixer.linears, *layer.channel.linears]
 
 
 def bytes_of(linears: Sequence[Linear]) -> int:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.cache.sequence_state import SequenceState
+from headlong.cache.sequence_state import SequenceState, make_sequence_state
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
-from headlong.ops.op_set import Array, Layer, Linear, Matrix, Norm, Ops
+from headlong.ops.blocks import Layer, Linear, Matrix, Norm
+from headlong.ops.op_set import Array, Ops
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -31,7 +32,7 @@ class Backbone:
 
     def make_cache(self) -> SequenceState:
         """Return the state of a sequence without rows."""
-        return SequenceState([self.ops.make_state(layer.mixer) for layer in self.layers])
+        return make_sequence_state(self.ops, self.layers)
 
     def embed(self, token_ids: IntArray) -> Array:
         """Look up token embeddings, with the architecture's scale: (N,) → (N, H)."""

@@ -79,17 +79,19 @@ class DeltaState(MixerState):
     @property
     def num_bytes(self) -> int: ...
 
-class GatedMlp:
+class Channel:
+    def check(self) -> None: ...
+
+class GatedMlp(Channel):
     norm: Norm
     gate: Linear
     up: Linear
     down: Linear
     is_gelu: bool
     output_norm: Norm | None
-    def check(self) -> None: ...
 
 class Stack:
-    def __init__(self, blocks: list[tuple[Mixer | None, GatedMlp | None]]) -> None: ...
+    def __init__(self, blocks: list[tuple[Mixer | None, Channel | None]]) -> None: ...
 
 class Fusion:
     def __init__(
@@ -101,8 +103,8 @@ class DraftHead:
         self,
         embedding: Matrix,
         embedding_scale: float,
-        attention: Attention,
-        mlp: GatedMlp,
+        mixer: Mixer | None,
+        channel: Channel | None,
         fusion: Fusion | None,
         norm: Norm,
         lm_head: Linear,

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from headlong.ops.blocks import Layer
 from headlong.ops.layer_state import LayerState
-from headlong.ops.op_set import Array, Attention, Layer, Ops, Rows
+from headlong.ops.op_set import Array, Ops, Rows
 
 
 class BlockByBlock:
@@ -13,7 +14,7 @@ class BlockByBlock:
         self: Ops,
         x: Array,
         layers: Sequence[Layer],
-        states: Sequence[Sequence[LayerState]],
+        states: Sequence[Sequence[LayerState | None]],
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
     ) -> tuple[Array, Array | None]:
@@ -23,21 +24,23 @@ class BlockByBlock:
             if index in tap_layers:
                 tapped[index] = x
             own = [states_of_span[index] for states_of_span in states]
-            if isinstance(layer.mixer, Attention):
-                x = self.attention(x, layer.mixer, own, rows)
-            else:
-                x = self.gated_delta_net(x, layer.mixer, own, rows)
-            x = self.gated_mlp(x, layer.channel)
+            if layer.mixer is not None:
+                x = self.mix(x, layer.mixer, own, rows)
+            if layer.channel is not None:
+                x = self.transform(x, layer.channel)
         return x, self.join([tapped[i] for i in tap_layers], -1) if tap_layers else None
 
     def run_last(
         self: Ops,
         x: Array,
         layer: Layer,
-        states: Sequence[LayerState],
+        states: Sequence[LayerState | None],
         rows: Rows,
         beside: Array | None = None,
     ) -> Array:
         """Run the layer over all rows, and take the last of every span."""
-        x = self.gated_mlp(self.attention(x, layer.attention, states, rows, beside), layer.channel)
+        if layer.mixer is not None:
+            x = self.mix(x, layer.mixer, states, rows, beside)
+        if layer.channel is not None:
+            x = self.transform(x, layer.channel)
         return self.rows(x, [span.first_row + span.num_rows - 1 for span in rows.spans])

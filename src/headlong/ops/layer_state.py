@@ -67,11 +67,11 @@ class RecurrentState(Protocol):
 LayerState: TypeAlias = KVLayer | RecurrentState
 
 
-def has_positions(state: LayerState) -> TypeGuard[KVLayer]:
+def has_positions(state: LayerState | None) -> TypeGuard[KVLayer]:
     """Tell whether a state has an entry per position."""
     return hasattr(state, "reserve")
 
 
-def is_recurrent(state: LayerState) -> TypeGuard[RecurrentState]:
+def is_recurrent(state: LayerState | None) -> TypeGuard[RecurrentState]:
     """Tell whether a state is one value that every row replaces."""
     return hasattr(state, "rollback")

@@ -4,14 +4,13 @@ In:  the same specs and arrays as the numpy oracle gets.
 Out: the same results within quantisation of activations to 8 bits per group of 32, many times
 sooner. Batch-invariant bit for bit: rows, their order, chunking and threads never change a result.
 
-Specs are translated into kernel blocks at their first use and kept as long as the specs are, so one
-`Ops` belongs to one loaded model and the heads that come and go with it.
+Specs become kernel blocks at their first use (`native_blocks.py`), so one `Ops` belongs
+to one loaded model and the heads that come and go with it.
 """
 
 import os
-import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,26 +18,14 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
 from headlong.ops import _native
 from headlong.ops.backends import register_backend
-from headlong.ops.calibration import EDGES, Calibration
+from headlong.ops.blocks import Channel, DraftBlocks, Layer, Linear, Mixer, Norm
 from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
+from headlong.ops.native_blocks import NativeBlocks
 from headlong.ops.native_host import NativeHost, native_rule
 from headlong.ops.native_weights import pack, packed_bytes, packed_format
-from headlong.ops.op_set import (
-    Attention,
-    DraftBlocks,
-    DraftRow,
-    Fusion,
-    GatedDeltaNet,
-    GatedMlp,
-    Layer,
-    Linear,
-    Mixer,
-    Norm,
-    Rope,
-    Rows,
-)
+from headlong.ops.op_set import DraftRow, Rows
 from headlong.weights.tensors import StoredTensor
 
 INSTRUCTION_SET_VARIABLE = "HEADLONG_ISA"
@@ -51,8 +38,6 @@ _MAX_DEFAULT_THREADS = 8
 
 _MANY_NUMBERS = 2**14
 """From so many on, a result comes out of recycled memory: fresh pages are dear."""
-
-_T = TypeVar("_T")
 
 
 class NativeOps(HostArrays):
@@ -72,8 +57,7 @@ class NativeOps(HostArrays):
                 "to a number from 1 to 256.",
             ) from error
         self.note = f"{self.engine.instruction_set}, {self.engine.num_threads} threads"
-        # By id, since specs hold arrays and cannot be hashed; an entry goes when its spec does.
-        self._translated: dict[int, tuple[object, Any]] = {}
+        self._blocks = NativeBlocks(self.engine)
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> _native.Matrix:
         """Pack a stored tensor, in the format nearest to its own or in `quant`."""
@@ -93,9 +77,7 @@ class NativeOps(HostArrays):
 
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state: keys and values are 16-bit integers with scales."""
-        if isinstance(mixer, Attention):
-            return self.engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
-        return self.engine.make_delta_state(_sizes(mixer), len(mixer.convolution))
+        return self._blocks.make_state(mixer)
 
     def embed(self, table: _native.Matrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
         """Look up embedding rows: (N,) → (N, H)."""
@@ -106,54 +88,51 @@ class NativeOps(HostArrays):
     def norm(self, x: FloatArray, norm: Norm) -> FloatArray:
         """Apply a norm to every row."""
         y = np.empty_like(x)
-        self.engine.norm(x, self._norm(norm), y)
+        self.engine.norm(x, self._blocks.norm(norm), y)
         return y
 
     def project(self, x: FloatArray, linear: Linear) -> FloatArray:
         """Apply a projection to every row."""
         y = self._rows(len(x), linear.weight.shape[0])
-        self.engine.project(x, self._linear(linear), y)
+        self.engine.project(x, self._blocks.linear(linear), y)
         return y
 
-    def attention(
+    def mix(
         self,
         x: FloatArray,
-        block: Attention,
-        states: Sequence[LayerState],
+        block: Mixer,
+        states: Sequence[LayerState | None],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
-        """Norm, q/k/v, rotary, cache write, attend, project, add."""
-        return self._mix(x, block, states, rows, beside)
-
-    def gated_delta_net(
-        self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
-    ) -> FloatArray:
-        """Norm, projections, convolution, delta rule, gated norm, project, add."""
-        return self._mix(x, block, states, rows)
-
-    def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
-        """Norm, gate and up, activation, down, add."""
-        stack = self._translate(block, lambda: _native.Stack([(None, self._mlp(block))]))
+        """Run one mixer: norm, projections, states, add."""
         y = np.array(x, dtype=np.float32, order="C")
-        self.engine.run(stack, y, [(0, len(y), 0)], [[None]], (), None, None)
+        kernel_states: Any = [[state] for state in states]
+        stack = self._blocks.mixer(block)
+        self.engine.run(stack, y, rows.spans, kernel_states, (), None, beside)
+        return y
+
+    def transform(self, x: FloatArray, block: Channel) -> FloatArray:
+        """Run one channel part."""
+        y = np.array(x, dtype=np.float32, order="C")
+        self.engine.run(self._blocks.channel(block), y, [(0, len(y), 0)], [[None]], (), None, None)
         return y
 
     def run_layers(
         self,
         x: FloatArray,
         layers: Sequence[Layer],
-        states: Sequence[Sequence[LayerState]],
+        states: Sequence[Sequence[LayerState | None]],
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
     ) -> tuple[FloatArray, FloatArray | None]:
         """Run a stack of layers in one call, copying the inputs of tapped layers."""
-        stack = self._translate(layers, lambda: self._stack(layers))
         y = np.array(x, dtype=np.float32, order="C")
         taps: FloatArray | None = None
         if tap_layers:
             taps = np.empty((len(y), len(tap_layers) * y.shape[1]), dtype=np.float32)
         kernel_states: Any = states
+        stack = self._blocks.stack(layers)
         self.engine.run(stack, y, rows.spans, kernel_states, tap_layers, taps, None)
         return y, taps
 
@@ -161,35 +140,34 @@ class NativeOps(HostArrays):
         self,
         x: FloatArray,
         layer: Layer,
-        states: Sequence[LayerState],
+        states: Sequence[LayerState | None],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
         """Keys and values of all rows, everything else for the last row of every span only."""
-        stack = self._translate(layer, lambda: self._stack([layer]))
         y: FloatArray = np.empty((len(rows.spans), x.shape[1]), dtype=np.float32)
         kernel_states: Any = [[state] for state in states]
-        self.engine.run_last(stack, x, rows.spans, kernel_states, beside, y)
+        self.engine.run_last(self._blocks.layer(layer), x, rows.spans, kernel_states, beside, y)
         return y
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
         """x + silu(linear(x))."""
         y = np.empty_like(x)
-        self.engine.residual_silu(x, self._linear(linear), y)
+        self.engine.residual_silu(x, self._blocks.linear(linear), y)
         return y
 
     def draft(
         self, blocks: DraftBlocks, rows: Sequence[DraftRow]
     ) -> list[tuple[list[int], list[float]]] | None:
         """Draft for all rows in one call, depth after depth."""
-        head = self._translate(blocks, lambda: self._draft_head(blocks))
+        head = self._blocks.draft_head(blocks)
         requests: Any = [
             (
                 row.layer,
                 row.first_position,
                 row.num_tokens,
                 row.extend,
-                self._calibration(row.calibration),
+                self._blocks.calibration(row.calibration),
                 native_rule(row.rule),
                 row.token_position,
             )
@@ -200,126 +178,11 @@ class NativeOps(HostArrays):
             return None
         return [(token_ids, probs) for token_ids, probs, _ in drafted]
 
-    def _mix(
-        self,
-        x: FloatArray,
-        block: Mixer,
-        states: Sequence[LayerState],
-        rows: Rows,
-        beside: FloatArray | None = None,
-    ) -> FloatArray:
-        stack = self._translate(block, lambda: _native.Stack([(self._mixer(block), None)]))
-        y = np.array(x, dtype=np.float32, order="C")
-        kernel_states: Any = [[state] for state in states]
-        self.engine.run(stack, y, rows.spans, kernel_states, (), None, beside)
-        return y
-
     def _rows(self, num_rows: int, num_columns: int) -> FloatArray:
         """Return room for rows; large ones out of memory that was used before."""
         if num_rows * num_columns < _MANY_NUMBERS:
             return np.empty((num_rows, num_columns), dtype=np.float32)
         return self.engine.make_rows(num_rows, num_columns)
-
-    def _translate(self, spec: object, make: Callable[[], _T]) -> _T:
-        found = self._translated.get(id(spec))
-        if found is None:
-            found = self._translated[id(spec)] = (self._watch(spec), make())
-        translated: _T = found[1]
-        return translated
-
-    def _watch(self, spec: object) -> object:
-        """Return what keeps an entry's id its spec's own; tuples cannot be watched, and stay."""
-        if isinstance(spec, tuple):
-            return spec
-        translated, key = self._translated, id(spec)
-        return weakref.ref(spec, lambda _: translated.pop(key, None))
-
-    def _norm(self, norm: Norm) -> _native.Norm:
-        return self._translate(norm, lambda: _native.Norm(_vector(norm.weight), norm.eps))
-
-    def _optional_norm(self, norm: Norm | None) -> _native.Norm | None:
-        return None if norm is None else self._norm(norm)
-
-    def _linear(self, linear: Linear) -> _native.Linear:
-        bias = None if linear.bias is None else _vector(linear.bias)
-        return self._translate(linear, lambda: _native.Linear(linear.weight, bias))
-
-    def _calibration(self, calibration: Calibration | None) -> _native.Calibration | None:
-        if calibration is None:
-            return None
-        return self._translate(calibration, lambda: _native.Calibration(EDGES, calibration.chances))
-
-    def _rope(self, rope: Rope) -> _native.Rope:
-        return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
-
-    def _mixer(self, spec: Mixer) -> _native.Mixer:
-        return self._attention(spec) if isinstance(spec, Attention) else self._delta_net(spec)
-
-    def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
-        vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]
-        block = _native.GatedDeltaNet(self.engine, _sizes(spec), *vectors)
-        block.norm, block.head_norm = self._norm(spec.norm), self._norm(spec.head_norm)
-        block.mixed, block.gate = self._linear(spec.mixed), self._linear(spec.gate)
-        block.update, block.decay = self._linear(spec.update), self._linear(spec.decay)
-        block.output = self._linear(spec.output)
-        block.settle()
-        return block
-
-    def _attention(self, spec: Attention) -> _native.Attention:
-        block = _native.Attention()
-        block.norm = self._norm(spec.norm)
-        block.query, block.key = self._linear(spec.query), self._linear(spec.key)
-        block.value, block.output = self._linear(spec.value), self._linear(spec.output)
-        block.num_heads, block.num_kv_heads = spec.num_heads, spec.num_kv_heads
-        block.head_dim, block.scale = spec.head_dim, spec.scale
-        block.window = spec.window or 0
-        block.rope = self._rope(spec.rope)
-        block.query_norm = self._optional_norm(spec.query_norm)
-        block.key_norm = self._optional_norm(spec.key_norm)
-        block.beside_norm = self._optional_norm(spec.beside_norm)
-        block.output_norm = self._optional_norm(spec.output_norm)
-        block.gate = None if spec.gate is None else self._linear(spec.gate)
-        return block
-
-    def _mlp(self, spec: GatedMlp) -> _native.GatedMlp:
-        block = _native.GatedMlp()
-        block.norm = self._norm(spec.norm)
-        block.gate, block.up = self._linear(spec.gate), self._linear(spec.up)
-        block.down = self._linear(spec.down)
-        block.is_gelu = spec.activation == "gelu_tanh"
-        block.output_norm = self._optional_norm(spec.output_norm)
-        return block
-
-    def _draft_head(self, blocks: DraftBlocks) -> _native.DraftHead:
-        fusion = blocks.fusion
-        return _native.DraftHead(
-            blocks.embedding,
-            blocks.embedding_scale,
-            self._attention(blocks.attention),
-            self._mlp(blocks.mlp),
-            None if fusion is None else self._fusion(fusion),
-            self._norm(blocks.norm),
-            self._linear(blocks.lm_head),
-            blocks.carries_normed,
-            blocks.vocabulary,
-        )
-
-    def _fusion(self, fusion: Fusion) -> _native.Fusion:
-        return _native.Fusion(
-            self._norm(fusion.embedding_norm),
-            self._norm(fusion.state_norm),
-            self._linear(fusion.fc),
-            fusion.is_state_first,
-        )
-
-    def _stack(self, layers: Sequence[Layer]) -> _native.Stack:
-        return _native.Stack(
-            [(self._mixer(layer.mixer), self._mlp(layer.channel)) for layer in layers]
-        )
-
-
-def _sizes(spec: GatedDeltaNet) -> tuple[int, int, int, int]:
-    return spec.num_key_heads, spec.num_value_heads, spec.key_dim, spec.value_dim
 
 
 def _default_threads() -> int:
@@ -335,10 +198,6 @@ def _default_threads() -> int:
     has_affinity = hasattr(os, "sched_getaffinity")
     num_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return min(num_cores, _MAX_DEFAULT_THREADS)
-
-
-def _vector(values: FloatArray) -> FloatArray:
-    return np.ascontiguousarray(values, dtype=np.float32)
 
 
 @register_backend("native")

@@ -8,8 +8,8 @@ rows are cut into passes changes no bit.
 import numpy as np
 
 from headlong.arrays import FloatArray
+from headlong.ops.blocks import GatedDeltaNet
 from headlong.ops.delta_state import DeltaRows, DeltaState, Recurrence
-from headlong.ops.op_set import GatedDeltaNet
 
 UNIT_EPS = np.float32(1e-6)
 """Added to the squared length of queries and keys before they are divided by it."""

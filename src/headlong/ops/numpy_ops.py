@@ -16,6 +16,16 @@ import numpy as np
 from headlong.arrays import FloatArray, IntArray
 from headlong.ops.backends import register_backend
 from headlong.ops.block_by_block import BlockByBlock
+from headlong.ops.blocks import (
+    Attention,
+    Channel,
+    GatedDeltaNet,
+    GatedMlp,
+    Linear,
+    Mixer,
+    Norm,
+    Rope,
+)
 from headlong.ops.delta_state import DeltaRows, DeltaState
 from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
@@ -23,16 +33,7 @@ from headlong.ops.layer_state import LayerState
 from headlong.ops.numpy_delta import make_delta_state, take_row
 from headlong.ops.numpy_host import NumpyHost
 from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix, round_to
-from headlong.ops.op_set import (
-    Attention,
-    GatedDeltaNet,
-    GatedMlp,
-    Linear,
-    Mixer,
-    Norm,
-    Rope,
-    Rows,
-)
+from headlong.ops.op_set import Rows
 from headlong.weights.tensors import StoredTensor
 
 
@@ -82,11 +83,28 @@ class NumpyOps(HostArrays, BlockByBlock):
         y: FloatArray = linear.weight.times(x)
         return y if linear.bias is None else y + linear.bias
 
-    def attention(
+    def mix(
+        self,
+        x: FloatArray,
+        block: Mixer,
+        states: Sequence[LayerState | None],
+        rows: Rows,
+        beside: FloatArray | None = None,
+    ) -> FloatArray:
+        """Run one mixer: norm, projections, states, add."""
+        if isinstance(block, Attention):
+            return self._attention(x, block, states, rows, beside)
+        return self._gated_delta_net(x, block, states, rows)
+
+    def transform(self, x: FloatArray, block: Channel) -> FloatArray:
+        """Run one channel part."""
+        return self._gated_mlp(x, block)
+
+    def _attention(
         self,
         x: FloatArray,
         block: Attention,
-        states: Sequence[LayerState],
+        states: Sequence[LayerState | None],
         rows: Rows,
         beside: FloatArray | None = None,
     ) -> FloatArray:
@@ -116,8 +134,8 @@ class NumpyOps(HostArrays, BlockByBlock):
             result = self.norm(result, block.output_norm)
         return x + result
 
-    def gated_delta_net(
-        self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
+    def _gated_delta_net(
+        self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState | None], rows: Rows
     ) -> FloatArray:
         """Norm, projections, convolution, delta rule row by row, gated norm, project, add."""
         normed = self.norm(x, block.norm)
@@ -136,7 +154,7 @@ class NumpyOps(HostArrays, BlockByBlock):
         gated = heads.reshape(read.shape) * _silu(self.project(normed, block.gate))
         return x + self.project(gated, block.output)
 
-    def gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
+    def _gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
         """Norm, gate and up, activation, down, add."""
         normed = self.norm(x, block.norm)
         gate = self.project(normed, block.gate)  # (N, I)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headlong.ops.op_set import Attention
+from headlong.ops.blocks import Attention
 
 try:
     from headlong.ops.torch_attention_kernel import attend_kernel

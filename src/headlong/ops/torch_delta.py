@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headlong.ops.blocks import GatedDeltaNet
 from headlong.ops.delta_state import DeltaRows, DeltaState, Recurrence
-from headlong.ops.op_set import GatedDeltaNet
 
 UNIT_EPS = 1e-6
 """Added to the squared length of queries and keys before they are divided by it."""

@@ -20,12 +20,9 @@ from torch import Tensor
 from headlong.arrays import FloatArray, IntArray
 from headlong.ops.backends import register_backend
 from headlong.ops.block_by_block import BlockByBlock
-from headlong.ops.delta_state import DeltaRows, DeltaState
-from headlong.ops.host_ops import HostOps
-from headlong.ops.layer_state import LayerState
-from headlong.ops.numpy_weights import round_to
-from headlong.ops.op_set import (
+from headlong.ops.blocks import (
     Attention,
+    Channel,
     GatedDeltaNet,
     GatedMlp,
     Layer,
@@ -33,8 +30,12 @@ from headlong.ops.op_set import (
     Mixer,
     Norm,
     Rope,
-    Rows,
 )
+from headlong.ops.delta_state import DeltaRows, DeltaState
+from headlong.ops.host_ops import HostOps
+from headlong.ops.layer_state import LayerState
+from headlong.ops.numpy_weights import round_to
+from headlong.ops.op_set import Rows
 from headlong.ops.torch_attention import HeadRows, KeepKeys, attend_row, attend_sequences
 from headlong.ops.torch_delta import DeltaRule, make_delta_state
 from headlong.ops.torch_host import TorchHost
@@ -131,11 +132,28 @@ class TorchOps(BlockByBlock):
         bias = None if linear.bias is None else self._vector(linear, linear.bias)
         return self._times(x, linear.weight, bias)
 
-    def attention(
+    def mix(
+        self,
+        x: Tensor,
+        block: Mixer,
+        states: Sequence[LayerState | None],
+        rows: Rows,
+        beside: Tensor | None = None,
+    ) -> Tensor:
+        """Run one mixer: norm, projections, states, add."""
+        if isinstance(block, Attention):
+            return self._attention(x, block, states, rows, beside)
+        return self._gated_delta_net(x, block, states, rows)
+
+    def transform(self, x: Tensor, block: Channel) -> Tensor:
+        """Run one channel part."""
+        return self._gated_mlp(x, block)
+
+    def _attention(
         self,
         x: Tensor,
         block: Attention,
-        states: Sequence[LayerState],
+        states: Sequence[LayerState | None],
         rows: Rows,
         beside: Tensor | None = None,
     ) -> Tensor:
@@ -151,8 +169,8 @@ class TorchOps(BlockByBlock):
                 attended.append(attend_row(query, layer.keys, layer.values, position, block))
         return self.add_attended(x, torch.stack(attended), block, heads.gate)
 
-    def gated_delta_net(
-        self, x: Tensor, block: GatedDeltaNet, states: Sequence[LayerState], rows: Rows
+    def _gated_delta_net(
+        self, x: Tensor, block: GatedDeltaNet, states: Sequence[LayerState | None], rows: Rows
     ) -> Tensor:
         """Norm, projections, convolution, delta rule row by row, gated norm, project, add."""
         rule = self._delta_rule(block)
@@ -172,7 +190,7 @@ class TorchOps(BlockByBlock):
         gated = self.norm(heads, block.head_norm).view(len(x), -1) * gate
         return x + self.project(gated.to(self.dtype), block.output)
 
-    def gated_mlp(self, x: Tensor, block: GatedMlp) -> Tensor:
+    def _gated_mlp(self, x: Tensor, block: GatedMlp) -> Tensor:
         """Norm, gate and up, activation, down, add."""
         gate_up = self._times(self.norm(x, block.norm), *self._fused(block, block.gate, block.up))
         is_silu = block.activation == "silu"
@@ -211,7 +229,7 @@ class TorchOps(BlockByBlock):
                 keep(index, key, value)
             attended = attend_sequences(query, key, value, block).transpose(1, 2)
             x = self.add_attended(x, attended.reshape(len(x), -1), block, heads.gate)
-            x = self.gated_mlp(x, layer.channel)
+            x = self._gated_mlp(x, layer.mlp)
         return x, torch.cat([tapped[i] for i in tap_layers], -1) if tap_layers else None
 
     def angles(self, positions: Tensor, rope: Rope) -> Angles:

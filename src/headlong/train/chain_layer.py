@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headlong.ops.op_set import Rope
+from headlong.ops.blocks import Rope
 from headlong.ops.torch_ops import Angles, TorchOps
 from headlong.train.projection import Projection
 from headlong.train.teacher import Teacher

@@ -161,7 +161,7 @@ class Sampler:
             values[self._rows, :, self._position] = heads.value
             attended = self._attend(heads.query.contiguous(), keys, values, lengths, block)
             x = ops.add_attended(x, attended.view(len(x), -1), block, heads.gate)
-            x = ops.gated_mlp(x, layer.channel)
+            x = ops.transform(x, layer.mlp)
         logits = teacher.logits(ops.norm(x, teacher.backbone.final_norm))
         picked = teacher.pointwise.pick(logits, self._temperature, self._seed, self._position + 1)
         is_alive = ~self._is_done

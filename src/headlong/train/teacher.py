@@ -17,7 +17,7 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.op_set import Attention
+from headlong.ops.blocks import Attention
 from headlong.ops.torch_maths import make_row_maths
 from headlong.ops.torch_ops import TorchOps
 from headlong.train.pointwise import Pointwise, make_pointwise

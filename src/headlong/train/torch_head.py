@@ -21,7 +21,7 @@ from headlong.heads.nextn_families import NextnSwitches
 from headlong.heads.parallel import make_medusa_config
 from headlong.models.hidden import HiddenRows
 from headlong.models.rope import make_rope
-from headlong.ops.op_set import Layer
+from headlong.ops.blocks import Layer
 from headlong.train.chain_layer import ChainLayer, Chains, Norm
 from headlong.train.projection import Projection, learn_packed
 from headlong.train.recipe import HeadRecipe
@@ -212,7 +212,7 @@ def _embed_ahead(teacher: Teacher, token_ids: Tensor, shift: int) -> Tensor:
 
 def _start_from(layer: ChainLayer, source: Layer) -> None:
     """Copy a backbone layer; a doubled input reads both halves the way the layer read one."""
-    attention, mlp = source.attention, source.channel
+    attention, mlp = source.attention, source.mlp
     for projection, linear in (
         (layer.self_attn.q_proj, attention.query),
         (layer.self_attn.k_proj, attention.key),

@@ -1,7 +1,8 @@
-// What every mixer of a layer offers, whatever it keeps of a sequence.
+// What the two parts of a layer offer, whatever they compute.
 //
-// A layer is a mixer and a channel part. The mixer combines rows of one sequence; attention is one. A new kind is a
-// class derived from Mixer with a state derived from MixerState, a file for its `run`, and its binding.
+// The mixer combines rows of one sequence; attention is one. A new kind is a class derived from Mixer with a state
+// derived from MixerState, a file for its `run`, and its binding. The channel part works on every row alone; a new
+// kind is a class derived from Channel.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +22,10 @@ constexpr int64_t kFewRows = 16;
 struct Span {
     int64_t first_row, num_rows, first_position;
 };
+
+inline int64_t num_rows_of(const std::vector<Span>& spans) {
+    return spans.empty() ? 0 : spans.back().first_row + spans.back().num_rows;
+}
 
 // What a mixer keeps of one sequence.
 struct MixerState {
@@ -65,6 +70,18 @@ public:
     virtual void prepare(int64_t num_positions) const { static_cast<void>(num_positions); }
     // x += mixer(norm(x)) for all rows. Every worker calls it, and finds all rows finished when it returns.
     virtual void run(Pass& pass, Worker& worker, const MixerStates& states) const = 0;
+};
+
+class Channel {
+public:
+    virtual ~Channel() = default;
+
+    virtual int64_t hidden_size() const = 0;
+    // Throws std::invalid_argument when sizes do not fit together.
+    virtual void check() const = 0;
+    virtual ScratchNeeds needs(int64_t num_rows, const Kernels& kernels) const = 0;
+    // x += channel(norm(x)) for all rows. Every worker calls it, and finds all rows finished when it returns.
+    virtual void run(Pass& pass, Worker& worker) const = 0;
 };
 
 }  // namespace headlong

@@ -1,0 +1,183 @@
+"""The blocks every architecture and head is made of, as small frozen specs.
+
+A layer is a mixer and a channel part. A spec says what a block computes and holds its weights;
+backends compute it (`op_set.Ops`). Variants of an architecture are fields of the specs, not
+subclasses. A backend may cache what it makes of a spec for as long as the spec lives, so specs have
+a weak-reference slot and are compared by identity.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from headlong.arrays import FloatArray, IntArray
+
+Matrix: TypeAlias = Any
+"""A weight matrix (outputs, inputs) in whatever form its backend packs it; opaque to others."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Norm:
+    """Root-mean-square norm with a learned scale."""
+
+    weight: FloatArray  # (H,)
+    eps: float
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Linear:
+    """A projection, with a bias where the architecture has one."""
+
+    weight: Matrix  # (outputs, inputs)
+    bias: FloatArray | None = None  # (outputs,)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Rope:
+    """Rotary positions: of the first R dimensions, pairs (i, i + R/2) turn by position × frequency.
+
+    The other dimensions of a head, if there are any, stay as they are.
+    """
+
+    frequencies: FloatArray  # (R // 2,), R at most the head size
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Attention:
+    """x + output(attend(query, key, value of norm(x))), with grouped heads."""
+
+    norm: Norm
+    query: Linear  # (num_heads * head_dim, H), or 2H inputs when `beside_norm` is set
+    key: Linear  # (num_kv_heads * head_dim, H or 2H)
+    value: Linear
+    output: Linear  # (H, num_heads * head_dim)
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope: Rope
+    scale: float
+    """Multiplies query · key; usually head_dim ** -0.5."""
+    query_norm: Norm | None = None
+    """Norm of each query head before rotary (Qwen3, Gemma3)."""
+    key_norm: Norm | None = None
+    """Norm of each key head before rotary."""
+    beside_norm: Norm | None = None
+    """EAGLE-3 heads: q/k/v read [beside_norm(beside), norm(x)], 2H wide."""
+    output_norm: Norm | None = None
+    """Norm of the block's result before it is added to x (Gemma3)."""
+    window: int | None = None
+    """Look back at most this many positions, the own one included; None looks at all."""
+    gate: Linear | None = None
+    """(num_heads * head_dim, H): sigmoid of it multiplies what was attended to (Qwen3.5)."""
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        gates = () if self.gate is None else (self.gate,)
+        return (self.query, self.key, self.value, self.output, *gates)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class GatedDeltaNet:
+    """x + output(norm(o) * silu(gate)), where o reads a matrix S per head that every row updates.
+
+    With q, k, v = silu(convolution(mixed)), q and k of unit length, q also times key_dim ** -0.5:
+        S = exp(g) S;  S = S + k ⊗ beta (v - Sᵀ k);  o = Sᵀ q
+        beta = sigmoid(update(x)),  g = -decay_rate * softplus(decay(x) + decay_bias)
+    Value heads share key heads evenly: value head h reads key head h // (value heads / key heads).
+    """
+
+    norm: Norm
+    mixed: Linear  # (2 * num_key_heads * key_dim + num_value_heads * value_dim, H): q, k, v
+    gate: Linear  # (num_value_heads * value_dim, H)
+    update: Linear  # (num_value_heads, H)
+    decay: Linear  # (num_value_heads, H)
+    convolution: FloatArray  # (width, outputs of `mixed`), the oldest row's factors first
+    decay_rate: FloatArray  # (num_value_heads,)
+    decay_bias: FloatArray  # (num_value_heads,)
+    head_norm: Norm  # (value_dim,)
+    output: Linear  # (H, num_value_heads * value_dim)
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        return (self.mixed, self.gate, self.update, self.decay, self.output)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class GatedMlp:
+    """x + down(activation(gate(norm(x))) * up(norm(x)))."""
+
+    norm: Norm
+    gate: Linear  # (I, H)
+    up: Linear  # (I, H)
+    down: Linear  # (H, I)
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    output_norm: Norm | None = None
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        return (self.gate, self.up, self.down)
+
+
+Mixer: TypeAlias = Attention | GatedDeltaNet
+"""The part of a layer that lets rows of a sequence read earlier ones, through a state."""
+
+Channel: TypeAlias = GatedMlp
+"""The part of a layer that works on every row alone."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Layer:
+    """One layer of a backbone or head: a mixer, then a channel part; one of them may be absent."""
+
+    mixer: Mixer | None
+    channel: Channel | None
+
+    @property
+    def attention(self) -> Attention:
+        """The mixer of a layer that is known to attend, as those of trained heads are."""
+        assert isinstance(self.mixer, Attention), "this layer does not attend"
+        return self.mixer
+
+    @property
+    def mlp(self) -> GatedMlp:
+        """The channel part of a layer that is known to have a gated MLP."""
+        assert isinstance(self.channel, GatedMlp), "this layer has no gated MLP"
+        return self.channel
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """The projections of both parts."""
+        parts = [part for part in (self.mixer, self.channel) if part is not None]
+        return tuple(linear for part in parts for linear in part.linears)
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """fc([embedding_norm(embedding), state_norm(state)]), what a nextn head's layer reads."""
+
+    embedding_norm: Norm
+    state_norm: Norm
+    fc: Linear  # (H, 2 * H)
+    is_state_first: bool
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class DraftBlocks:
+    """All that a recursive head computes between one draft token and the next."""
+
+    embedding: Matrix  # (V, H)
+    embedding_scale: float
+    layer: Layer
+    fusion: Fusion | None
+    """None where the attention reads the embedding beside the state."""
+    norm: Norm
+    lm_head: Linear  # (V_draft, H)
+    carries_normed: bool
+    """Whether the state is carried on after `norm`, which then is not applied again to score."""
+    vocabulary: IntArray | None  # (V_draft,)

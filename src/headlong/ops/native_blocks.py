@@ -1,0 +1,179 @@
+"""Specs translated into the kernels' blocks, at their first use, and kept as long as the specs are.
+
+In:  specs of `blocks.py`. Out: what C++ runs. A field of a spec that is not translated here is
+ignored, and only a comparison with numpy shows it.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from headlong.arrays import FloatArray
+from headlong.ops import _native
+from headlong.ops.blocks import (
+    Attention,
+    Channel,
+    DraftBlocks,
+    Fusion,
+    GatedDeltaNet,
+    GatedMlp,
+    Layer,
+    Linear,
+    Mixer,
+    Norm,
+    Rope,
+)
+from headlong.ops.calibration import EDGES, Calibration
+from headlong.ops.layer_state import LayerState
+
+_T = TypeVar("_T")
+
+
+class NativeBlocks:
+    """The blocks made so far for one engine."""
+
+    def __init__(self, engine: _native.Engine) -> None:
+        self._engine = engine
+        # By id, since specs hold arrays and cannot be hashed; an entry goes when its spec does.
+        self._translated: dict[int, tuple[object, Any]] = {}
+
+    def make_state(self, mixer: Mixer) -> LayerState:
+        """Return an empty state: keys and values are 16-bit integers with scales."""
+        if isinstance(mixer, Attention):
+            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
+        return self._engine.make_delta_state(_sizes(mixer), len(mixer.convolution))
+
+    def stack(self, layers: Sequence[Layer]) -> _native.Stack:
+        """Return layers to be run in one call."""
+        return self._translate(layers, lambda: self._stack(layers))
+
+    def layer(self, layer: Layer) -> _native.Stack:
+        """Return one layer to be run by itself."""
+        return self._translate(layer, lambda: self._stack([layer]))
+
+    def mixer(self, block: Mixer) -> _native.Stack:
+        """Return a mixer to be run by itself."""
+        return self._translate(block, lambda: self._stack([Layer(block, None)]))
+
+    def channel(self, block: Channel) -> _native.Stack:
+        """Return a channel part to be run by itself."""
+        return self._translate(block, lambda: self._stack([Layer(None, block)]))
+
+    def _translate(self, spec: object, make: Callable[[], _T]) -> _T:
+        found = self._translated.get(id(spec))
+        if found is None:
+            found = self._translated[id(spec)] = (self._watch(spec), make())
+        translated: _T = found[1]
+        return translated
+
+    def _watch(self, spec: object) -> object:
+        """Return what keeps an entry's id its spec's own; tuples cannot be watched, and stay."""
+        if isinstance(spec, tuple):
+            return spec
+        translated, key = self._translated, id(spec)
+        return weakref.ref(spec, lambda _: translated.pop(key, None))
+
+    def norm(self, norm: Norm) -> _native.Norm:
+        """Return a norm."""
+        return self._translate(norm, lambda: _native.Norm(_vector(norm.weight), norm.eps))
+
+    def _optional_norm(self, norm: Norm | None) -> _native.Norm | None:
+        return None if norm is None else self.norm(norm)
+
+    def linear(self, linear: Linear) -> _native.Linear:
+        """Return a projection."""
+        bias = None if linear.bias is None else _vector(linear.bias)
+        return self._translate(linear, lambda: _native.Linear(linear.weight, bias))
+
+    def calibration(self, calibration: Calibration | None) -> _native.Calibration | None:
+        """Return a calibration of probabilities."""
+        if calibration is None:
+            return None
+        return self._translate(calibration, lambda: _native.Calibration(EDGES, calibration.chances))
+
+    def _rope(self, rope: Rope) -> _native.Rope:
+        return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
+
+    def _mixer(self, spec: Mixer) -> _native.Mixer:
+        return self._attention(spec) if isinstance(spec, Attention) else self._delta_net(spec)
+
+    def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
+        vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]
+        block = _native.GatedDeltaNet(self._engine, _sizes(spec), *vectors)
+        block.norm, block.head_norm = self.norm(spec.norm), self.norm(spec.head_norm)
+        block.mixed, block.gate = self.linear(spec.mixed), self.linear(spec.gate)
+        block.update, block.decay = self.linear(spec.update), self.linear(spec.decay)
+        block.output = self.linear(spec.output)
+        block.settle()
+        return block
+
+    def _attention(self, spec: Attention) -> _native.Attention:
+        block = _native.Attention()
+        block.norm = self.norm(spec.norm)
+        block.query, block.key = self.linear(spec.query), self.linear(spec.key)
+        block.value, block.output = self.linear(spec.value), self.linear(spec.output)
+        block.num_heads, block.num_kv_heads = spec.num_heads, spec.num_kv_heads
+        block.head_dim, block.scale = spec.head_dim, spec.scale
+        block.window = spec.window or 0
+        block.rope = self._rope(spec.rope)
+        block.query_norm = self._optional_norm(spec.query_norm)
+        block.key_norm = self._optional_norm(spec.key_norm)
+        block.beside_norm = self._optional_norm(spec.beside_norm)
+        block.output_norm = self._optional_norm(spec.output_norm)
+        block.gate = None if spec.gate is None else self.linear(spec.gate)
+        return block
+
+    def _mlp(self, spec: GatedMlp) -> _native.GatedMlp:
+        block = _native.GatedMlp()
+        block.norm = self.norm(spec.norm)
+        block.gate, block.up = self.linear(spec.gate), self.linear(spec.up)
+        block.down = self.linear(spec.down)
+        block.is_gelu = spec.activation == "gelu_tanh"
+        block.output_norm = self._optional_norm(spec.output_norm)
+        return block
+
+    def draft_head(self, blocks: DraftBlocks) -> _native.DraftHead:
+        """Return a head that makes whole drafts."""
+        return self._translate(blocks, lambda: self._draft_head(blocks))
+
+    def _draft_head(self, blocks: DraftBlocks) -> _native.DraftHead:
+        fusion = blocks.fusion
+        mixer, channel = self._parts(blocks.layer)
+        return _native.DraftHead(
+            blocks.embedding,
+            blocks.embedding_scale,
+            mixer,
+            channel,
+            None if fusion is None else self._fusion(fusion),
+            self.norm(blocks.norm),
+            self.linear(blocks.lm_head),
+            blocks.carries_normed,
+            blocks.vocabulary,
+        )
+
+    def _fusion(self, fusion: Fusion) -> _native.Fusion:
+        return _native.Fusion(
+            self.norm(fusion.embedding_norm),
+            self.norm(fusion.state_norm),
+            self.linear(fusion.fc),
+            fusion.is_state_first,
+        )
+
+    def _stack(self, layers: Sequence[Layer]) -> _native.Stack:
+        return _native.Stack([self._parts(layer) for layer in layers])
+
+    def _parts(self, layer: Layer) -> tuple[_native.Mixer | None, _native.Channel | None]:
+        return (
+            None if layer.mixer is None else self._mixer(layer.mixer),
+            None if layer.channel is None else self._mlp(layer.channel),
+        )
+
+
+def _sizes(spec: GatedDeltaNet) -> tuple[int, int, int, int]:
+    return spec.num_key_heads, spec.num_value_heads, spec.key_dim, spec.value_dim
+
+
+def _vector(values: FloatArray) -> FloatArray:
+    return np.ascontiguousarray(values, dtype=np.float32)

@@ -41,6 +41,7 @@ private:
 };
 
 constexpr int kMostHeadDim = 4096;
+constexpr bool is_head_dim(int size) { return size >= 2 && size % 2 == 0 && size <= kMostHeadDim; }
 
 struct Attention final : Mixer {
     Norm norm;
@@ -56,7 +57,7 @@ struct Attention final : Mixer {
 
     int64_t query_size() const { return int64_t{num_heads} * head_dim; }
     int64_t key_size() const { return int64_t{num_kv_heads} * head_dim; }
-    int heads_per_kv() const { return num_heads / num_kv_heads; }
+    AttendShape shape() const { return {num_heads, num_kv_heads, head_dim, head_dim, window}; }
 
     int64_t hidden_size() const override { return output.outputs(); }
     bool reads_beside() const override { return beside_norm.has_value(); }

@@ -54,7 +54,7 @@ def attention_block(*, inputs: int = H) -> Attention:
 
 def run_attention(x: FloatArray, block: Attention, cuts: Sequence[int]) -> FloatArray:
     """Run the rows of one sequence through attention in spans of the given sizes."""
-    layer = NumpyKVLayer(KV_HEADS, D)
+    layer = NumpyKVLayer(KV_HEADS, D, D)
     layer.reserve(len(x))
     parts, start = [], 0
     for size in cuts:
@@ -117,7 +117,7 @@ def test_attention_is_the_same_however_rows_are_cut() -> None:
 
 def test_sequences_side_by_side_do_not_touch() -> None:
     block, x, y = attention_block(), random(22, 9, H), random(23, 5, H)
-    layers = [NumpyKVLayer(KV_HEADS, D), NumpyKVLayer(KV_HEADS, D)]
+    layers = [NumpyKVLayer(KV_HEADS, D, D), NumpyKVLayer(KV_HEADS, D, D)]
     for layer in layers:
         layer.reserve(16)
     rows = Rows(np.zeros(14, dtype=np.int64), (Span(0, 9, 0), Span(9, 5, 0)))
@@ -130,7 +130,7 @@ def test_beside_input_stands_first_in_what_queries_read() -> None:
     block = replace(attention_block(inputs=2 * H), beside_norm=norm(30))
     x, beside = random(31, 4, H), random(32, 4, H)
     assert block.beside_norm is not None
-    layer = NumpyKVLayer(KV_HEADS, D)
+    layer = NumpyKVLayer(KV_HEADS, D, D)
     layer.reserve(4)
     rows = Rows(np.zeros(4, dtype=np.int64), (Span(0, 4, 0),))
     result = OPS.mix(x, block, [layer], rows, beside=beside)

@@ -42,7 +42,7 @@ class NativeBlocks:
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state: keys and values are 16-bit integers with scales."""
         if isinstance(mixer, Attention):
-            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
+            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
         return self._engine.make_delta_state(_sizes(mixer), len(mixer.convolution))
 
     def stack(self, layers: Sequence[Layer]) -> _native.Stack:

@@ -65,7 +65,7 @@ class NumpyOps(HostArrays, BlockByBlock):
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty float32 state."""
         if isinstance(mixer, Attention):
-            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim)
+            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
         return make_delta_state(mixer)
 
     def embed(self, table: NumpyMatrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:

@@ -95,7 +95,7 @@ class TorchOps(BlockByBlock):
         """Return an empty state on the device; recurrent ones are in float32."""
         if isinstance(mixer, Attention):
             like = torch.empty(0, dtype=self.dtype, device=self.device)
-            return TorchKVLayer(like, mixer.num_kv_heads, mixer.head_dim)
+            return TorchKVLayer(like, mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
         return make_delta_state(mixer, self.device)
 
     def join(self, parts: Sequence[Any], axis: int = 0) -> Tensor:

@@ -49,8 +49,8 @@ void Rope::reach(int64_t num_positions) {
     for (int64_t position = known; position < wanted; ++position) {
         for (int64_t i = 0; i < half(); ++i) {
             const double angle = static_cast<double>(position) * frequencies_[i];
-            cosines_[position * half() + i] = static_cast<float>(std::cos(angle));
-            sines_[position * half() + i] = static_cast<float>(std::sin(angle));
+            cosines_[position * half() + i] = static_cast<float>(amplitude_ * std::cos(angle));
+            sines_[position * half() + i] = static_cast<float>(amplitude_ * std::sin(angle));
         }
     }
 }

@@ -24,11 +24,11 @@ struct Linear {
     int64_t inputs() const { return weight->inputs; }
 };
 
-// Cosines and sines of all positions seen so far; blocks with the same frequencies share one.
+// Cosines and sines of all positions seen so far, times an amplitude; blocks with the same frequencies share one.
 class Rope {
 public:
-    explicit Rope(std::vector<float> frequencies)
-        : frequencies_(frequencies.begin(), frequencies.end()) {}
+    Rope(std::vector<float> frequencies, double amplitude)
+        : frequencies_(frequencies.begin(), frequencies.end()), amplitude_(amplitude) {}
 
     int64_t half() const { return static_cast<int64_t>(frequencies_.size()); }
     void reach(int64_t num_positions);  // call before a pass, never during one
@@ -37,6 +37,7 @@ public:
 
 private:
     std::vector<double> frequencies_;
+    double amplitude_;
     std::vector<float> cosines_, sines_;
 };
 

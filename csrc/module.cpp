@@ -74,8 +74,9 @@ void bind_records(nb::module_& module) {
             new (linear) Linear{std::move(weight), numbers};
         }, nb::arg("weight"), nb::arg("bias").none());
     nb::class_<Rope>(module, "Rope")
-        .def("__init__", [](Rope* rope, Vector frequencies) { new (rope) Rope(to_vector(frequencies)); },
-             nb::arg("frequencies"));
+        .def("__init__", [](Rope* rope, Vector frequencies, double amplitude) {
+            new (rope) Rope(to_vector(frequencies), amplitude);
+        }, nb::arg("frequencies"), nb::arg("amplitude"));
     nb::class_<Mixer>(module, "Mixer").def("check", &Mixer::check);
     nb::class_<Attention, Mixer>(module, "Attention")
         .def(nb::init<>())

@@ -79,6 +79,7 @@ def attention_formula(x: FloatArray, block: Attention) -> FloatArray:
     ) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
         pairs = heads[..., : D // 2] + 1j * heads[..., D // 2 :]
         turned = pairs * np.exp(1j * np.arange(len(x))[:, None, None] * block.rope.frequencies)
+        turned *= block.rope.amplitude
         return np.concatenate([turned.real, turned.imag], axis=-1)
 
     query, key = rotate(project(block.query, HEADS)), rotate(project(block.key, KV_HEADS))
@@ -95,9 +96,10 @@ def attention_formula(x: FloatArray, block: Attention) -> FloatArray:
     return np.asarray(wide + flat, dtype=np.float32)
 
 
-@pytest.mark.parametrize("window", [None, 5])
-def test_attention_equals_its_formula(window: int | None) -> None:
-    block = replace(attention_block(), window=window)
+@pytest.mark.parametrize(("window", "amplitude"), [(None, 1.0), (5, 1.0), (None, 1.3)])
+def test_attention_equals_its_formula(window: int | None, amplitude: float) -> None:
+    plain = attention_block()
+    block = replace(plain, window=window, rope=replace(plain.rope, amplitude=amplitude))
     x = random(20, 13, H)
     np.testing.assert_allclose(
         run_attention(x, block, [13]), attention_formula(x, block), rtol=2e-5, atol=2e-5

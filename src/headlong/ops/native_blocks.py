@@ -94,7 +94,9 @@ class NativeBlocks:
         return self._translate(calibration, lambda: _native.Calibration(EDGES, calibration.chances))
 
     def _rope(self, rope: Rope) -> _native.Rope:
-        return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
+        return self._translate(
+            rope, lambda: _native.Rope(_vector(rope.frequencies), rope.amplitude)
+        )
 
     def _mixer(self, spec: Mixer) -> _native.Mixer:
         return self._attention(spec) if isinstance(spec, Attention) else self._delta_net(spec)

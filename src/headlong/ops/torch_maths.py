@@ -12,6 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Angles = tuple[Tensor, Tensor]
+"""Cosines and sines of the rows' rotary positions, (N, D / 2) each."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowMaths:

@@ -22,6 +22,23 @@ _NAMED_LIKE: dict[str, str] = {}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
 
 
+_EXPERTS = re.compile(
+    r"(?:model|backbone)\.layers\.(\d{1,3})\.(?:\w+\.)?experts\."
+    r"(?:(\d{1,4})\.)?(gate_up|gate|up|down)_proj(?:\.weight)?"
+)
+
+
+def expert_name(stack: str, number: int) -> str:
+    """Return the name of one expert's matrix that the file holds apart from the others."""
+    return stack.replace("_exps.", f"_exps.{number}.")
+
+
+def fused_name(stack: str) -> str | None:
+    """Return the name under which matrices of gate and up lie in one stack, for one of the two."""
+    fused = re.sub("_(gate|up)_exps", "_gate_up_exps", stack)
+    return None if fused == stack else fused
+
+
 def canonical_architecture(model_type: str) -> str:
     """Return GGUF's name for a Hugging Face `model_type`; unknown ones pass through."""
     return _ARCHITECTURES.get(model_type, model_type)
@@ -30,8 +47,8 @@ def canonical_architecture(model_type: str) -> str:
 def canonical_names(architecture: str, names: Iterable[str]) -> dict[str, str]:
     """Return the canonical name of every name; one the tables do not know stays as it is."""
     names = list(names)
-    known = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
-    arch: MODEL_ARCH | None = known.get(_NAMED_LIKE.get(architecture, architecture))
+    architectures = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
+    arch: MODEL_ARCH | None = architectures.get(_NAMED_LIKE.get(architecture, architecture))
     if arch is None:
         return {name: name for name in names}
     table = get_tensor_name_map(arch, _num_blocks(names))
@@ -41,7 +58,9 @@ def canonical_names(architecture: str, names: Iterable[str]) -> dict[str, str]:
         # Multimodal checkpoints put the text model's names behind a prefix.
         text_name = name.replace("language_model.", "", 1)
         text_name = text_name.replace(".dt_bias", ".dt_proj.bias")  # as the tables have it
-        canonical = table.get_name(text_name, try_suffixes=(".weight", ".bias")) or name
+        text_name = text_name.replace(".e_score_correction_bias", ".e_score_correction.bias")
+        known_name = table.get_name(text_name, try_suffixes=(".weight", ".bias"))
+        canonical = _experts_name(text_name) or known_name or name
         if canonical in owners:
             raise TensorError(
                 f"The tensors {shown(owners[canonical])} and {shown(name)} both mean {canonical}.",
@@ -50,6 +69,15 @@ def canonical_names(architecture: str, names: Iterable[str]) -> dict[str, str]:
         owners[canonical] = name
         found[name] = canonical
     return found
+
+
+def _experts_name(name: str) -> str | None:
+    # The tables know stacks only, and only in some architectures.
+    match = _EXPERTS.fullmatch(name)
+    if match is None or int(match[1]) >= MAX_BLOCKS:
+        return None
+    stack = f"blk.{int(match[1])}.ffn_{match[3]}_exps.weight"
+    return stack if match[2] is None else expert_name(stack, int(match[2]))
 
 
 def _num_blocks(names: list[str]) -> int:

@@ -6,6 +6,7 @@
 
 #include "delta_net.hpp"
 #include "kv_layer.hpp"
+#include "latent_attention.hpp"
 
 namespace headlong {
 
@@ -80,6 +81,27 @@ void Attention::check() const {
 }
 
 void Attention::check_state(const MixerState& state, const Span& span) const {
+    check_kv_layer(state, shape(), span);
+}
+
+void LatentAttention::check() const {
+    require(num_heads > 0 && plain_dim > 0 && value_dim > 0, "latent attention needs heads with sizes above 0");
+    require(rope != nullptr && rope->half() >= 1 && is_head_dim(rank()) && is_head_dim(rank() + rotary_dim()),
+            "latent and rotary sizes must be even, their sum at most 4096");
+    require(output.weight != nullptr, "a projection has no weights");
+    const int64_t hidden = hidden_size(), heads = num_heads;
+    check_norm(norm, hidden);
+    require(query_down.has_value() == query_norm.has_value(), "queries of low rank need a projection and a norm");
+    const int64_t low = query_norm ? static_cast<int64_t>(query_norm->weight.size()) : hidden;
+    if (query_down) check_linear(*query_down, low, hidden, "the projection to queries of low rank");
+    check_linear(query, heads * query_dim(), low, "the query projection");
+    check_linear(latent, rank() + rotary_dim(), hidden, "the latent projection");
+    check_linear(key_up, heads * rank(), plain_dim, "the keys' matrices");
+    check_linear(value_up, heads * value_dim, rank(), "the values' matrices");
+    check_linear(output, hidden, heads * value_dim, "the output projection");
+}
+
+void LatentAttention::check_state(const MixerState& state, const Span& span) const {
     check_kv_layer(state, shape(), span);
 }
 

@@ -186,6 +186,7 @@ NB_MODULE(_native, module) {
     bind_packed_rows(module);
     bind_draft(module, engine);
     bind_delta(module, engine);
+    bind_latent(module);
 }
 
 }  // namespace headlong

@@ -61,11 +61,7 @@ void AttentionRun::run() {
 
     const int64_t size = block_.query_size();
     if (block_.output.weight->is_quantised() && !has_whole_groups()) {
-        const Range own = worker_.share(pass_.rows() * (size / kGroup));
-        for (int64_t g = own.first; g < own.stop; ++g) {
-            k_.quantise(buffers_.inner_values + g * kGroup, 1, buffers_.inner_groups.mine(worker_) + g);
-            buffers_.inner_groups.publish(worker_, g, 1);
-        }
+        pass_.quantise_inner(worker_, size);
         worker_.barrier();
     }
     pass_.add_result(worker_, pass_.inner(worker_, size), block_.output, block_.output_norm);

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from headlong.errors import ArchitectureError, CheckpointError
 from headlong.models.experts_config import ExpertsConfig, gguf_experts, hugging_face_experts
+from headlong.models.latent_config import LatentConfig, gguf_latent, hugging_face_latent
 from headlong.models.rope_scaling import RopeScaling, read_gguf_scaling, read_rope_scaling
 from headlong.models.settings import Settings
 from headlong.weights.checkpoint import Checkpoint
@@ -76,6 +77,8 @@ class ModelConfig:
     """Leading dimensions of each head that turn with the position, where not all do."""
     delta_net: DeltaNetConfig | None = None
     experts: ExpertsConfig | None = None
+    latent: LatentConfig | None = None
+    """Sizes of latent attention, where it is of this kind; all heads then share one key."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():
@@ -113,7 +116,8 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
     num_heads = keys.integer("attention.head_count")
     hidden_size = keys.integer("embedding_length")
     head_dim = keys.integer("attention.key_length", hidden_size // max(num_heads, 1))
-    if keys.integer("rope.dimension_count", head_dim) != head_dim:
+    latent = gguf_latent(keys)
+    if latent is None and keys.integer("rope.dimension_count", head_dim) != head_dim:
         raise ArchitectureError(
             f"Only {keys.integer('rope.dimension_count')} of {head_dim} dimensions are rotary.",
             "Such models are read from Hugging Face folders only; use the model's safetensors.",
@@ -126,15 +130,16 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         hidden_size=hidden_size,
         intermediate_size=keys.integer("feed_forward_length"),
         num_heads=num_heads,
-        num_kv_heads=keys.integer("attention.head_count_kv", num_heads),
-        head_dim=head_dim,
+        num_kv_heads=keys.integer("attention.head_count_kv", num_heads) if latent is None else 1,
+        head_dim=head_dim if latent is None else latent.head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("context_length"),
         norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
         rope_theta=keys.number("rope.freq_base", 10_000.0),
         rope_scaling=read_gguf_scaling(keys.under("rope.scaling.")),
         sliding_window=keys.integer("attention.sliding_window", 0) or None,
-        experts=gguf_experts(keys),
+        experts=gguf_experts(keys, is_usually_renormalised=latent is None),
+        latent=latent,
     )
 
 
@@ -163,14 +168,15 @@ def _from_hugging_face(
         local_rope_theta = rope.number("sliding_attention.rope_theta", 0.0)
         rope = rope.under("full_attention.")
     scaling = rope if keys.has("rope_parameters") else keys.under("rope_scaling.")
+    latent = hugging_face_latent(keys, scaling)
     return ModelConfig(
         architecture=checkpoint.architecture,
         num_layers=keys.integer("num_hidden_layers"),
         hidden_size=hidden_size,
         intermediate_size=keys.integer("intermediate_size"),
         num_heads=num_heads,
-        num_kv_heads=keys.integer("num_key_value_heads", num_heads),
-        head_dim=head_dim,
+        num_kv_heads=keys.integer("num_key_value_heads", num_heads) if latent is None else 1,
+        head_dim=head_dim if latent is None else latent.head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("max_position_embeddings"),
         norm_eps=keys.number("rms_norm_eps", 1e-6),
@@ -180,9 +186,10 @@ def _from_hugging_face(
         local_layers=_local_layers(keys),
         local_rope_theta=local_rope_theta or None,
         attention_scale=_attention_scale(keys),
-        rotary_dim=_rotary_dim(keys, rope, head_dim),
+        rotary_dim=None if latent else _rotary_dim(keys, rope, head_dim),
         delta_net=_delta_net(keys),
         experts=hugging_face_experts(keys),
+        latent=latent,
     )
 
 

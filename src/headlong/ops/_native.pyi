@@ -34,6 +34,22 @@ class Rope:
 class Mixer:
     def check(self) -> None: ...
 
+class LatentAttention(Mixer):
+    norm: Norm
+    query_down: Linear | None
+    query_norm: Norm | None
+    query: Linear
+    latent: Linear
+    latent_norm: Norm
+    key_up: Linear
+    value_up: Linear
+    output: Linear
+    num_heads: int
+    plain_dim: int
+    value_dim: int
+    scale: float
+    rope: Rope
+
 class Attention(Mixer):
     norm: Norm
     query: Linear

@@ -19,6 +19,7 @@ from headlong.ops.blocks import (
     Fusion,
     GatedDeltaNet,
     GatedMlp,
+    LatentAttention,
     Layer,
     Linear,
     Mixer,
@@ -43,6 +44,8 @@ class NativeBlocks:
         """Return an empty state: keys and values are 16-bit integers with scales."""
         if isinstance(mixer, Attention):
             return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+        if isinstance(mixer, LatentAttention):
+            return self._engine.make_kv_layer(1, mixer.rank + mixer.rotary_dim, mixer.rank)
         return self._engine.make_delta_state(_sizes(mixer), len(mixer.convolution))
 
     def stack(self, layers: Sequence[Layer]) -> _native.Stack:
@@ -82,6 +85,9 @@ class NativeBlocks:
     def _optional_norm(self, norm: Norm | None) -> _native.Norm | None:
         return None if norm is None else self.norm(norm)
 
+    def _optional_linear(self, linear: Linear | None) -> _native.Linear | None:
+        return None if linear is None else self.linear(linear)
+
     def linear(self, linear: Linear) -> _native.Linear:
         """Return a projection."""
         bias = None if linear.bias is None else _vector(linear.bias)
@@ -99,7 +105,24 @@ class NativeBlocks:
         )
 
     def _mixer(self, spec: Mixer) -> _native.Mixer:
-        return self._attention(spec) if isinstance(spec, Attention) else self._delta_net(spec)
+        if isinstance(spec, Attention):
+            return self._attention(spec)
+        if isinstance(spec, LatentAttention):
+            return self._latent_attention(spec)
+        return self._delta_net(spec)
+
+    def _latent_attention(self, spec: LatentAttention) -> _native.LatentAttention:
+        block = _native.LatentAttention()
+        block.norm, block.latent_norm = self.norm(spec.norm), self.norm(spec.latent_norm)
+        block.query_down = self._optional_linear(spec.query_down)
+        block.query_norm = self._optional_norm(spec.query_norm)
+        block.query, block.latent = self.linear(spec.query), self.linear(spec.latent)
+        block.key_up, block.value_up = self.linear(spec.key_up), self.linear(spec.value_up)
+        block.output = self.linear(spec.output)
+        block.num_heads, block.scale = spec.num_heads, spec.scale
+        block.plain_dim, block.value_dim = spec.plain_dim, spec.value_dim
+        block.rope = self._rope(spec.rope)
+        return block
 
     def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
         vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]
@@ -124,7 +147,7 @@ class NativeBlocks:
         block.key_norm = self._optional_norm(spec.key_norm)
         block.beside_norm = self._optional_norm(spec.beside_norm)
         block.output_norm = self._optional_norm(spec.output_norm)
-        block.gate = None if spec.gate is None else self.linear(spec.gate)
+        block.gate = self._optional_linear(spec.gate)
         return block
 
     def _mlp(self, spec: GatedMlp) -> _native.GatedMlp:

@@ -28,7 +28,7 @@ from headlong.weights.mapped_file import DOWNLOAD_AGAIN, shown
 from headlong.weights.tensors import StoredTensor
 
 _ROTARY = re.compile(r"blk\.\d+\.attn_([qk])\.(?:weight|bias)")
-_NORM = re.compile(r"(?:blk\.\d+\.(?!ssm_)\w+_norm|output_norm)\.weight")
+_NORM = re.compile(r"(?:blk\.\d+\.(?!ssm_)(?:\w+_norm|nextn\.\w*norm)|output_norm)\.weight")
 _ROW = re.compile(r"blk\.\d+\.ffn_gate_inp_shexp\.weight")
 _BY_HEAD = re.compile(r"blk\.\d+\.attn_[kv]_b\.weight")
 _LOG_DECAY = re.compile(r"blk\.\d+\.ssm_a")

@@ -67,6 +67,7 @@ LATENT_SIZES = SIZES | {
     "n_shared_experts": 2,
     "norm_topk_prob": True,
     "rope_theta": 10000.0,
+    "num_nextn_predict_layers": 1,
 }
 
 TINY_MODELS = {
@@ -198,6 +199,7 @@ TINY_MODELS = {
             "scale": {"routed_scaling_factor": 1.0},
             "renormalised": {"norm_topk_prob": False},
         },
+        mtp="layer",
     ),
     "deepseek_v2": TinyModel(
         LATENT_SIZES
@@ -205,6 +207,7 @@ TINY_MODELS = {
             "model_type": "deepseek_v2",
             "architectures": ["DeepseekV2ForCausalLM"],
             "q_lora_rank": None,
+            "num_nextn_predict_layers": 0,
             "scoring_func": "softmax",
             "topk_method": "greedy",
             "n_group": 1,
@@ -231,6 +234,7 @@ TINY_MODELS = {
         },
         torch.bfloat16,
         {"rope_theta": {"rope_theta": 10000.0}, "interleaved": {"rope_interleave": False}},
+        mtp="layer",
     ),
     "gemma3": TinyModel(
         SIZES

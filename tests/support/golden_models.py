@@ -10,7 +10,7 @@ from headlong.weights.checkpoint import open_checkpoint
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
-WITH_MTP = ("tiny-qwen3_5",)
+WITH_MTP = ("tiny-qwen3_5", "tiny-deepseek_v3", "tiny-glm4_moe_lite")
 
 
 def load_with_head(name: str, backend: str) -> Head:

@@ -89,11 +89,6 @@ void bind_records(nb::module_& module) {
         .def_rw("key_norm", &Attention::key_norm).def_rw("beside_norm", &Attention::beside_norm)
         .def_rw("output_norm", &Attention::output_norm).def_rw("gate", &Attention::gate);
     nb::class_<Channel>(module, "Channel").def("check", &Channel::check);
-    nb::class_<GatedMlp, Channel>(module, "GatedMlp")
-        .def(nb::init<>())
-        .def_rw("norm", &GatedMlp::norm).def_rw("gate", &GatedMlp::gate).def_rw("up", &GatedMlp::up)
-        .def_rw("down", &GatedMlp::down).def_rw("is_gelu", &GatedMlp::is_gelu)
-        .def_rw("output_norm", &GatedMlp::output_norm);
 }
 
 void bind_weights(nb::class_<Engine>& engine) {
@@ -187,6 +182,7 @@ NB_MODULE(_native, module) {
     bind_draft(module, engine);
     bind_delta(module, engine);
     bind_latent(module);
+    bind_channels(module);
 }
 
 }  // namespace headlong

@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 NUM_FREQUENT = 24
 """Tokens of the smaller vocabulary; the tiny models have 64."""
 
-WITH_MTP = ("tiny-qwen3_5",)
+WITH_MTP = ("tiny-qwen3_5", "tiny-deepseek_v3", "tiny-glm4_moe_lite")
 
 
 def load_with_head(name: str, backend: str) -> Head:

@@ -21,8 +21,9 @@ from headlong.heads.draft_vocabulary import DraftVocabulary
 from headlong.heads.head import HeadReport
 from headlong.heads.head_weights import ASK_FOR_ANOTHER, HeadParts, HeadWeights, Shape
 from headlong.models.hidden import HiddenRows
-from headlong.models.model_config import ModelConfig, read_rope_scaling
+from headlong.models.model_config import ModelConfig
 from headlong.models.rope import make_rope
+from headlong.models.rope_scaling import read_rope_scaling
 from headlong.models.rows import append_rows
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone

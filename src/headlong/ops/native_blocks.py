@@ -21,6 +21,7 @@ from headlong.ops.blocks import (
     Fusion,
     GatedDeltaNet,
     GatedMlp,
+    LatentAttention,
     Layer,
     Linear,
     Mixer,
@@ -45,7 +46,9 @@ class NativeBlocks:
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state: keys and values are 16-bit integers with scales."""
         if isinstance(mixer, Attention):
-            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
+            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+        if isinstance(mixer, LatentAttention):
+            return self._engine.make_kv_layer(1, mixer.rank + mixer.rotary_dim, mixer.rank)
         return self._engine.make_delta_state(_sizes(mixer), len(mixer.convolution))
 
     def stack(self, layers: Sequence[Layer]) -> _native.Stack:
@@ -85,6 +88,9 @@ class NativeBlocks:
     def _optional_norm(self, norm: Norm | None) -> _native.Norm | None:
         return None if norm is None else self.norm(norm)
 
+    def _optional_linear(self, linear: Linear | None) -> _native.Linear | None:
+        return None if linear is None else self.linear(linear)
+
     def linear(self, linear: Linear) -> _native.Linear:
         """Return a projection."""
         bias = None if linear.bias is None else _vector(linear.bias)
@@ -100,10 +106,29 @@ class NativeBlocks:
         return self._translate(calibration, lambda: _native.Calibration(EDGES, calibration.chances))
 
     def _rope(self, rope: Rope) -> _native.Rope:
-        return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
+        return self._translate(
+            rope, lambda: _native.Rope(_vector(rope.frequencies), rope.amplitude)
+        )
 
     def _mixer(self, spec: Mixer) -> _native.Mixer:
-        return self._attention(spec) if isinstance(spec, Attention) else self._delta_net(spec)
+        if isinstance(spec, Attention):
+            return self._attention(spec)
+        if isinstance(spec, LatentAttention):
+            return self._latent_attention(spec)
+        return self._delta_net(spec)
+
+    def _latent_attention(self, spec: LatentAttention) -> _native.LatentAttention:
+        block = _native.LatentAttention()
+        block.norm, block.latent_norm = self.norm(spec.norm), self.norm(spec.latent_norm)
+        block.query_down = self._optional_linear(spec.query_down)
+        block.query_norm = self._optional_norm(spec.query_norm)
+        block.query, block.latent = self.linear(spec.query), self.linear(spec.latent)
+        block.key_up, block.value_up = self.linear(spec.key_up), self.linear(spec.value_up)
+        block.output = self.linear(spec.output)
+        block.num_heads, block.scale = spec.num_heads, spec.scale
+        block.plain_dim, block.value_dim = spec.plain_dim, spec.value_dim
+        block.rope = self._rope(spec.rope)
+        return block
 
     def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
         vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]

@@ -18,7 +18,15 @@ MAX_BLOCKS = 256
 """Blocks beyond this keep their own names; the deepest known model has about half as many."""
 
 _BLOCK = re.compile(r"(?:^|\.)layers\.(\d{1,3})\.")
-_ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_5_text": "qwen35", "qwen3_5": "qwen35"}
+_ARCHITECTURES = {
+    "gemma3_text": "gemma3",
+    "qwen3_5_text": "qwen35",
+    "qwen3_5": "qwen35",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
+    "kimi_k2": "deepseek2",
+    "glm4_moe_lite": "deepseek2",
+}
 _NAMED_LIKE: dict[str, str] = {}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
 

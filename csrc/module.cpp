@@ -87,7 +87,8 @@ void bind_records(nb::module_& module) {
         .def_rw("num_kv_heads", &Attention::num_kv_heads).def_rw("head_dim", &Attention::head_dim)
         .def_rw("scale", &Attention::scale).def_rw("window", &Attention::window)
         .def_rw("rope", &Attention::rope).def_rw("query_norm", &Attention::query_norm)
-        .def_rw("key_norm", &Attention::key_norm).def_rw("beside_norm", &Attention::beside_norm)
+        .def_rw("key_norm", &Attention::key_norm)
+        .def_rw("value_norm", &Attention::value_norm).def_rw("beside_norm", &Attention::beside_norm)
         .def_rw("output_norm", &Attention::output_norm).def_rw("gate", &Attention::gate);
     nb::class_<Channel>(module, "Channel").def("check", &Channel::check);
     nb::class_<GatedMlp, Channel>(module, "GatedMlp")
@@ -95,6 +96,12 @@ void bind_records(nb::module_& module) {
         .def_rw("norm", &GatedMlp::norm).def_rw("gate", &GatedMlp::gate).def_rw("up", &GatedMlp::up)
         .def_rw("down", &GatedMlp::down).def_rw("is_gelu", &GatedMlp::is_gelu)
         .def_rw("output_norm", &GatedMlp::output_norm);
+    nb::class_<PerLayerInput, Channel>(module, "PerLayerInput")
+        .def("__init__", [](PerLayerInput* block, const Linear& gate, const Linear& projection, const Norm& norm,
+                            int64_t first) {
+            new (block) PerLayerInput;
+            block->gate = gate, block->projection = projection, block->norm = norm, block->first = first;
+        }, nb::arg("gate"), nb::arg("projection"), nb::arg("norm"), nb::arg("first"));
 }
 
 void bind_weights(nb::class_<Engine>& engine) {

@@ -28,7 +28,15 @@ from headlong.weights.sources import resolve_model
 GOLDEN = Path(__file__).parent.parent / "golden"
 TOLERANCE = 5e-4
 
-TINY = ["tiny-llama3-rope", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3_5", "tiny-gemma3"]
+TINY = [
+    "tiny-llama3-rope",
+    "tiny-qwen2",
+    "tiny-qwen3",
+    "tiny-qwen3_5",
+    "tiny-gemma3",
+    "tiny-gemma4",
+    "tiny-gemma4-shared",
+]
 
 
 def load(path: Path) -> Backbone:
@@ -53,9 +61,10 @@ def test_tiny_models_agree_with_transformers(name: str, config: str, tmp_path: P
     np.testing.assert_allclose(logits, np.array(golden["logits"]), atol=TOLERANCE, rtol=1e-5)
 
 
-def test_text_part_of_a_multimodal_file_is_the_same_model(tmp_path: Path) -> None:
-    """Published Qwen3.5 files put the text model behind a prefix, and an MTP layer beside it."""
-    source = GOLDEN / "tiny-qwen3_5"
+@pytest.mark.parametrize("name", ["qwen3_5", "gemma4"])
+def test_text_part_of_a_multimodal_file_is_the_same_model(tmp_path: Path, name: str) -> None:
+    """Published files put the text model behind a prefix, and in part an MTP layer beside it."""
+    source = GOLDEN / f"tiny-{name}"
     tensors = load_file(source / "model.safetensors")
     names = {name: name.replace("model.", "model.language_model.", 1) for name in tensors}
     renamed = {names[name]: values for name, values in tensors.items()}
@@ -63,7 +72,7 @@ def test_text_part_of_a_multimodal_file_is_the_same_model(tmp_path: Path) -> Non
     beside = {"model.visual.patch_embed.proj.weight": extra, "mtp.fc.weight": extra}
     save_file(renamed | beside, tmp_path / "model.safetensors")
     text = json.loads((source / "config.json").read_text())
-    config = {"model_type": "qwen3_5", "text_config": text, "vision_config": {}}
+    config = {"model_type": name, "text_config": text, "vision_config": {}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     golden = json.loads((source / "golden.json").read_text())
     loaded = load_backbone(open_checkpoint(tmp_path), NumpyOps())

@@ -13,7 +13,7 @@ import numpy as np
 from headlong.arrays import FloatArray
 from headlong.ops import _native
 from headlong.ops.blocks import (
-    Attention,
+    Attending,
     Channel,
     DraftBlocks,
     Fusion,
@@ -24,6 +24,7 @@ from headlong.ops.blocks import (
     Mixer,
     Norm,
     Rope,
+    SharedAttention,
 )
 from headlong.ops.calibration import EDGES, Calibration
 from headlong.ops.layer_state import LayerState
@@ -41,7 +42,7 @@ class NativeBlocks:
 
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state: keys and values are 16-bit integers with scales."""
-        if isinstance(mixer, Attention):
+        if isinstance(mixer, Attending):
             return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
         return self._engine.make_delta_state(_sizes(mixer), len(mixer.convolution))
 
@@ -97,7 +98,9 @@ class NativeBlocks:
         return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
 
     def _mixer(self, spec: Mixer) -> _native.Mixer:
-        return self._attention(spec) if isinstance(spec, Attention) else self._delta_net(spec)
+        if isinstance(spec, GatedDeltaNet):
+            return self._delta_net(spec)
+        return self._attention(spec)
 
     def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
         vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]
@@ -109,19 +112,22 @@ class NativeBlocks:
         block.settle()
         return block
 
-    def _attention(self, spec: Attention) -> _native.Attention:
+    def _attention(self, spec: Attending) -> _native.Attention:
         block = _native.Attention()
         block.norm = self.norm(spec.norm)
-        block.query, block.key = self.linear(spec.query), self.linear(spec.key)
-        block.value, block.output = self.linear(spec.value), self.linear(spec.output)
+        block.query, block.output = self.linear(spec.query), self.linear(spec.output)
         block.num_heads, block.num_kv_heads = spec.num_heads, spec.num_kv_heads
         block.head_dim, block.scale = spec.head_dim, spec.scale
         block.window = spec.window or 0
         block.rope = self._rope(spec.rope)
         block.query_norm = self._optional_norm(spec.query_norm)
-        block.key_norm = self._optional_norm(spec.key_norm)
-        block.beside_norm = self._optional_norm(spec.beside_norm)
         block.output_norm = self._optional_norm(spec.output_norm)
+        if isinstance(spec, SharedAttention):
+            return block
+        block.key, block.value = self.linear(spec.key), self.linear(spec.value)
+        block.key_norm = self._optional_norm(spec.key_norm)
+        block.value_norm = self._optional_norm(spec.value_norm)
+        block.beside_norm = self._optional_norm(spec.beside_norm)
         block.gate = None if spec.gate is None else self.linear(spec.gate)
         return block
 
@@ -134,13 +140,19 @@ class NativeBlocks:
         block.output_norm = self._optional_norm(spec.output_norm)
         return block
 
+    def _channel(self, spec: Channel) -> _native.Channel:
+        if isinstance(spec, GatedMlp):
+            return self._mlp(spec)
+        gate, projection = self.linear(spec.gate), self.linear(spec.projection)
+        return _native.PerLayerInput(gate, projection, self.norm(spec.norm), spec.first)
+
     def draft_head(self, blocks: DraftBlocks) -> _native.DraftHead:
         """Return a head that makes whole drafts."""
         return self._translate(blocks, lambda: self._draft_head(blocks))
 
     def _draft_head(self, blocks: DraftBlocks) -> _native.DraftHead:
         fusion = blocks.fusion
-        mixer, channel = self._parts(blocks.layer)
+        mixer, channel, _, _ = self._parts(blocks.layer)
         return _native.DraftHead(
             blocks.embedding,
             blocks.embedding_scale,
@@ -150,6 +162,7 @@ class NativeBlocks:
             self.norm(blocks.norm),
             self.linear(blocks.lm_head),
             blocks.carries_normed,
+            blocks.logit_cap or 0.0,
             blocks.vocabulary,
         )
 
@@ -164,10 +177,14 @@ class NativeBlocks:
     def _stack(self, layers: Sequence[Layer]) -> _native.Stack:
         return _native.Stack([self._parts(layer) for layer in layers])
 
-    def _parts(self, layer: Layer) -> tuple[_native.Mixer | None, _native.Channel | None]:
+    def _parts(
+        self, layer: Layer
+    ) -> tuple[_native.Mixer | None, _native.Channel | None, _native.Channel | None, float]:
         return (
             None if layer.mixer is None else self._mixer(layer.mixer),
-            None if layer.channel is None else self._mlp(layer.channel),
+            None if layer.channel is None else self._channel(layer.channel),
+            None if layer.second is None else self._channel(layer.second),
+            layer.scale,
         )
 
 

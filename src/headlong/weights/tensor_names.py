@@ -17,7 +17,12 @@ MAX_BLOCKS = 256
 """Blocks beyond this keep their own names; the deepest known model has about half as many."""
 
 _BLOCK = re.compile(r"(?:^|\.)layers\.(\d{1,3})\.")
-_ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_5_text": "qwen35", "qwen3_5": "qwen35"}
+_ARCHITECTURES = {
+    "gemma3_text": "gemma3",
+    "gemma4_text": "gemma4",
+    "qwen3_5_text": "qwen35",
+    "qwen3_5": "qwen35",
+}
 _NAMED_LIKE: dict[str, str] = {}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
 
@@ -41,6 +46,8 @@ def canonical_names(architecture: str, names: Iterable[str]) -> dict[str, str]:
         # Multimodal checkpoints put the text model's names behind a prefix.
         text_name = name.replace("language_model.", "", 1)
         text_name = text_name.replace(".dt_bias", ".dt_proj.bias")  # as the tables have it
+        if text_name.endswith(".layer_scalar"):
+            text_name += ".weight"  # as GGUF has it
         canonical = table.get_name(text_name, try_suffixes=(".weight", ".bias")) or name
         if canonical in owners:
             raise TensorError(

@@ -61,6 +61,15 @@ def test_tiny_models_agree_with_transformers(name: str, config: str, tmp_path: P
     np.testing.assert_allclose(logits, np.array(golden["logits"]), atol=TOLERANCE, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["tiny-gemma4", "tiny-gemma4-shared"])
+def test_what_llama_cpps_converter_wrote_is_the_same_model(name: str) -> None:
+    golden = json.loads((GOLDEN / name / "golden.json").read_text())
+    loaded = load_backbone(open_checkpoint(GOLDEN / name / "converted.gguf"), NumpyOps())
+    logits = all_logits(loaded.backbone, golden["token_ids"])
+    np.testing.assert_allclose(logits, np.array(golden["logits"]), atol=TOLERANCE, rtol=1e-5)
+    assert not loaded.report.left_over
+
+
 @pytest.mark.parametrize("name", ["qwen3_5", "gemma4"])
 def test_text_part_of_a_multimodal_file_is_the_same_model(tmp_path: Path, name: str) -> None:
     """Published files put the text model behind a prefix, and in part an MTP layer beside it."""

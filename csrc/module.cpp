@@ -91,17 +91,6 @@ void bind_records(nb::module_& module) {
         .def_rw("value_norm", &Attention::value_norm).def_rw("beside_norm", &Attention::beside_norm)
         .def_rw("output_norm", &Attention::output_norm).def_rw("gate", &Attention::gate);
     nb::class_<Channel>(module, "Channel").def("check", &Channel::check);
-    nb::class_<GatedMlp, Channel>(module, "GatedMlp")
-        .def(nb::init<>())
-        .def_rw("norm", &GatedMlp::norm).def_rw("gate", &GatedMlp::gate).def_rw("up", &GatedMlp::up)
-        .def_rw("down", &GatedMlp::down).def_rw("is_gelu", &GatedMlp::is_gelu)
-        .def_rw("output_norm", &GatedMlp::output_norm);
-    nb::class_<PerLayerInput, Channel>(module, "PerLayerInput")
-        .def("__init__", [](PerLayerInput* block, const Linear& gate, const Linear& projection, const Norm& norm,
-                            int64_t first) {
-            new (block) PerLayerInput;
-            block->gate = gate, block->projection = projection, block->norm = norm, block->first = first;
-        }, nb::arg("gate"), nb::arg("projection"), nb::arg("norm"), nb::arg("first"));
 }
 
 void bind_weights(nb::class_<Engine>& engine) {
@@ -194,6 +183,7 @@ NB_MODULE(_native, module) {
     bind_packed_rows(module);
     bind_draft(module, engine);
     bind_delta(module, engine);
+    bind_channels(module);
 }
 
 }  // namespace headlong

@@ -199,7 +199,7 @@ void DeltaRun::finish_row(int64_t row, int64_t offset, int64_t local, int64_t va
     k_.rms_norm(read, block_.head_norm.weight.data(), block_.head_norm.eps, dim, read);
     const bool is_quantised = block_.output.weight->is_quantised() && has_whole_groups();
     float* gated = is_quantised ? read : buffers_.inner_values + first;
-    k_.activate(gate, read, false, dim, gated);
+    k_.activate(gate, read, Activation::silu, dim, gated);
     if (!is_quantised) return;
     k_.quantise(gated, dim / kGroup, buffers_.inner_groups.mine(worker_) + first / kGroup);
     buffers_.inner_groups.publish(worker_, first / kGroup, dim / kGroup);

@@ -30,7 +30,7 @@ void PerLayerInput::run(Pass& pass, Worker& worker) const {
             float* gate_row = gates + row * kGateUnit;
             const float* own_row = pass.input.beside + row * pass.input.beside_size + first + start;
             float* out = is_quantised ? gate_row : buffers.inner_values + row * inner + start;
-            kernels.activate(gate_row, own_row, true, count, out);
+            kernels.activate(gate_row, own_row, Activation::gelu_tanh, count, out);
             if (is_quantised) {
                 const int64_t group = row * num_groups + start / kGroup;
                 kernels.quantise(out, count / kGroup, buffers.inner_groups.mine(worker) + group);

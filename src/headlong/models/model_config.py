@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from headlong.errors import ArchitectureError, CheckpointError
+from headlong.models.experts_config import ExpertsConfig, gguf_experts, hugging_face_experts
 from headlong.models.gemma4_config import (
     Gemma4Config,
     of_sliding_layers,
@@ -102,6 +103,7 @@ class ModelConfig:
     """Leading dimensions of each head that turn with the position, where not all do."""
     delta_net: DeltaNetConfig | None = None
     gemma4: Gemma4Config | None = None
+    experts: ExpertsConfig | None = None
 
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():
@@ -168,6 +170,7 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         local_layers=frozenset(i for i, is_local in enumerate(kinds) if is_local is True),
         local_rope_theta=keys.number("rope.freq_base_swa", 0.0) or None,
         gemma4=gemma4,
+        experts=gguf_experts(keys),
     )
 
 
@@ -226,6 +229,7 @@ def _from_hugging_face(
         rotary_dim=_rotary_dim(keys, rope, head_dim),
         delta_net=_delta_net(keys),
         gemma4=read_hf_gemma4(keys) if checkpoint.architecture == "gemma4" else None,
+        experts=hugging_face_experts(keys),
     )
 
 

@@ -16,6 +16,8 @@ from headlong.ops.blocks import (
     Attending,
     Channel,
     DraftBlocks,
+    Expert,
+    Experts,
     Fusion,
     GatedDeltaNet,
     GatedMlp,
@@ -23,7 +25,9 @@ from headlong.ops.blocks import (
     Linear,
     Mixer,
     Norm,
+    PerLayerInput,
     Rope,
+    Router,
     SharedAttention,
 )
 from headlong.ops.calibration import EDGES, Calibration
@@ -88,6 +92,9 @@ class NativeBlocks:
         bias = None if linear.bias is None else _vector(linear.bias)
         return self._translate(linear, lambda: _native.Linear(linear.weight, bias))
 
+    def _optional_linear(self, linear: Linear | None) -> _native.Linear | None:
+        return None if linear is None else self.linear(linear)
+
     def calibration(self, calibration: Calibration | None) -> _native.Calibration | None:
         """Return a calibration of probabilities."""
         if calibration is None:
@@ -128,23 +135,48 @@ class NativeBlocks:
         block.key_norm = self._optional_norm(spec.key_norm)
         block.value_norm = self._optional_norm(spec.value_norm)
         block.beside_norm = self._optional_norm(spec.beside_norm)
-        block.gate = None if spec.gate is None else self.linear(spec.gate)
-        return block
-
-    def _mlp(self, spec: GatedMlp) -> _native.GatedMlp:
-        block = _native.GatedMlp()
-        block.norm = self.norm(spec.norm)
-        block.gate, block.up = self.linear(spec.gate), self.linear(spec.up)
-        block.down = self.linear(spec.down)
-        block.is_gelu = spec.activation == "gelu_tanh"
-        block.output_norm = self._optional_norm(spec.output_norm)
+        block.gate = self._optional_linear(spec.gate)
         return block
 
     def _channel(self, spec: Channel) -> _native.Channel:
-        if isinstance(spec, GatedMlp):
-            return self._mlp(spec)
-        gate, projection = self.linear(spec.gate), self.linear(spec.projection)
-        return _native.PerLayerInput(gate, projection, self.norm(spec.norm), spec.first)
+        if isinstance(spec, PerLayerInput):
+            gate, projection = self.linear(spec.gate), self.linear(spec.projection)
+            return _native.PerLayerInput(gate, projection, self.norm(spec.norm), spec.first)
+        return self._experts(spec) if isinstance(spec, Experts) else self._mlp(spec)
+
+    def _mlp(self, spec: GatedMlp) -> _native.GatedMlp:
+        output_norm = self._optional_norm(spec.output_norm)
+        return _native.GatedMlp(
+            self.norm(spec.norm), self._parts_of_mlp(spec), spec.activation, output_norm
+        )
+
+    def _parts_of_mlp(self, spec: GatedMlp | Expert) -> "_native.MlpParts":
+        return (self._optional_linear(spec.gate), self.linear(spec.up), self.linear(spec.down))
+
+    def _experts(self, spec: Experts) -> _native.Experts:
+        experts = [self._parts_of_mlp(expert) for expert in spec.experts]
+        block = _native.Experts(
+            self.norm(spec.norm), self._router(spec.router), experts, spec.activation
+        )
+        if spec.shared is not None:
+            block.shared = self._mlp(spec.shared)
+            block.shares_norm = spec.shared.norm is spec.norm
+        block.shared_gate = self._optional_linear(spec.shared_gate)
+        block.reduce = self._optional_linear(spec.reduce)
+        block.expand = self._optional_linear(spec.expand)
+        block.sum_norm = self._optional_norm(spec.sum_norm)
+        block.output_norm = self._optional_norm(spec.output_norm)
+        return block
+
+    def _router(self, spec: Router) -> _native.Router:
+        scales = None if spec.scales is None else _vector(spec.scales)
+        bias = None if spec.choice_bias is None else _vector(spec.choice_bias)
+        linear, norm = self.linear(spec.linear), self._optional_norm(spec.norm)
+        router = _native.Router(linear, spec.scoring, scales, bias, norm)
+        router.num_chosen, router.num_groups = spec.num_chosen, spec.num_groups
+        router.num_chosen_groups = spec.num_chosen_groups
+        router.is_renormalised = spec.is_renormalised
+        return router
 
     def draft_head(self, blocks: DraftBlocks) -> _native.DraftHead:
         """Return a head that makes whole drafts."""

@@ -20,8 +20,8 @@ from headlong.ops.blocks import (
     Attending,
     Attention,
     Channel,
+    Experts,
     GatedDeltaNet,
-    GatedMlp,
     Linear,
     Mixer,
     Norm,
@@ -34,7 +34,9 @@ from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
 from headlong.ops.numpy_delta import make_delta_state, take_row
+from headlong.ops.numpy_experts import experts_result, mlp_result, per_layer_result
 from headlong.ops.numpy_host import NumpyHost
+from headlong.ops.numpy_maths import sigmoid, silu
 from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix, round_to
 from headlong.ops.op_set import Rows
 from headlong.weights.tensors import StoredTensor
@@ -108,8 +110,10 @@ class NumpyOps(HostArrays, BlockByBlock):
         """Run one channel part."""
         if isinstance(block, PerLayerInput):
             assert beside is not None
-            return self._per_layer_input(x, block, beside)
-        return self._gated_mlp(x, block)
+            return x + per_layer_result(self, x, block, beside)
+        if isinstance(block, Experts):
+            return x + experts_result(self, x, block)
+        return x + mlp_result(self, x, block)
 
     def _attention(
         self,
@@ -133,7 +137,7 @@ class NumpyOps(HostArrays, BlockByBlock):
             layer.write(span.first_position, key[own], value[own])
         attended = _attend_all(self._queries(normed, block, rows), block, states, rows)
         if block.gate is not None:
-            attended *= _sigmoid(self.project(normed, block.gate))
+            attended *= sigmoid(self.project(normed, block.gate))
         return self._add(x, attended, block)
 
     def _queries(self, normed: FloatArray, block: Attending, rows: Rows) -> FloatArray:
@@ -155,7 +159,7 @@ class NumpyOps(HostArrays, BlockByBlock):
         normed = self.norm(x, block.norm)
         projected = DeltaRows(
             self.project(normed, block.mixed),
-            _sigmoid(self.project(normed, block.update)),
+            sigmoid(self.project(normed, block.update)),
             _decay(self.project(normed, block.decay), block),
         )
         read = np.empty((len(x), block.num_value_heads * block.value_dim), dtype=np.float32)
@@ -165,30 +169,12 @@ class NumpyOps(HostArrays, BlockByBlock):
             part = DeltaRows(*(values[own] for values in projected))
             read[own] = state.run(part, partial(take_row, block=block))
         heads = self.norm(read.reshape(len(x), -1, block.value_dim), block.head_norm)
-        gated = heads.reshape(read.shape) * _silu(self.project(normed, block.gate))
+        gated = heads.reshape(read.shape) * silu(self.project(normed, block.gate))
         return x + self.project(gated, block.output)
-
-    def _gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
-        """Norm, gate and up, activation, down, add."""
-        normed = self.norm(x, block.norm)
-        gate = self.project(normed, block.gate)  # (N, I)
-        activated = _silu(gate) if block.activation == "silu" else _gelu_tanh(gate)
-        result = self.project(activated * self.project(normed, block.up), block.down)
-        if block.output_norm is not None:
-            result = self.norm(result, block.output_norm)
-        return x + result
-
-    def _per_layer_input(
-        self, x: FloatArray, block: PerLayerInput, beside: FloatArray
-    ) -> FloatArray:
-        """Gate, GELU, the rows' own numbers, project, norm, add."""
-        gate = self.project(x, block.gate)  # (N, P)
-        own = beside[:, block.first : block.first + gate.shape[1]]
-        return x + self.norm(self.project(_gelu_tanh(gate) * own, block.projection), block.norm)
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
         """x + silu(linear(x))."""
-        return x + _silu(self.project(x, linear))
+        return x + silu(self.project(x, linear))
 
     def _heads(
         self, normed: FloatArray, linear: Linear, norm: Norm | None, block: Attending
@@ -241,24 +227,6 @@ def _decay(projected: FloatArray, block: GatedDeltaNet) -> FloatArray:
     rate = block.decay_rate * np.logaddexp(np.float32(0), projected + block.decay_bias)
     kept: FloatArray = np.exp(-rate)
     return kept
-
-
-def _sigmoid(x: FloatArray) -> FloatArray:
-    with np.errstate(over="ignore"):
-        return np.divide(np.float32(1), np.float32(1) + np.exp(-x), dtype=np.float32)
-
-
-def _silu(x: FloatArray) -> FloatArray:
-    with np.errstate(
-        over="ignore"
-    ):  # exp of a very negative gate is inf, and x / inf is the 0 meant
-        return np.divide(x, np.float32(1) + np.exp(-x), dtype=np.float32)
-
-
-def _gelu_tanh(x: FloatArray) -> FloatArray:
-    inner: FloatArray = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
-    activated = np.float32(0.5) * x * (np.float32(1) + np.tanh(inner))
-    return activated.astype(np.float32, copy=False)  # it is; the stubs do not know
 
 
 @register_backend("numpy")

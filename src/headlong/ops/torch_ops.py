@@ -24,8 +24,8 @@ from headlong.ops.blocks import (
     Attending,
     Attention,
     Channel,
+    Experts,
     GatedDeltaNet,
-    GatedMlp,
     Layer,
     Linear,
     Mixer,
@@ -47,6 +47,7 @@ from headlong.ops.torch_attention import (
     write_rows,
 )
 from headlong.ops.torch_delta import DeltaRule, make_delta_state
+from headlong.ops.torch_experts import experts_result, mlp_result, per_layer_result
 from headlong.ops.torch_host import TorchHost
 from headlong.ops.torch_maths import RowMaths, make_row_maths
 from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix, joined_bias
@@ -134,7 +135,7 @@ class TorchOps(BlockByBlock):
     def norm(self, x: Tensor, norm: Norm) -> Tensor:
         """Scale to unit root mean square, times the learned weight: (N, …, H)."""
         weight = self._vector(norm, norm.weight)
-        return self._by_row(lambda rows: self.maths.rms_norm(rows, weight, norm.eps), x)
+        return self.by_row(lambda rows: self.maths.rms_norm(rows, weight, norm.eps), x)
 
     def project(self, x: Tensor, linear: Linear) -> Tensor:
         """Apply a projection to every row."""
@@ -158,8 +159,10 @@ class TorchOps(BlockByBlock):
         """Run one channel part."""
         if isinstance(block, PerLayerInput):
             assert beside is not None
-            return self._per_layer_input(x, block, beside)
-        return self._gated_mlp(x, block)
+            return x + per_layer_result(self, x, block, beside)
+        if isinstance(block, Experts):
+            return x + experts_result(self, x, block)
+        return x + mlp_result(self, x, block)
 
     def _attention(
         self,
@@ -185,8 +188,8 @@ class TorchOps(BlockByBlock):
         normed = self.norm(x, block.norm)
         projected = DeltaRows(
             self.project(normed, block.mixed),
-            self._by_row(torch.sigmoid, self.project(normed, block.update).float()),
-            self._by_row(rule.kept, self.project(normed, block.decay)),
+            self.by_row(torch.sigmoid, self.project(normed, block.update).float()),
+            self.by_row(rule.kept, self.project(normed, block.decay)),
         )
         read: list[Tensor] = []
         for span, state in zip(rows.spans, states, strict=True):
@@ -194,27 +197,13 @@ class TorchOps(BlockByBlock):
             own = slice(span.first_row, span.first_row + span.num_rows)
             read += state.run(DeltaRows(*(values[own] for values in projected)), rule.step)
         heads = torch.stack(read).view(len(x), -1, block.value_dim)
-        gate = self._by_row(F.silu, self.project(normed, block.gate))
+        gate = self.by_row(F.silu, self.project(normed, block.gate))
         gated = self.norm(heads, block.head_norm).view(len(x), -1) * gate
         return x + self.project(gated.to(self.dtype), block.output)
 
-    def _gated_mlp(self, x: Tensor, block: GatedMlp) -> Tensor:
-        """Norm, gate and up, activation, down, add."""
-        gate_up = self._times(self.norm(x, block.norm), *self._fused(block, block.gate, block.up))
-        is_silu = block.activation == "silu"
-        gate = self.maths.silu_gate if is_silu else self.maths.gelu_gate
-        return self._add(x, self._by_row(gate, gate_up), block.down, block.output_norm)
-
-    def _per_layer_input(self, x: Tensor, block: PerLayerInput, beside: Tensor) -> Tensor:
-        """Gate, GELU, the rows' own numbers, project, norm, add."""
-        gate = self.project(x, block.gate)
-        own = beside[:, block.first : block.first + gate.shape[1]]
-        inner = self._by_row(self.maths.gelu_gate, torch.cat([gate, own], -1))
-        return self._add(x, inner, block.projection, block.norm)
-
     def residual_silu(self, x: Tensor, linear: Linear) -> Tensor:
         """x + silu(linear(x))."""
-        return x + self._by_row(F.silu, self.project(x, linear))
+        return x + self.by_row(F.silu, self.project(x, linear))
 
     def run_sequences(
         self,
@@ -244,14 +233,15 @@ class TorchOps(BlockByBlock):
                 keep(index, key, value)
             attended = attend_sequences(query, key, value, block).transpose(1, 2)
             x = self.add_attended(x, attended.reshape(len(x), -1), block, heads.gate)
-            x = self._gated_mlp(x, layer.mlp)
+            assert layer.channel is not None
+            x = self.transform(x, layer.channel)
         return x, torch.cat([tapped[i] for i in tap_layers], -1) if tap_layers else None
 
     def angles(self, positions: Tensor, rope: Rope) -> Angles:
         """Return cosines and sines of rotary positions: (N,) → twice (N, D / 2)."""
         frequencies = self._vector(rope, rope.frequencies).double()
         turned = positions.double()[:, None] * frequencies[None]
-        return self._by_row(torch.cos, turned).float(), self._by_row(torch.sin, turned).float()
+        return self.by_row(torch.cos, turned).float(), self.by_row(torch.sin, turned).float()
 
     def angles_by_rope(self, positions: Tensor, layers: Sequence[Layer]) -> dict[Rope, Angles]:
         """Return the angles of every kind of rotary positions that the layers use."""
@@ -271,8 +261,8 @@ class TorchOps(BlockByBlock):
             assert beside is not None
             normed = torch.cat([self.norm(beside, block.beside_norm), normed], -1)
         gates = () if block.gate is None else (block.gate,)
-        fused = self._fused(block, block.query, block.key, block.value, *gates)
-        heads = self._times(normed, *fused).view(len(x), -1, block.head_dim)
+        heads = self.project_fused(normed, block, block.query, block.key, block.value, *gates)
+        heads = heads.view(len(x), -1, block.head_dim)
         sizes = [block.num_heads, block.num_kv_heads, block.num_kv_heads]
         query, key, value, gate = heads.split([*sizes, heads.shape[1] - sum(sizes)], dim=1)
         if block.query_norm is not None:
@@ -291,13 +281,23 @@ class TorchOps(BlockByBlock):
     ) -> Tensor:
         """Gate and project what was attended to, (N, heads * D), and add it to x: (N, H)."""
         if gate is not None:
-            attended = attended * self._by_row(torch.sigmoid, gate).reshape(attended.shape)
-        return self._add(x, attended, block.output, block.output_norm)
-
-    def _add(self, x: Tensor, inner: Tensor, linear: Linear, norm: Norm | None) -> Tensor:
-        """x + norm(linear(inner)), the end of every block."""
-        result = self.project(inner, linear)
+            attended = attended * self.by_row(torch.sigmoid, gate).reshape(attended.shape)
+        result = self.project(attended, block.output)
+        norm = block.output_norm
         return x + (result if norm is None else self.norm(result, norm))
+
+    def project_fused(self, x: Tensor, spec: object, *linears: Linear) -> Tensor:
+        """Apply a block's projections of the same input: (N, inputs) → (N, all outputs)."""
+        return self._times(x, *self._fused(spec, *linears))
+
+    def project_wide(self, x: Tensor, linear: Linear) -> Tensor:
+        """Apply a projection in float32, whatever type the rows and weights have."""
+        if self.dtype == torch.float32:
+            return self.project(x, linear)
+        wide = self._made.get(linear)
+        if wide is None:
+            wide = self._made[linear] = linear.weight.values.float()
+        return self.by_row(lambda rows: F.linear(rows.float(), wide), x)
 
     def _times(self, x: Tensor, matrix: TorchMatrix, bias: Tensor | None) -> Tensor:
         if not self._is_exact:
@@ -305,15 +305,18 @@ class TorchOps(BlockByBlock):
         y = matrix.times(x)
         return y if bias is None else (y.float() + bias).to(self.dtype)
 
-    def _by_row(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    def by_row(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """Apply a function to all rows, in exact mode to one after the other.
 
         Kernels compute the last numbers of an array otherwise than the others, and sum in an order
         that depends on the number of rows.
         """
-        if not self._is_exact or len(x) == 1:
-            return function(x)
-        return torch.cat([function(row) for row in x.split(1)])
+        parts = self.apart(x)
+        return function(x) if len(parts) == 1 else torch.cat([function(row) for row in parts])
+
+    def apart(self, x: Tensor) -> Sequence[Tensor]:
+        """Cut rows into what is computed together: in exact mode into single rows."""
+        return x.split(1) if self._is_exact else (x,)
 
     def _vector(self, spec: object, values: FloatArray) -> Tensor:
         """Return the one vector of a norm, a projection or a rope on the device."""

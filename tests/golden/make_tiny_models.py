@@ -231,6 +231,23 @@ TINY_MODELS = {
         torch.float32,
         GEMMA4_TRAITS,
     ),
+    "gemma4-experts": TinyModel(
+        GEMMA4
+        | {
+            # As in 26B-A4B.
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 0,
+            "use_double_wide_mlp": False,
+            "enable_moe_block": True,
+            "num_experts": 8,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 24,
+        },
+        torch.float32,
+        GEMMA4_TRAITS | {"top_k": {"top_k_experts": 3}},
+    ),
     "gemma4-shared": TinyModel(
         GEMMA4
         | {
@@ -263,6 +280,10 @@ def randomise(model: Any, stored: torch.dtype) -> None:
             value = 0.5 * noise
         elif "per_layer.weight" in name:
             value = 0.35 * noise  # it is multiplied by the square root of 8
+        elif ".router." in name and name.endswith("scale"):
+            value = 1 + 0.3 * noise
+        elif ".experts." in name:
+            value = 1.5 * noise * weight.shape[-1] ** -0.5
         elif "embed" in name:
             value = noise * weight.shape[1] ** -0.5
         else:

@@ -4,7 +4,8 @@ Layers with a sliding window have smaller heads, and a rotary base of their own,
 everything, whose heads turn in part only. Queries, keys and values have norms, attention is not
 scaled, and a layer's result is multiplied by one number. The last layers of some models keep no
 keys and values (`SharedAttention`). E2B and E4B add to every layer what the token itself brings
-along (`PerLayerInput`). Norms multiply as they are. Images and sound are not read here.
+along (`PerLayerInput`); 26B-A4B has experts beside the MLP. Norms multiply as they are. Images and
+sound are not read here.
 """
 
 from dataclasses import dataclass, replace
@@ -13,12 +14,14 @@ import numpy as np
 
 from headlong.errors import ArchitectureError, CheckpointError
 from headlong.models import llama
+from headlong.models.experts import build_experts
 from headlong.models.gemma4_config import Gemma4Config
 from headlong.models.model_config import ModelConfig
 from headlong.models.rope import divide_rope, make_proportional_rope, make_rope
 from headlong.models.transformer import Backbone, PerLayerEmbedding
 from headlong.ops.blocks import (
     Attention,
+    Experts,
     GatedMlp,
     Layer,
     Linear,
@@ -83,7 +86,7 @@ class _Builder:
         scale = self._weights.optional_vector(f"{prefix}layer_output_scale.weight", 1)
         return Layer(
             self._attention(index),
-            self._mlp(index),
+            self._channel(index),
             self._per_layer_input(index) if self._sizes.per_layer_size else None,
             1.0 if scale is None else float(scale[0]),
         )
@@ -132,14 +135,27 @@ class _Builder:
             window=kind.window,
         )
 
-    def _mlp(self, index: int) -> GatedMlp:
-        config = self._config
+    def _channel(self, index: int) -> GatedMlp | Experts:
+        """Build the MLP, and around it the experts that some models have beside it."""
+        config, sizes, prefix = self._config, self._config.experts, f"blk.{index}."
         if index >= self._first_shared:
             config = replace(config, intermediate_size=self._sizes.wide_intermediate_size)
+        mlp = replace(llama.build_mlp(config, self._weights, index), activation="gelu_tanh")
+        output_norm = self._norm(f"{prefix}post_ffw_norm")
+        if sizes is None or not self._weights.has(f"{prefix}ffn_gate_inp.weight"):
+            return replace(mlp, output_norm=output_norm)
+        experts = build_experts(config, sizes, self._weights, index, "pre_ffw_norm_2")
+        # The router reads x at unit size, scaled number by number.
+        scale = self._weights.vector(f"{prefix}ffn_gate_inp.scale", config.hidden_size)
+        router_norm = Norm(scale * np.float32(config.hidden_size**-0.5), config.norm_eps)
+        scales = self._weights.vector(f"{prefix}ffn_down_exps.scale", sizes.num_experts)
         return replace(
-            llama.build_mlp(config, self._weights, index),
+            experts,
             activation="gelu_tanh",
-            output_norm=self._norm(f"blk.{index}.post_ffw_norm"),
+            router=replace(experts.router, norm=router_norm, scales=scales),
+            shared=replace(mlp, output_norm=self._norm(f"{prefix}post_ffw_norm_1")),
+            sum_norm=self._norm(f"{prefix}post_ffw_norm_2"),
+            output_norm=output_norm,
         )
 
     def _per_layer_input(self, index: int) -> PerLayerInput:

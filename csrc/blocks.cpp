@@ -68,8 +68,10 @@ void Attention::check() const {
     const int64_t hidden = hidden_size(), inputs = beside_norm ? 2 * hidden : hidden;
     check_norm(norm, hidden);
     check_linear(query, query_size(), inputs, "the query projection");
-    check_linear(key, key_size(), inputs, "the key projection");
-    check_linear(value, key_size(), inputs, "the value projection");
+    if (writes_keys()) {
+        check_linear(key, key_size(), inputs, "the key projection");
+        check_linear(value, key_size(), inputs, "the value projection");
+    }
     check_linear(output, hidden, query_size(), "the output projection");
     if (gate) {
         check_linear(*gate, query_size(), inputs, "the gate projection");
@@ -77,6 +79,7 @@ void Attention::check() const {
     }
     if (query_norm) check_norm(*query_norm, head_dim);
     if (key_norm) check_norm(*key_norm, head_dim);
+    if (value_norm) check_norm(*value_norm, head_dim);
     if (beside_norm) check_norm(*beside_norm, hidden);
     if (output_norm) check_norm(*output_norm, hidden);
 }
@@ -135,6 +138,14 @@ void GatedMlp::check() const {
     check_norm(norm, hidden);
     mlp.check(hidden);
     if (output_norm) check_norm(*output_norm, hidden);
+}
+
+void PerLayerInput::check() const {
+    require(projection.weight != nullptr, "a projection has no weights");
+    check_linear(gate, projection.inputs(), hidden_size(), "the gate projection");
+    check_linear(projection, hidden_size(), gate.outputs(), "the projection of what tokens bring along");
+    check_norm(norm, hidden_size());
+    require(first >= 0, "a part of a row cannot begin before the row");
 }
 
 void Mlp::check(int64_t size) const {

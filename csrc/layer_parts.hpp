@@ -91,6 +91,8 @@ public:
     virtual ~Channel() = default;
 
     virtual int64_t hidden_size() const = 0;
+    // How many numbers of each row beside x (PassInput::beside) it may read.
+    virtual int64_t reads_up_to() const { return 0; }
     // Throws std::invalid_argument when sizes do not fit together.
     virtual void check() const = 0;
     virtual ScratchNeeds needs(int64_t num_rows, const Kernels& kernels) const = 0;

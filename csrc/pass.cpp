@@ -126,6 +126,24 @@ void Pass::add_result(
     worker.barrier();
 }
 
+void Pass::scale(Worker& worker, float factor) const {
+    const Range own = worker.share(rows());
+    for (int64_t row = own.first; row < own.stop; ++row) {
+        float* numbers = x(worker) + row * hidden_size_;
+        for (int64_t i = 0; i < hidden_size_; ++i) numbers[i] *= factor;
+        buffers.x.publish(worker, row * hidden_size_, hidden_size_);
+    }
+    worker.barrier();
+}
+
+void Layer::run(Pass& pass, Worker& worker, const MixerStates& states) const {
+    if (mixer != nullptr) mixer->run(pass, worker, states);
+    for (const Channel* part : {channel.get(), second.get()}) {
+        if (part != nullptr) part->run(pass, worker);
+    }
+    if (scale != 1.0f) pass.scale(worker, scale);
+}
+
 void Pass::add_normed(Worker& worker, const Activations& inner, const Linear& linear, const Norm& norm) const {
     const int64_t size = linear.outputs();
     multiply(worker, inner, {&linear}, buffers.results.whole(), size);

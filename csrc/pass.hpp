@@ -89,6 +89,9 @@ public:
     void add_result(Worker& worker, const Activations& inner, const Linear& linear,
                     const std::optional<Norm>& norm) const;
 
+    // x *= factor, and wait.
+    void scale(Worker& worker, float factor) const;
+
 private:
     struct Forms { int64_t inputs = 0; bool groups = false, values = false; };
 

@@ -9,12 +9,15 @@ namespace {
 struct Head { bool is_query, is_key; int64_t index, place; };
 
 // The heads of a block in the order in which workers share them: those of a kv head side by side. A row holds queries,
-// keys and values one after the other; it has no queries where only keys and values are written.
+// keys and values one after the other; it has no queries where only keys and values are written, and only queries where
+// another layer has written these.
 struct Heads {
     int64_t num_queries, num_kv;
+    bool has_keys = true;
 
-    int64_t count() const { return num_queries + 2 * num_kv; }
+    int64_t count() const { return num_queries + (has_keys ? 2 * num_kv : 0); }
     Head at(int64_t item) const {
+        if (!has_keys) return {true, false, item, item};
         const int64_t queries_each = num_queries / num_kv;
         const int64_t kv = item / (queries_each + 2), query = item % (queries_each + 2);
         if (query < queries_each) return {true, false, kv * queries_each + query, kv * queries_each + query};
@@ -53,9 +56,12 @@ void AttentionRun::write_keys() {
 }
 
 void AttentionRun::run() {
-    const Activations prepared = pass_.prepare(worker_, input(), {&block_.query, &block_.key, &block_.value});
+    const bool has_keys = block_.writes_keys();
+    const Activations prepared = has_keys
+        ? pass_.prepare(worker_, input(), {&block_.query, &block_.key, &block_.value})
+        : pass_.prepare(worker_, input(), {&block_.query});
     if (block_.gate) pass_.multiply(worker_, prepared, {&*block_.gate}, buffers_.gates, block_.query_size());
-    project_heads(prepared, {block_.num_heads, block_.num_kv_heads});
+    project_heads(prepared, {block_.num_heads, block_.num_kv_heads, has_keys});
     worker_.barrier();
     attend();
 
@@ -86,7 +92,9 @@ void AttentionRun::project_heads(const Activations& x, Heads heads) {
         return;
     }
     float* projected = buffers_.projected.whole();
-    if (heads.num_queries > 0) {
+    if (!heads.has_keys) {
+        pass_.multiply(worker_, x, {&block_.query}, projected, stride);
+    } else if (heads.num_queries > 0) {
         pass_.multiply(worker_, x, {&block_.query, &block_.key, &block_.value}, projected, stride);
     } else {
         pass_.multiply(worker_, x, {&block_.key, &block_.value}, projected, stride);
@@ -98,7 +106,7 @@ void AttentionRun::project_heads(const Activations& x, Heads heads) {
     }
 }
 
-// Norm and rotate a head of queries or keys, round it, and write keys and values to the caches.
+// Norm a head, rotate queries and keys, round it, and write keys and values to the caches.
 void AttentionRun::rotate_and_store(const Head& head, float* projected, int64_t stride, Range own_rows) const {
     const int dim = block_.head_dim;
     const std::vector<Span>& spans = pass_.input.spans;
@@ -108,9 +116,10 @@ void AttentionRun::rotate_and_store(const Head& head, float* projected, int64_t 
         while (row >= spans[s].first_row + spans[s].num_rows) ++s;
         const int64_t position = spans[s].first_position + row - spans[s].first_row;
         float* numbers = projected + row * stride + head.place * dim;
+        const std::optional<Norm>& norm =
+            head.is_query ? block_.query_norm : head.is_key ? block_.key_norm : block_.value_norm;
+        if (norm) k_.rms_norm(numbers, norm->weight.data(), norm->eps, dim, numbers);
         if (head.is_query || head.is_key) {
-            const std::optional<Norm>& norm = head.is_query ? block_.query_norm : block_.key_norm;
-            if (norm) k_.rms_norm(numbers, norm->weight.data(), norm->eps, dim, numbers);
             k_.rotate(numbers, block_.rope->cosines(position), block_.rope->sines(position), block_.rope->half());
         }
         if (head.is_query) {

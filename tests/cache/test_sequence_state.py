@@ -48,6 +48,27 @@ def test_state_that_is_taken_over_can_begin_shorter(cache: SequenceState) -> Non
     assert (cache.length, cache.num_pending) == (3, 0)
 
 
+def test_layer_that_stands_twice_counts_once_and_stays_one() -> None:
+    """Layers that read another one's keys and values have its state (Gemma 4)."""
+    one, other = NumpyKVLayer(2, 4, 4), NumpyKVLayer(2, 4, 4)
+    shared = SequenceState([one, other, other, one])
+    assert shared.bytes_for(10) == SequenceState([one, other]).bytes_for(10)
+    shared.append(5)
+    shared.commit(5)
+    other.write(0, np.ones((5, 2, 4), np.float32), np.ones((5, 2, 4), np.float32))
+
+    def make_empty() -> SequenceState:
+        empty = [NumpyKVLayer(2, 4, 4), NumpyKVLayer(2, 4, 4)]
+        return SequenceState([*empty, *reversed(empty)])
+
+    forked = shared.fork(3, make_empty)
+    assert forked.layers[1] is forked.layers[2]
+    held = forked.layers[1]
+    assert isinstance(held, NumpyKVLayer)
+    assert held is not other
+    assert held.keys[:, :3].all()
+
+
 @pytest.mark.parametrize("too_many", [4, -1])
 def test_commit_beyond_pending_is_our_bug(cache: SequenceState, too_many: int) -> None:
     cache.append(3)

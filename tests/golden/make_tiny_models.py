@@ -69,6 +69,42 @@ LATENT_SIZES = SIZES | {
     "rope_theta": 10000.0,
     "num_nextn_predict_layers": 1,
 }
+GEMMA4: dict[str, Any] = SIZES | {
+    "model_type": "gemma4_text",
+    "architectures": ["Gemma4ForCausalLM"],
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "intermediate_size": 48,
+    "head_dim": 16,
+    "global_head_dim": 24,
+    "vocab_size_per_layer_input": VOCAB_SIZE,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "attention_bias": False,
+    "tie_word_embeddings": True,
+    "sliding_window": 8,
+    # Smaller than the published 30, so that it shows.
+    "final_logit_softcapping": 4.0,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {
+            "rope_type": "proportional",
+            "rope_theta": 1000000.0,
+            "partial_rotary_factor": 0.5,
+        },
+    },
+}
+GEMMA4_TRAITS: dict[str, dict[str, Any]] = {
+    "window_one_more": {"sliding_window": 9},
+    "window_one_less": {"sliding_window": 7},
+    "norm_eps": {"rms_norm_eps": 1e-2},
+    "logit_cap": {"final_logit_softcapping": None},
+    "rotary_share": {
+        "rope_parameters": {
+            **GEMMA4["rope_parameters"],
+            "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
+        }
+    },
+}
 
 TINY_MODELS = {
     "llama3-rope": TinyModel(
@@ -267,6 +303,49 @@ TINY_MODELS = {
             "query_scale": {"query_pre_attn_scalar": 16},
         },
     ),
+    "gemma4": TinyModel(
+        GEMMA4
+        | {
+            # As in the 31B model: keys of the full layers are their values, none are shared.
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 0,
+            "use_double_wide_mlp": False,
+        },
+        torch.float32,
+        GEMMA4_TRAITS,
+    ),
+    "gemma4-experts": TinyModel(
+        GEMMA4
+        | {
+            # As in 26B-A4B.
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 0,
+            "use_double_wide_mlp": False,
+            "enable_moe_block": True,
+            "num_experts": 8,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 24,
+        },
+        torch.float32,
+        GEMMA4_TRAITS | {"top_k": {"top_k_experts": 3}},
+    ),
+    "gemma4-shared": TinyModel(
+        GEMMA4
+        | {
+            # As in E2B and E4B: half of the layers read keys and values of layers 1 and 2.
+            "num_global_key_value_heads": None,
+            "attention_k_eq_v": False,
+            "num_kv_shared_layers": 3,
+            "hidden_size_per_layer_input": 8,
+            "use_double_wide_mlp": True,
+        },
+        torch.float32,
+        GEMMA4_TRAITS,
+    ),
 }
 
 
@@ -285,12 +364,21 @@ def randomise(model: Any, stored: torch.dtype) -> None:
             value = noise - 1  # memories that last from one row to ten
         elif name.endswith("bias"):
             value = 0.5 * noise
+        elif "per_layer.weight" in name:
+            value = 0.35 * noise  # it is multiplied by the square root of 8
+        elif ".router." in name and name.endswith("scale"):
+            value = 1 + 0.3 * noise
+        elif ".experts." in name:
+            value = 1.5 * noise * weight.shape[-1] ** -0.5
         elif "embed" in name:
             value = noise * weight.shape[1] ** -0.5
         else:
             # Louder than 1/sqrt(inputs), so that attention is far from uniform.
             value = 1.5 * noise * weight.shape[1] ** -0.5
         weight.data.copy_(value.to(stored))
+    for name, buffer in sorted(model.named_buffers()):
+        if name.endswith("layer_scalar"):
+            buffer.copy_(0.5 + torch.rand(buffer.shape, generator=generator))
 
 
 def make_config(fields: dict[str, Any]) -> Any:

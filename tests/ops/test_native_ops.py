@@ -302,7 +302,7 @@ class TestMalformedInput:
             engine.run_last(whole, x, [(0, 3, 0)], [[cache]], None, x)
         with pytest.raises(ValueError, match="not read"):
             engine.run_last(whole, x, [(0, 3, 0)], [[cache]], x, y)
-        mlp_only = _native.Stack([(None, self.ops._blocks._mlp(layer.mlp))])
+        mlp_only = _native.Stack([(None, self.ops._blocks._mlp(layer.mlp), None, 1.0)])
         with pytest.raises(ValueError, match="one layer with a mixer"):
             engine.run_last(mlp_only, x, [(0, 3, 0)], [[cache]], None, y)
         two = self.ops._blocks._stack([layer, layer])
@@ -312,7 +312,7 @@ class TestMalformedInput:
     def test_taps_of_a_layer_without_attention(self) -> None:
         """It once read the size of the rows from an attention block that was not there."""
         x, taps = random(1, 3, 64), np.empty((3, 64), dtype=np.float32)
-        stack = _native.Stack([(None, self.ops._blocks._mlp(self.parts.mlp()))])
+        stack = _native.Stack([(None, self.ops._blocks._mlp(self.parts.mlp()), None, 1.0)])
         before = x.copy()
         self.ops.engine.run(stack, x, [(0, 3, 0)], [[None]], [0], taps, None)
         assert np.array_equal(taps, before)

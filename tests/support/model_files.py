@@ -16,6 +16,13 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 from safetensors.numpy import save_file
 
+from gemma4_files import (
+    add_gemma4_metadata,
+    gemma4_config,
+    gemma4_frame,
+    gemma4_layer,
+    rope_divisors,
+)
 from headlong.arrays import FloatArray
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
@@ -27,7 +34,16 @@ HYBRID = "qwen35"
 HYBRIDS = (HYBRID, f"{HYBRID}@native")
 """The same on both backends, as the fixture `tiny_backbone` names them."""
 
-EVERY_BACKBONE = (*ARCHITECTURES, *(f"{name}@native" for name in ARCHITECTURES), *HYBRIDS)
+GEMMA4 = "gemma4"
+"""Layers of two sizes, some of which share keys and values (`gemma4_files`); in both formats."""
+
+BOTH_FORMATS = (*ARCHITECTURES, GEMMA4)
+
+EVERY_BACKBONE = (
+    *BOTH_FORMATS,
+    *(f"{name}@native" for name in BOTH_FORMATS),
+    *HYBRIDS,
+)
 """Every architecture on the numpy and on the native backend."""
 
 HIDDEN_SIZE = 64
@@ -42,10 +58,10 @@ NUM_KEY_HEADS, NUM_VALUE_HEADS, KEY_DIM, VALUE_DIM, CONV_WIDTH = 2, 4, 8, 16, 4
 ATTENTION_EVERY = 4
 """Every fourth layer of the hybrid attends."""
 
-NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, HYBRID: 4}
+NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, HYBRID: 4, GEMMA4: 5}
 """Gemma3 has six, since in GGUF files every sixth layer is the global one."""
 
-TIED = ("qwen2", "gemma3")
+TIED = ("qwen2", "gemma3", GEMMA4)
 """Architectures whose tiny model has no `lm_head` of its own."""
 
 _HF_CLASSES = {
@@ -54,6 +70,7 @@ _HF_CLASSES = {
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),
     "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
     HYBRID: ("qwen3_5_text", "Qwen3_5ForCausalLM"),
+    GEMMA4: ("gemma4_text", "Gemma4ForCausalLM"),
 }
 
 
@@ -106,6 +123,8 @@ def write_gguf(
         values = gguf_values(architecture, tensor)
         kind = matrix_type if values.ndim == 2 else GGMLQuantizationType.F32
         writer.add_tensor(tensor.gguf_name, quantize(values, kind), raw_dtype=kind)
+    if architecture == GEMMA4:
+        writer.add_tensor("rope_freqs.weight", rope_divisors())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -115,7 +134,7 @@ def write_gguf(
 
 def tiny_tensors(architecture: str, seed: int = 0) -> list[TinyTensor]:
     """Make the weights of a tiny model, scaled so that logits differ clearly."""
-    rng = np.random.default_rng([seed, (*ARCHITECTURES, HYBRID).index(architecture)])
+    rng = np.random.default_rng([seed, (*ARCHITECTURES, HYBRID, GEMMA4).index(architecture)])
 
     def normal(*shape: int, scale: float) -> FloatArray:
         return rng.normal(0, scale, shape).astype(np.float32)
@@ -131,13 +150,17 @@ def tiny_tensors(architecture: str, seed: int = 0) -> list[TinyTensor]:
     for layer in range(NUM_LAYERS[architecture]):
         for hf_name, gguf_name, shape in _layer_parts(architecture, layer):
             # A weight of n inputs gets 1/√n, so that its outputs are about as large as its inputs.
-            is_norm = hf_name.endswith("norm.weight")
+            is_norm = hf_name.endswith(("norm.weight", "layer_scalar"))
             is_rate = hf_name in ("linear_attn.A_log", "linear_attn.dt_bias")
             scale = 1.0 if is_rate else 1.5 * shape[-1] ** -0.5
             values = norm(shape[0], hf_name) if is_norm else normal(*shape, scale=scale)
             tensors.append(
                 TinyTensor(f"model.layers.{layer}.{hf_name}", f"blk.{layer}.{gguf_name}", values)
             )
+    if architecture == GEMMA4:
+        for hf_name, gguf_name, shape in gemma4_frame(hf_config(architecture)):
+            values = norm(*shape) if len(shape) == 1 else normal(*shape, scale=0.2)
+            tensors.append(TinyTensor(f"model.{hf_name}", gguf_name, values))
     tensors.append(TinyTensor("model.norm.weight", "output_norm.weight", norm(HIDDEN_SIZE)))
     if architecture not in TIED:
         lm_head = normal(VOCAB_SIZE, HIDDEN_SIZE, scale=0.3)
@@ -187,6 +210,9 @@ def hf_config(architecture: str) -> dict[str, Any]:
             "sliding_window_pattern": 6,
             "rope_local_base_freq": 1e4,
         }
+    if architecture == GEMMA4:
+        del config["rope_theta"]
+        config |= gemma4_config(NUM_LAYERS[architecture], SLIDING_WINDOW, VOCAB_SIZE)
     if architecture == HYBRID:
         config |= {
             "linear_num_key_heads": NUM_KEY_HEADS,
@@ -219,6 +245,8 @@ def _delta_net_parts() -> list[tuple[str, str, tuple[int, ...]]]:
 
 def _layer_parts(architecture: str, layer: int) -> list[tuple[str, str, tuple[int, ...]]]:
     """List a layer's weights: Hugging Face name, GGUF name, shape."""
+    if architecture == GEMMA4:
+        return gemma4_layer(hf_config(architecture), layer)
     hidden, inner = (HIDDEN_SIZE,), (INTERMEDIATE_SIZE, HIDDEN_SIZE)
     query, key = NUM_HEADS * HEAD_DIM, NUM_KV_HEADS * HEAD_DIM
     num_queries = 2 * query if architecture == HYBRID else query  # with a gate each
@@ -267,15 +295,17 @@ def _add_metadata(writer: GGUFWriter, architecture: str) -> None:
     writer.add_context_length(CONTEXT_LENGTH)
     writer.add_embedding_length(HIDDEN_SIZE)
     writer.add_block_count(NUM_LAYERS[architecture])
-    writer.add_feed_forward_length(INTERMEDIATE_SIZE)
     writer.add_head_count(NUM_HEADS)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_freq_base(1e6 if architecture in ("gemma3", GEMMA4) else 1e4)
+    writer.add_vocab_size(VOCAB_SIZE)
+    if architecture == GEMMA4:
+        return add_gemma4_metadata(writer, hf_config(architecture))
+    writer.add_feed_forward_length(INTERMEDIATE_SIZE)
     writer.add_head_count_kv(NUM_KV_HEADS)
     writer.add_key_length(HEAD_DIM)
     writer.add_value_length(HEAD_DIM)
-    writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_dimension_count(HEAD_DIM)
-    writer.add_rope_freq_base(1e6 if architecture == "gemma3" else 1e4)
-    writer.add_vocab_size(VOCAB_SIZE)
     if architecture == "gemma3":
         writer.add_sliding_window(SLIDING_WINDOW)
 

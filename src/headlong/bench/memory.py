@@ -154,12 +154,15 @@ def measure_footprint(backbone: Backbone, head: LayerHead, program_bytes: int) -
         head.follow(head.features(hidden), [ids], [head_cache])
         cache.commit(size)
         head_cache.commit(size)
-    is_tied, embedding = backbone.embedding is backbone.lm_head.weight, Linear(backbone.embedding)
+    is_tied = backbone.embedding is backbone.lm_head.weight
+    tables = [] if is_tied else [Linear(backbone.embedding)]
+    if backbone.per_layer is not None:
+        tables.append(Linear(backbone.per_layer.table))
     return Footprint(
         num_positions=cache.length,
         resident_bytes=resident_bytes(),
         program_bytes=program_bytes,
-        weights_bytes=pass_bytes(backbone) + (0 if is_tied else bytes_of([embedding])),
+        weights_bytes=pass_bytes(backbone) + bytes_of(tables),
         head_bytes=bytes_of([head.fc, head.lm_head, *head.layer.linears]),
         kv_bytes=cache.num_bytes + head_cache.num_bytes,
     )

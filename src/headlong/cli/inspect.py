@@ -28,6 +28,7 @@ from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:
     from headlong.cli.model_description import HeadDescription, ModelDescription
+    from headlong.models.gemma4_config import Gemma4Config
 
 _NAMES_SHOWN = 8
 
@@ -102,6 +103,8 @@ def _describe(model: "ModelDescription") -> Iterator[tuple[str, str | Text]]:
             window = f" · {len(config.local_layers)} layers look back {config.sliding_window:,}"
         heads = f"{config.num_heads} heads share {sharing} of size {config.head_dim}"
         yield "attention", f"{heads}{window}"
+        if config.gemma4 is not None:
+            yield "", _describe_wide_layers(config.gemma4)
         yield "context", f"{config.context_length:,} tokens"
     if text.problem:
         yield "tokenizer", Text(text.problem, style="red")
@@ -110,6 +113,16 @@ def _describe(model: "ModelDescription") -> Iterator[tuple[str, str | Text]]:
         yield "tokenizer", f"{text.vocab_size:,} tokens · {text.kind} · a turn ends with {ends}"
         yield "chat template", "yes" if text.has_chat_template else "no: it continues text only"
     yield "file", f"{format_bytes(model.file_bytes)} · {model.format}"
+
+
+def _describe_wide_layers(sizes: "Gemma4Config") -> str:
+    """Say how the layers that see everything differ, and how many keep no keys of their own."""
+    plural = "" if sizes.num_global_kv_heads == 1 else "s"
+    heads = f"{sizes.num_global_kv_heads} key/value head{plural}"
+    text = f"the other layers have {heads} of size {sizes.global_head_dim}"
+    if sizes.num_shared_layers:
+        text += f" · the last {sizes.num_shared_layers} read those of earlier layers"
+    return text
 
 
 def _describe_heads(model: "ModelDescription", most: int) -> Iterator[tuple[str, str | Text]]:

@@ -26,7 +26,7 @@ from headlong.models.rope import make_rope
 from headlong.models.rope_scaling import read_rope_scaling
 from headlong.models.rows import append_rows
 from headlong.models.settings import Settings
-from headlong.models.transformer import Backbone
+from headlong.models.transformer import Backbone, cap_logits
 from headlong.ops.blocks import (
     Attention,
     DraftBlocks,
@@ -183,7 +183,13 @@ class LayerHead(ABC):
     def logits(self, state: Array) -> FloatArray:
         """Score the draft vocabulary: (N, H) → (N, V_draft)."""
         normed = state if self.carries_normed else self.ops.norm(state, self.norm)
-        return self.ops.to_host(self.ops.project(normed, self.lm_head))
+        scores = self.ops.to_host(self.ops.project(normed, self.lm_head))
+        return cap_logits(scores, self._logit_cap)
+
+    @property
+    def _logit_cap(self) -> float | None:
+        """The backbone's cap belongs to its LM head, not to one of the head's own."""
+        return self.backbone.logit_cap if self.lm_head is self.backbone.lm_head else None
 
     def draft_blocks(self) -> DraftBlocks:
         """Return what `step` and `logits` compute as one record.
@@ -198,6 +204,7 @@ class LayerHead(ABC):
             norm=self.norm,
             lm_head=self.lm_head,
             carries_normed=self.carries_normed,
+            logit_cap=self._logit_cap,
             vocabulary=self.vocabulary,
         )
 
@@ -341,6 +348,11 @@ def _read_rope(keys: Settings, head_dim: int, weights: HeadWeights, backbone: Ba
 def global_rope(backbone: Backbone) -> Rope:
     """Return the frequencies that the backbone's layers with a full view really use."""
     mixers = [layer.mixer for layer in backbone.layers]
-    blocks = [mixer for mixer in mixers if isinstance(mixer, Attention)]
+    # Where layers have heads of two sizes, a head's are as large as the config's.
+    blocks = [
+        mixer
+        for mixer in mixers
+        if isinstance(mixer, Attention) and mixer.head_dim == backbone.config.head_dim
+    ]
     whole = [block for block in blocks if block.window is None]
     return (whole or blocks)[-1].rope

@@ -5,6 +5,12 @@ from dataclasses import dataclass
 
 from headlong.errors import ArchitectureError, CheckpointError
 from headlong.models.experts_config import ExpertsConfig, gguf_experts, hugging_face_experts
+from headlong.models.gemma4_config import (
+    Gemma4Config,
+    of_sliding_layers,
+    read_gguf_gemma4,
+    read_hf_gemma4,
+)
 from headlong.models.latent_config import LatentConfig, gguf_latent, hugging_face_latent
 from headlong.models.rope_scaling import RopeScaling, read_gguf_scaling, read_rope_scaling
 from headlong.models.settings import Settings
@@ -53,7 +59,7 @@ class ModelConfig:
     """Sizes and constants of one backbone."""
 
     architecture: str
-    """GGUF's name of it, which `models/registry.py` knows: llama, qwen2, qwen3, qwen35, gemma3."""
+    """GGUF's name of it, which `models/registry.py` knows: llama, qwen2, qwen35, gemma3, …"""
     num_layers: int
     hidden_size: int
     intermediate_size: int
@@ -76,6 +82,7 @@ class ModelConfig:
     rotary_dim: int | None = None
     """Leading dimensions of each head that turn with the position, where not all do."""
     delta_net: DeltaNetConfig | None = None
+    gemma4: Gemma4Config | None = None
     experts: ExpertsConfig | None = None
     latent: LatentConfig | None = None
     """Sizes of latent attention, where it is of this kind; all heads then share one key."""
@@ -113,6 +120,10 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
 
 
 def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...]) -> ModelConfig:
+    gemma4 = None
+    if checkpoint.architecture == "gemma4":
+        gemma4 = read_gguf_gemma4(keys)
+        keys = of_sliding_layers(keys)
     num_heads = keys.integer("attention.head_count")
     hidden_size = keys.integer("embedding_length")
     head_dim = keys.integer("attention.key_length", hidden_size // max(num_heads, 1))
@@ -124,6 +135,7 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         )
     # llama.cpp counts the blocks of an MTP head among the layers.
     num_layers = keys.integer("block_count") - keys.integer("nextn_predict_layers", 0)
+    kinds = [] if gemma4 is None else keys.items("attention.sliding_window_pattern")
     return ModelConfig(
         architecture=checkpoint.architecture,
         num_layers=num_layers,
@@ -138,6 +150,9 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         rope_theta=keys.number("rope.freq_base", 10_000.0),
         rope_scaling=read_gguf_scaling(keys.under("rope.scaling.")),
         sliding_window=keys.integer("attention.sliding_window", 0) or None,
+        local_layers=frozenset(i for i, is_local in enumerate(kinds) if is_local is True),
+        local_rope_theta=keys.number("rope.freq_base_swa", 0.0) or None,
+        gemma4=gemma4,
         experts=gguf_experts(keys, is_usually_renormalised=latent is None),
         latent=latent,
     )
@@ -151,7 +166,8 @@ def _text_part(settings: Settings) -> Settings:
 def _from_hugging_face(
     keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...]
 ) -> ModelConfig:
-    known = "gelu_pytorch_tanh" if checkpoint.architecture == "gemma3" else "silu"
+    is_gemma = checkpoint.architecture.startswith("gemma")
+    known = "gelu_pytorch_tanh" if is_gemma else "silu"
     activation = keys.text("hidden_activation", keys.text("hidden_act", known))
     if activation != known:
         raise ArchitectureError(
@@ -188,12 +204,15 @@ def _from_hugging_face(
         attention_scale=_attention_scale(keys),
         rotary_dim=None if latent else _rotary_dim(keys, rope, head_dim),
         delta_net=_delta_net(keys),
+        gemma4=read_hf_gemma4(keys) if checkpoint.architecture == "gemma4" else None,
         experts=hugging_face_experts(keys),
         latent=latent,
     )
 
 
 def _rotary_dim(keys: Settings, rope: Settings, head_dim: int) -> int | None:
+    if rope.text("rope_type", "default") == "proportional":
+        return None  # all dimensions belong to pairs, of which some do not turn
     share = rope.number("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0))
     rotary_dim = int(head_dim * share)
     if not 2 <= rotary_dim <= head_dim or rotary_dim % 2:

@@ -23,6 +23,16 @@ def make_rope(head_dim: int, theta: float, scaling: RopeScaling | None = None) -
     return Rope(_stretch(frequencies, scaling).astype(np.float32), scaling.amplitude)
 
 
+def make_proportional_rope(
+    head_dim: int, theta: float, share: float, scaling: RopeScaling | None
+) -> Rope:
+    """Return frequencies of which the leading share is as usual and the others are 0 (Gemma 4)."""
+    rope = make_rope(head_dim, theta, scaling)
+    frequencies = rope.frequencies.copy()
+    frequencies[int(share * head_dim // 2) :] = 0
+    return Rope(frequencies)
+
+
 def divide_rope(rope: Rope, divisors: FloatArray) -> Rope:
     """Apply the per-frequency divisors that Llama-3 GGUF files carry as `rope_freqs.weight`."""
     if (divisors <= 0).any():

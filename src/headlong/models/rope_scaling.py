@@ -45,9 +45,9 @@ def read_rope_scaling(keys: Settings) -> RopeScaling | None:
     kind = keys.text("rope_type", keys.text("type", "default"))
     if kind == "default":
         return None
-    factor = keys.number("factor")
-    if kind == "linear":
-        return RopeScaling("linear", factor)
+    factor = keys.number("factor", 1.0 if kind == "proportional" else None)
+    if kind in ("linear", "proportional"):
+        return None if factor == 1.0 else RopeScaling("linear", factor)
     if kind not in ("llama3", "yarn"):
         raise _unknown_scaling(kind)
     original = keys.integer("original_max_position_embeddings")

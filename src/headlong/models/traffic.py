@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import Attention, Linear
+from headlong.ops.blocks import Attending, Linear
 from headlong.ops.layer_state import has_positions
 
 
@@ -40,7 +40,8 @@ def cache_traffic(backbone: Backbone) -> CacheTraffic:
         if state is None:
             continue
         if has_positions(state):
-            window = layer.mixer.window if isinstance(layer.mixer, Attention) else None
+            # One that reads what another layer keeps reads as much as that one.
+            window = layer.mixer.window if isinstance(layer.mixer, Attending) else None
             num_bytes[window] = num_bytes.get(window, 0) + state.bytes_per_position
         else:
             recurrent_bytes += 2 * state.num_bytes
@@ -52,6 +53,8 @@ def cache_traffic(backbone: Backbone) -> CacheTraffic:
 def pass_bytes(backbone: Backbone) -> int:
     """Return the bytes of weights one pass reads; an embedding is read a row at a time only."""
     linears = [linear for layer in backbone.layers for linear in layer.linears]
+    if backbone.per_layer is not None:
+        linears.append(backbone.per_layer.projection)
     return bytes_of([backbone.lm_head, *linears])
 
 

@@ -64,6 +64,7 @@ class Attention(Mixer):
     rope: Rope
     query_norm: Norm | None
     key_norm: Norm | None
+    value_norm: Norm | None
     beside_norm: Norm | None
     output_norm: Norm | None
     gate: Linear | None
@@ -132,8 +133,13 @@ class Experts(Channel):
         self, norm: Norm, router: Router, experts: Sequence[MlpParts], activation: str
     ) -> None: ...
 
+class PerLayerInput(Channel):
+    def __init__(self, gate: Linear, projection: Linear, norm: Norm, first: int) -> None: ...
+
 class Stack:
-    def __init__(self, blocks: list[tuple[Mixer | None, Channel | None]]) -> None: ...
+    def __init__(
+        self, blocks: list[tuple[Mixer | None, Channel | None, Channel | None, float]]
+    ) -> None: ...
 
 class Fusion:
     def __init__(
@@ -151,6 +157,7 @@ class DraftHead:
         norm: Norm,
         lm_head: Linear,
         carries_normed: bool,
+        logit_cap: float,
         vocabulary: IntArray | None,
     ) -> None: ...
 

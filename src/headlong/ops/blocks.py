@@ -64,6 +64,8 @@ class Attention:
     """Norm of each query head before rotary (Qwen3, Gemma3)."""
     key_norm: Norm | None = None
     """Norm of each key head before rotary."""
+    value_norm: Norm | None = None
+    """Norm of each value head (Gemma 4)."""
     beside_norm: Norm | None = None
     """EAGLE-3 heads: q/k/v read [beside_norm(beside), norm(x)], 2H wide."""
     output_norm: Norm | None = None
@@ -120,6 +122,36 @@ class LatentAttention:
         """Its projections."""
         first = () if self.query_down is None else (self.query_down,)
         return (*first, self.query, self.latent, self.key_up, self.value_up, self.output)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class SharedAttention:
+    """Attention without keys and values of its own: it reads those that another layer wrote.
+
+    Every field means what it does in `Attention`.
+    """
+
+    norm: Norm
+    query: Linear  # (num_heads * head_dim, H)
+    output: Linear  # (H, num_heads * head_dim)
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope: Rope
+    scale: float
+    source: int
+    """Index of the layer whose keys and values it reads; it has the same head size and window."""
+    query_norm: Norm
+    output_norm: Norm
+    window: int | None
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        return (self.query, self.output)
+
+
+Attending: TypeAlias = Attention | SharedAttention
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -249,19 +281,43 @@ class Experts:
         return (*self.shared_linears, *of_experts)
 
 
-Mixer: TypeAlias = Attention | LatentAttention | GatedDeltaNet
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class PerLayerInput:
+    """x + norm(projection(gelu_tanh(gate(x)) * own)); every row has P numbers `own` for each layer.
+
+    These are the numbers from `first` on of a row of `Rows.beside`.
+    """
+
+    gate: Linear  # (P, H)
+    projection: Linear  # (H, P)
+    norm: Norm  # (H,)
+    first: int
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        return (self.gate, self.projection)
+
+
+Mixer: TypeAlias = Attending | LatentAttention | GatedDeltaNet
 """The part of a layer that lets rows of a sequence read earlier ones, through a state."""
 
-Channel: TypeAlias = GatedMlp | Experts
+Channel: TypeAlias = GatedMlp | Experts | PerLayerInput
 """The part of a layer that works on every row alone."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Layer:
-    """One layer of a backbone or head: a mixer, then a channel part; one of them may be absent."""
+    """One layer of a backbone or head: a mixer, then a channel part; one of them may be absent.
+
+    Gemma 4 has a second channel part (`PerLayerInput`) in some models, and multiplies what comes
+    out of a layer by one number.
+    """
 
     mixer: Mixer | None
     channel: Channel | None
+    second: Channel | None = None
+    scale: float = 1.0
 
     @property
     def attention(self) -> Attention:
@@ -277,8 +333,8 @@ class Layer:
 
     @property
     def linears(self) -> tuple[Linear, ...]:
-        """The projections of both parts."""
-        parts = [part for part in (self.mixer, self.channel) if part is not None]
+        """The projections of all parts."""
+        parts = [part for part in (self.mixer, self.channel, self.second) if part is not None]
         return tuple(linear for part in parts for linear in part.linears)
 
 
@@ -305,4 +361,6 @@ class DraftBlocks:
     lm_head: Linear  # (V_draft, H)
     carries_normed: bool
     """Whether the state is carried on after `norm`, which then is not applied again to score."""
+    logit_cap: float | None
+    """Logits become cap * tanh(logit / cap); None leaves them."""
     vocabulary: IntArray | None  # (V_draft,)

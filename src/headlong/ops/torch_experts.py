@@ -1,4 +1,4 @@
-"""Channel parts in torch: dense MLPs, and mixtures of experts.
+"""Channel parts in torch: dense MLPs, mixtures of experts, per-layer inputs.
 
 In:  rows on the device, and the spec of a channel part. Out: what the part adds to the rows.
 A row's experts are chosen from its own numbers and summed in the order of their numbers; in exact
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headlong.ops.blocks import Activation, Expert, Experts, GatedMlp, Router
+from headlong.ops.blocks import Activation, Expert, Experts, GatedMlp, PerLayerInput, Router
 from headlong.ops.numpy_experts import SMALLEST_SUM
 from headlong.ops.torch_maths import ACTIVATIONS
 
@@ -51,6 +51,14 @@ def experts_result(ops: "TorchOps", x: Tensor, block: Experts) -> Tensor:
             shared = (shared * gate).to(x.dtype)
         total = total + shared
     return total if block.output_norm is None else ops.norm(total, block.output_norm)
+
+
+def per_layer_result(ops: "TorchOps", x: Tensor, block: PerLayerInput, beside: Tensor) -> Tensor:
+    """Return what a token's own numbers for a layer add to x: (N, H), (N, F) → (N, H)."""
+    gate = ops.project(x, block.gate)
+    own = beside[:, block.first : block.first + gate.shape[1]]
+    inner = ops.by_row(ops.maths.gates["gelu_tanh"], torch.cat([gate, own], -1))
+    return ops.norm(ops.project(inner, block.projection), block.norm)
 
 
 def choose(logits: Tensor, router: Router) -> tuple[Tensor, Tensor]:

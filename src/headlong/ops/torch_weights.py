@@ -10,9 +10,12 @@ for every matrix at its first use; where it does not, rows go through it one by 
 from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from headlong.ops.blocks import Linear
 
 TILE = 8
 """Rows of one matrix product."""
@@ -93,6 +96,17 @@ class TorchKVLayer:
         stop = position + len(keys)
         self.keys[:, position:stop] = keys.transpose(0, 1)
         self.values[:, position:stop] = values.transpose(0, 1)
+
+
+def joined_bias(linears: Sequence[Linear], device: torch.device) -> Tensor | None:
+    """Return the bias of joined projections, zeros for those that have none."""
+    if all(linear.bias is None for linear in linears):
+        return None
+    biases = [
+        np.zeros(len(one.weight.values), np.float32) if one.bias is None else one.bias
+        for one in linears
+    ]
+    return torch.tensor(np.concatenate(biases), device=device)
 
 
 def _grown(held: Tensor, capacity: int) -> Tensor:

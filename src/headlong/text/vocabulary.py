@@ -28,7 +28,7 @@ _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _END_OF_TURN = frozenset({
     "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>",
     "<|return|>", "<|call|>", "<end_of_turn>", "<end_of_utterance>", "<eos>", "</s>",
-    "<｜end▁of▁sentence｜>",
+    "<｜end▁of▁sentence｜>", "<turn|>",
 })  # fmt: skip
 
 

@@ -102,6 +102,8 @@ class PassCost:
     python_share: float
     core_distance_ns: float | None = None
     """From one of two cores to the other; some 60 on one die, 200 and more on two."""
+    threads_in_use: float | None = None
+    """On average; one worked alone whenever other processes made the team slower than that."""
 
     @property
     def bandwidth_share(self) -> float:
@@ -192,7 +194,7 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
     stage = _Stage(backbone, head or make_stand_in_head(backbone), plan)
     bytes_per_pass, engine = pass_bytes(backbone), native_engine(backbone.ops)
     passes: dict[int, list[float]] = {count: [] for count in plan.row_counts}
-    bandwidths, python_shares, distances = [], [], []
+    bandwidths, python_shares, distances, threads = [], [], [], []
     stage.pass_s(max(plan.row_counts))  # grows scratch memory, once
     for _ in range(plan.num_rounds):
         bandwidths.append(read_gb_per_s(backbone, bytes_per_pass))
@@ -200,6 +202,7 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
         stage.pass_s(1)  # what was just read pushed everything else out of the caches
         for count, times in passes.items():
             kernels_before = getattr(engine, "kernel_s", 0.0)
+            threads.append(int(getattr(engine, "num_threads_in_use", 0)))
             times.append(stage.pass_s(count))
             if count == min(plan.row_counts):
                 in_kernels = float(getattr(engine, "kernel_s", 0.0)) - kernels_before
@@ -220,6 +223,7 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
         prefill_head_share=head_s / (backbone_s + head_s),
         python_share=statistics.median(python_shares),
         core_distance_ns=statistics.median(distances) or None,
+        threads_in_use=statistics.mean(threads) or None,
     )
 
 

@@ -43,6 +43,10 @@ void bind_records(nb::module_& module) {
         .def_prop_ro("shape", [](const Matrix& m) { return std::make_tuple(m.outputs, m.inputs); })
         .def_prop_ro("format", &format_name)
         .def_prop_ro("num_bytes", [](const Matrix& m) { return m.num_tiles * m.tile_bytes; });
+    nb::class_<TeamChoice>(module, "TeamChoice")
+        .def(nb::init<>())
+        .def_prop_ro("is_alone", &TeamChoice::is_alone)
+        .def("settle", &TeamChoice::settle, nb::arg("now_s"), nb::arg("took_s"), nb::arg("useful_s"));
     nb::class_<MixerState>(module, "MixerState");
     nb::class_<KVLayer, MixerState>(module, "KVLayer")
         .def("reserve", [](KVLayer& layer, int64_t capacity, const std::vector<KVLayer*>& others) {
@@ -171,6 +175,8 @@ NB_MODULE(_native, module) {
     engine.def_prop_ro("instruction_set", [](const Engine& self) { return self.kernels.name; });
     engine.def_prop_ro("kernel_s", [](const Engine& self) { return self.kernel_s; });
     engine.def_prop_ro("num_threads", [](const Engine& self) { return self.pool.num_threads(); });
+    engine.def_prop_ro("num_threads_in_use", [](const Engine& self) { return self.pool.num_threads_in_use(); });
+    engine.def("set_alone", [](Engine& self, bool is_alone) { self.pool.set_alone(is_alone); }, nb::arg("is_alone"));
     engine.def_prop_ro("core_distance_ns", [](const Engine& self) { return self.pool.distance_ns(); });
     engine.def("set_far_apart", [](Engine& self, bool is_far) { self.pool.set_far_apart(is_far); }, nb::arg("is_far"));
     bind_weights(engine);

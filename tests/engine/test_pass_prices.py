@@ -5,6 +5,7 @@ import random
 import pytest
 
 from headlong.engine.pass_prices import PassPrices
+from policy_world import World, best_fixed, play
 
 
 def learned(curve: dict[int, float], noise: float = 0.0, num_rounds: int = 200) -> PassPrices:
@@ -162,3 +163,21 @@ def test_stalled_plain_pass_does_not_make_drafts_look_free() -> None:
     for _ in range(10):
         prices.observe_pass(12, 0.010)
     assert prices.pass_s(8) <= prices.pass_s(12) < prices.pass_s(16), "rows have their price again"
+
+
+class SharedMachine(World):
+    """Busy neighbours: one thread works alone, and is slower; every 1.6 s two are tried, 60 ms."""
+
+    def pass_at(self, num_rows: int, clock_s: float) -> float:
+        """Return how long a pass takes that begins at this time; from 4 s on all is quiet."""
+        together_s = 0.0032 + 0.0003 * num_rows
+        if clock_s > 4:
+            return together_s
+        return 5 * together_s if clock_s % 1.6 < 0.06 else 0.0045 + 0.0008 * num_rows
+
+
+def test_prices_follow_a_team_that_shrinks_is_tried_and_returns() -> None:
+    """Guards one list of prices for any number of threads, without a word about the change."""
+    world = SharedMachine(lambda num_rows: 0.0, chance=lambda rng, time: 0.75, noise=0.05)
+    _, best = best_fixed(world, 1000)
+    assert play(world, "auto", 1000).tokens_per_second > 0.95 * best

@@ -80,10 +80,16 @@ class DraftPolicy:
     _gain: float = 1.0
     _cache_share: float = 0.0
 
-    def new_request(self, mtp: MtpMode, temperature: float) -> RequestPolicy:
-        """Return the record of a new request; it begins with what like requests have shown."""
+    def new_request(
+        self, mtp: MtpMode, temperature: float, *, honours_k: bool = False
+    ) -> RequestPolicy:
+        """Return the record of a new request; it begins with what like requests have shown.
+
+        Beside others a fixed K is an upper bound, unless it is to be honoured.
+        """
         level = math.ceil(2 * temperature)  # greedy, up to 0.5, up to 1, and so on
-        return RequestPolicy(mtp, self._records.setdefault(level, SharedRecord()))
+        shared = self._records.setdefault(level, SharedRecord())
+        return RequestPolicy(mtp, shared, honours_k=honours_k)
 
     def plan(
         self, candidates: Sequence[Candidate], max_rows: int, cache_share: float = 0.0
@@ -94,6 +100,8 @@ class DraftPolicy:
         """
         self._round += 1
         self._cache_share = cache_share
+        for one in candidates:
+            one.policy.enter_round(len(candidates))
         autos = [one for one in candidates if one.policy.is_auto and one.has_drafter]
         is_plain = bool(autos) and self._measures_plain(candidates)
         planned = [one.policy for one in autos]

@@ -55,6 +55,8 @@ class RequestReport:
     """What the draft policy decided and why, in plain words."""
     warning: str | None = None
     """Why the answer is cut, where its grammar could not be followed to an end."""
+    bound_reason: str | None = None
+    """Why a fixed K was not always drafted, if it was not."""
 
     @property
     def measured_speedup(self) -> float | None:
@@ -112,16 +114,27 @@ class Running:
             off_reason=self.sequence.off_reason or off_reason(self.policy),
             explanation=explain(self.policy),
             warning=self.warning,
+            bound_reason=bound_reason(self.policy),
         )
 
 
 def off_reason(policy: RequestPolicy) -> str | None:
-    """Say why "auto" does not draft now; None when it does, or when it was not asked."""
+    """Say why no drafts pay now; None when they do, or when nothing had to be decided."""
     if not policy.is_auto or policy.num_tokens or policy.forecast is None:
         return None
     return (
         f"Drafting does not pay here: the best draft, K={policy.forecast.num_tokens}, would run "
         f"at {policy.forecast.gain:.2f} ×."
+    )
+
+
+def bound_reason(policy: RequestPolicy) -> str | None:
+    """Say why a fixed K was an upper bound; None where it was always drafted."""
+    if not policy.num_bound_rounds:
+        return None
+    return (
+        f"K={policy.mtp} was an upper bound in the {policy.num_bound_rounds} rounds shared with "
+        "other requests, since drafts that do not pay slow all of them down."
     )
 
 

@@ -49,6 +49,9 @@ class MtpReport(BaseModel):
     prefill_head_ms: float
     measured_speedup: float | None
     off_reason: str | None
+    bound_reason: str | None = Field(
+        description="Why a fixed K was an upper bound beside other requests, if it was."
+    )
     explanation: str
 
 
@@ -68,6 +71,7 @@ def add_up(reports: Sequence[RequestReport]) -> RequestReport:
         num_cached_tokens=sum(report.num_cached_tokens for report in reports),
         num_completion_tokens=sum(report.num_completion_tokens for report in reports),
         off_reason=next((report.off_reason for report in reports if report.off_reason), None),
+        bound_reason=next((one.bound_reason for one in reports if one.bound_reason), None),
         explanation=reports[0].explanation,
     )
 
@@ -104,6 +108,7 @@ def mtp_report(total: RequestReport, mode: MtpMode) -> dict[str, Any]:
         prefill_head_ms=_ms(timings.prefill_head_s),
         measured_speedup=None if speedup is None else round(speedup, 4),
         off_reason=total.off_reason,
+        bound_reason=total.bound_reason,
         explanation=total.explanation,
     )
     return report.model_dump()

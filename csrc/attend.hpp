@@ -11,6 +11,7 @@
 #include "fetch_ahead.hpp"
 #include "kernels.hpp"
 #include "kv_layer.hpp"
+#include "matmul.hpp"
 #include "row_steps.hpp"
 
 namespace headlong {

@@ -7,6 +7,7 @@ a call) becomes a grammar that the engine follows token by token.
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -41,23 +42,29 @@ def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> preparation.
     preparation.check_body(service, body)
     _check(body)
     form, tokenizer = read_form(body.form_options()), service.llm.tokenizer
-    prompt_ids = preparation.encode_messages(service, body.messages, form.tools)
-    preparation.check_prompt(service, len(prompt_ids), "messages")
+    template = body.template_options(form.tools)
+    prompt = preparation.prepare_messages(service, body.messages, template)
+    num_prompt_tokens = len(prompt.token_ids)
+    preparation.check_prompt(service, num_prompt_tokens, "messages")
     max_tokens = body.max_completion_tokens or body.max_tokens
     options = {
         "max_tokens": max_tokens,
         "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
     }
-    grammar = form.make_grammar(tokenizer)
+    grammar = form.make_grammar(tokenizer, prompt.reasoning)
+    if body.reasoning_format == "none":
+        prompt = replace(prompt, reasoning=None)
     maker = preparation.RequestMaker(service, body, mtp, options, grammar)
-    wanted = TokenDetails.of(body, logprobs=bool(body.logprobs))
-    choices = maker.choices_for(prompt_ids)
+    shows_reasoning = body.include_reasoning is not False
+    wanted = TokenDetails.of(body, logprobs=bool(body.logprobs), reasoning=shows_reasoning)
+    choices = maker.choices_for(prompt)
     writers = []
     for i in range(len(choices)):
         style, names = tokenizer.tool_style, form.tool_names
         calls = ToolCallReader(secrets.token_hex(8), style, names)
         writers.append(ChatChoice(i, wanted, tokenizer, None if form.tools is None else calls))
-    warnings = body.warnings() + preparation.room_warnings(service, max_tokens, len(prompt_ids))
+    warnings = [*body.warnings(), *prompt.warnings]
+    warnings += preparation.room_warnings(service, max_tokens, num_prompt_tokens)
     warnings += () if grammar is None else grammar.warnings
     return preparation.PreparedAnswer(choices, writers, 1, warnings)
 
@@ -123,6 +130,12 @@ class ChatChoice(ChoiceWriter):
     def _read(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
         """Return what chunks add to the message: content, calls, both or nothing."""
         text = "".join(chunk.text for chunk in chunks)
+        thought = "".join(chunk.reasoning for chunk in chunks) if self._wanted.reasoning else ""
+        # Two names for one thing: clients read one or the other.
+        delta = {"reasoning_content": thought, "reasoning": thought} if thought else {}
+        return {**delta, **self._read_answer(text, chunks)}
+
+    def _read_answer(self, text: str, chunks: Sequence[Chunk]) -> dict[str, Any]:
         if self._calls is None:
             return {"content": text} if text else {}
         events = self._calls.push(text)

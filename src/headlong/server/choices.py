@@ -23,11 +23,13 @@ class TokenDetails:
     logprobs: bool
     sources: bool
     token_ids: bool
+    reasoning: bool = True
+    """Whether it wants to read what the model thinks before it answers."""
 
     @classmethod
-    def of(cls, body: GenerateBody, *, logprobs: bool) -> "TokenDetails":
+    def of(cls, body: GenerateBody, *, logprobs: bool, reasoning: bool = True) -> "TokenDetails":
         """Read them from a body."""
-        return cls(logprobs, bool(body.return_sources), bool(body.return_token_ids))
+        return cls(logprobs, bool(body.return_sources), bool(body.return_token_ids), reasoning)
 
     @property
     def is_every_token(self) -> bool:
@@ -82,10 +84,7 @@ class ChoiceWriter(ABC):
         """Return what the request wants to know of these tokens."""
         details: dict[str, Any] = {}
         if self._wanted.sources:
-            details["sources"] = [
-                {"text": chunk.text, "source": chunk.source, "depth": chunk.depth}
-                for chunk in chunks
-            ]
+            details["sources"] = [self._source(chunk) for chunk in chunks]
         if self._wanted.token_ids:
             details["token_ids"] = [token_id for chunk in chunks for token_id in chunk.token_ids]
         if self._wanted.logprobs:
@@ -94,3 +93,9 @@ class ChoiceWriter(ABC):
             is_special = self._tokenizer.is_special
             details["logprobs"] = self._logprobs([e for e in found if not is_special(e.token_id)])
         return details
+
+    def _source(self, chunk: Chunk) -> dict[str, Any]:
+        source = {"text": chunk.text, "source": chunk.source, "depth": chunk.depth}
+        if chunk.reasoning and self._wanted.reasoning:
+            source["reasoning"] = chunk.reasoning
+        return source

@@ -14,6 +14,7 @@ from headlong.config import MtpMode
 from headlong.decode.sampling import TokenLogprob
 from headlong.errors import TextError
 from headlong.generation import Chunk
+from headlong.prompt import PreparedPrompt
 from headlong.server import preparation
 from headlong.server.answer_stream import ChoiceRequest
 from headlong.server.answering import answer_with
@@ -84,7 +85,7 @@ def prepare_completion(
     _check(body, len(prompts))
     preparation.check_body(service, body, len(prompts))
     options = {"max_tokens": body.max_tokens or DEFAULT_MAX_TOKENS, "logprobs": body.logprobs}
-    maker = preparation.RequestMaker(service, body, mtp, options, continues_text=True)
+    maker = preparation.RequestMaker(service, body, mtp, options)
     wanted = TokenDetails.of(body, logprobs=body.logprobs is not None)
     tokenizer = service.llm.tokenizer
     choices, writers, warnings = list[ChoiceRequest](), list[CompletionChoice](), body.warnings()
@@ -92,7 +93,7 @@ def prepare_completion(
         prompt_ids = _encode(service, prompt)
         warnings += preparation.room_warnings(service, body.max_tokens, len(prompt_ids))
         echo = _echo(service, prompt) if body.echo else ""
-        for choice in maker.choices_for(prompt_ids):
+        for choice in maker.choices_for(PreparedPrompt(tuple(prompt_ids))):
             writers.append(CompletionChoice(len(choices), wanted, tokenizer, echo))
             choices.append(choice)
     return preparation.PreparedAnswer(choices, writers, len(prompts), warnings)

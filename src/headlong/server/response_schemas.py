@@ -17,6 +17,7 @@ class TokenSource(BaseModel):
     """A piece of text and who proposed it."""
 
     text: str
+    reasoning: str | None = Field(None, description="Text of the reasoning, where it is of that.")
     source: str = Field(description="backbone, head, ngram, grammar or draft-model.")
     depth: int = Field(description="Place in the draft, from 1; 0 for the backbone's own.")
 
@@ -47,6 +48,10 @@ class AnsweredMessage(BaseModel):
 
     role: Literal["assistant"]
     content: str | None
+    reasoning_content: str | None = Field(
+        None, description="What the model thought before it answered."
+    )
+    reasoning: str | None = Field(None, description="The same, under its other name.")
     refusal: None = None
     tool_calls: list[ToolCall] | None = None
 

@@ -15,6 +15,7 @@ from headlong.text.grammar import (
     response_schema,
     tool_call_grammar,
 )
+from headlong.text.reasoning import Reasoning
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.tools import ToolChoice, check_choice, check_tools
 
@@ -35,8 +36,13 @@ class AnswerForm:
         """What may be called, by name."""
         return frozenset(tool["function"]["name"] for tool in self.tools or ())
 
-    def make_grammar(self, tokenizer: Tokenizer) -> TokenGrammar | None:
-        """Return the grammar that holds the answer to this form; None when it is free."""
+    def make_grammar(
+        self, tokenizer: Tokenizer, reasoning: Reasoning | None = None
+    ) -> TokenGrammar | None:
+        """Return the grammar that holds the answer to this form; None when it is free.
+
+        Where the model reasons first, the grammar begins behind that.
+        """
         if self.tools is not None:
             return tool_call_grammar(
                 tokenizer,
@@ -44,8 +50,11 @@ class AnswerForm:
                 self.choice,
                 parallel=self.parallel,
                 answer_schema=self.schema,
+                reasoning=reasoning,
             )
-        return None if self.schema is None else json_schema_grammar(tokenizer, self.schema)
+        if self.schema is None:
+            return None
+        return json_schema_grammar(tokenizer, self.schema, reasoning)
 
 
 def read_form(options: Mapping[str, Any]) -> AnswerForm:

@@ -73,6 +73,7 @@ class GenerateOptions(TypedDict, total=False):
     presence_penalty: float
     frequency_penalty: float
     logit_bias: Mapping[int, float]
+    min_tokens: int
     seed: int | None
     logprobs: int | None
     tools: Sequence[Mapping[str, Any]]

@@ -30,6 +30,7 @@ _METAVARS = {
     "presence_penalty": "X",
     "frequency_penalty": "X",
     "max_tokens": "N",
+    "min_tokens": "N",
     "seed": "N",
     "logprobs": "N",
 }

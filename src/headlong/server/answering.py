@@ -120,10 +120,10 @@ class AnswerResponse(Response):
                 chunks += more
         if answer.was_cancelled:
             return
-        writers = zip(self._prepared.writers, collected, strict=True)
+        writers = zip(self._prepared.writers, collected, answer.reports, strict=True)
         body = {
             **self._call.head(self._call.kind.whole_object),
-            "choices": [writer.whole(chunks) for writer, chunks in writers],
+            "choices": [writer.whole(chunks, report) for writer, chunks, report in writers],
             "usage": self._call.usage(answer, self._prepared).model_dump(),
             **self._call.telemetry(answer, self._prepared.warnings),
         }

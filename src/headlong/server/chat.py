@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 
 from headlong.config import MtpMode
 from headlong.decode.sampling import TokenLogprob
-from headlong.engine.request import FinishReason
+from headlong.engine.request import FinishReason, RequestReport
 from headlong.generation import Chunk
 from headlong.server import preparation
 from headlong.server.answering import answer_with
@@ -24,7 +24,6 @@ from headlong.server.choices import ChoiceWriter, TokenDetails
 from headlong.server.refusal import bad_request
 from headlong.server.response_schemas import CHAT_RESPONSES
 from headlong.server.service import Service
-from headlong.text.answer_form import read_form
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.tool_calls import TextDelta, ToolCallReader, ToolCallStart, ToolEvent
 
@@ -41,7 +40,8 @@ def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> preparation.
     """Turn a body into engine requests and writers."""
     preparation.check_body(service, body)
     _check(body)
-    form, tokenizer = read_form(body.form_options()), service.llm.tokenizer
+    form = preparation.read_answer_form(body, body.form_options())
+    tokenizer = service.llm.tokenizer
     template = body.template_options(form.tools)
     prompt = preparation.prepare_messages(service, body.messages, template)
     num_prompt_tokens = len(prompt.token_ids)
@@ -105,7 +105,7 @@ class ChatChoice(ChoiceWriter):
         """Return the chunk that says who speaks."""
         return self._piece({"role": "assistant", "content": ""})
 
-    def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
+    def whole(self, chunks: Sequence[Chunk], report: RequestReport | None = None) -> dict[str, Any]:
         """Return the whole choice."""
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
         message |= self._read(chunks)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlong.decode.sampling import TokenLogprob
-from headlong.engine.request import FinishReason
+from headlong.engine.request import FinishReason, RequestReport
 from headlong.generation import Chunk
 from headlong.server.protocol import GenerateBody
 from headlong.text.tokenizer import Tokenizer
@@ -62,8 +62,8 @@ class ChoiceWriter(ABC):
         return pieces
 
     @abstractmethod
-    def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
-        """Return the whole choice of an answer that was not streamed."""
+    def whole(self, chunks: Sequence[Chunk], report: RequestReport | None = None) -> dict[str, Any]:
+        """Return the whole choice of an answer that was not streamed; `report` is what it took."""
 
     @abstractmethod
     def _read(self, chunks: Sequence[Chunk]) -> Any:

@@ -7,7 +7,7 @@ Out: a `PreparedAnswer`: one engine request and one writer per choice. Runs in t
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from headlong.config import MAX_DRAFT_TOKENS, MtpMode, check_mtp
@@ -22,6 +22,7 @@ from headlong.server.choices import ChoiceWriter
 from headlong.server.protocol import DraftFields, GenerateBody
 from headlong.server.refusal import bad_request
 from headlong.server.service import Service
+from headlong.text.answer_form import AnswerForm, read_form
 from headlong.text.chat_template import ChatOptions
 
 MTP_HEADER = "X-Headlong-MTP"
@@ -50,6 +51,8 @@ class RequestMaker:
     options: Mapping[str, Any]
     """What `make_request` gets besides what both kinds of body share."""
     grammar: Grammar | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the engine's request."""
 
     def choices_for(self, prompt: PreparedPrompt) -> list[ChoiceRequest]:
         """Return the choices of one prompt; the i-th has seed + i."""
@@ -64,7 +67,9 @@ class RequestMaker:
             options = cast(GenerateOptions, {**shared, "seed": (seed + i) % _NUM_SEEDS})
             request = make_request(prompt.token_ids, tokenizer.eos_ids, options)
             salt = self.body.cache_salt or ""
-            request = replace(request, grammar=self.grammar, cache_salt=salt)
+            if self.body.cache_prompt is False:
+                salt = secrets.token_hex(16)
+            request = replace(request, grammar=self.grammar, cache_salt=salt, **self.asked)
             reader = AnswerReader(
                 tokenizer,
                 request.stopping.stop,
@@ -128,6 +133,20 @@ def check_body(service: Service, body: GenerateBody, num_prompts: int = 1) -> No
         allowed = f"Ids go from 0 to {vocab_size - 1}."
         message = f"logit_bias has the token id {unknown[0]}. {allowed}"
         raise bad_request(message, "logit_bias", "invalid_value")
+
+
+def read_answer_form(body: GenerateBody, options: Mapping[str, Any]) -> AnswerForm:
+    """Return what an answer must look like; `options` are what the body's own kind adds."""
+    try:
+        guided = body.guided_format()
+    except ValueError as error:
+        raise bad_request(str(error), "guided_json", "invalid_value") from error
+    if guided is None:
+        return read_form(options)
+    if options.get("response_format") is not None:
+        message = "response_format was given together with a guide. Keep one."
+        raise bad_request(message, "response_format", "invalid_value")
+    return read_form({**options, "response_format": guided})
 
 
 def prepare_messages(

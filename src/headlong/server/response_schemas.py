@@ -74,8 +74,8 @@ class CompletionLogprobs(BaseModel):
     """Log-probabilities in OpenAI's four lists."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlong.errors import RequestError
+from headlong.text.given_grammar import given_grammar
 from headlong.text.grammar import (
     TokenGrammar,
+    given_form,
     json_schema_grammar,
     response_schema,
     tool_call_grammar,
@@ -30,6 +32,8 @@ class AnswerForm:
     parallel: bool
     schema: Mapping[str, Any] | None
     """Of an answer that is no call; None leaves it free."""
+    source: str | None = None
+    """A grammar that the caller wrote, of an answer where nothing may be called."""
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -52,6 +56,8 @@ class AnswerForm:
                 answer_schema=self.schema,
                 reasoning=reasoning,
             )
+        if self.source is not None:
+            return given_form(tokenizer, self.source, reasoning)
         if self.schema is None:
             return None
         return json_schema_grammar(tokenizer, self.schema, reasoning)
@@ -64,9 +70,16 @@ def read_form(options: Mapping[str, Any]) -> AnswerForm:
     if tools is None and choice == "required":
         problem = "tool_choice is 'required', but there are no tools."
         raise RequestError(problem, "Give some.", "tool_choice")
+    response_format = options.get("response_format")
+    schema = response_schema(response_format)
+    source = given_grammar(response_format) if isinstance(response_format, Mapping) else None
+    if source is not None and tools is not None and choice != "none":
+        problem = "A pattern, choice or grammar was given together with tools."
+        raise RequestError(problem, "Leave one of them out.", "response_format")
     return AnswerForm(
         tools=None if choice == "none" else tools,
         choice=choice,
         parallel=options.get("parallel_tool_calls") is not False,
-        schema=response_schema(options.get("response_format")),
+        schema=schema,
+        source=source,
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from headlong.errors import RequestError
+from headlong.text.given_grammar import GIVEN_KINDS
 from headlong.text.grammar_rules import (
     HEADER,
     answer_rules,
@@ -82,12 +83,17 @@ def json_schema_grammar(
     return _compiler_of(tokenizer).compile(behind_reasoning(source, reasoning), parts)
 
 
+def given_form(tokenizer: Tokenizer, source: str, reasoning: Reasoning | None) -> TokenGrammar:
+    """Return the grammar that a caller wrote, of the answer behind its reasoning."""
+    return _compiler_of(tokenizer).compile(behind_reasoning(source, reasoning), ())
+
+
 def response_schema(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the JSON schema in OpenAI's `response_format`; None for free text."""
     if response_format is None:
         return None
     kind = response_format.get("type") if isinstance(response_format, Mapping) else None
-    if kind == "text":
+    if kind in ("text", *GIVEN_KINDS):
         return None
     if kind == "json_object":
         return ANY_OBJECT

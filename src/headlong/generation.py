@@ -43,6 +43,8 @@ class Chunk:
     """New text of what the model thinks before it answers."""
     is_reasoning: bool = False
     """Whether the token belongs to that, tags included."""
+    stop_string: str | None = None
+    """The stop string that ended the answer, on the last chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +107,13 @@ class AnswerReader:
         parts = self._split(self._detokenizer.push(pick.token_id))
         is_reasoning = was_reasoning or self._is_reasoning
         found = self._scanner.push(parts.answer)
-        text, finish_reason = found.text, None if found.hit is None else FinishReason.STOP
-        reasoning = parts.reasoning
+        text, hit, reasoning = found.text, found.hit, parts.reasoning
+        finish_reason = None if hit is None else FinishReason.STOP
         if ending is not None and finish_reason is None:
-            last, was_stop = self._release()
+            last, hit = self._release()
             text += last.answer
             reasoning += last.reasoning
-            finish_reason = FinishReason.STOP if was_stop else ending
+            finish_reason = ending if hit is None else FinishReason.STOP
         return Chunk(
             text,
             (pick.token_id,),
@@ -122,6 +124,7 @@ class AnswerReader:
             finish_reason,
             reasoning,
             is_reasoning,
+            hit,
         )
 
     @property
@@ -131,15 +134,15 @@ class AnswerReader:
     def _split(self, text: str) -> SplitText:
         return SplitText("", text) if self._splitter is None else self._splitter.push(text)
 
-    def _release(self) -> tuple[SplitText, bool]:
-        """Give out what was held back, up to a stop string that only now is complete."""
+    def _release(self) -> tuple[SplitText, str | None]:
+        """Give out what was held back, up to a stop string that only now is complete, if any."""
         parts = self._split(self._detokenizer.flush())
         rest = SplitText("", "") if self._splitter is None else self._splitter.flush()
         last = self._scanner.push(parts.answer + rest.answer)
         reasoning = parts.reasoning + rest.reasoning
         if last.hit is not None:
-            return SplitText(reasoning, last.text), True
-        return SplitText(reasoning, last.text + self._scanner.flush()), False
+            return SplitText(reasoning, last.text), last.hit
+        return SplitText(reasoning, last.text + self._scanner.flush()), None
 
 
 class Generation(Iterator[Chunk]):

@@ -18,6 +18,7 @@ from headlong.config import MtpMode
 from headlong.generation import Chunk
 from headlong.server import telemetry
 from headlong.server.answer_stream import Answer
+from headlong.server.http_middleware import route_path
 from headlong.server.live import FinishedRequest
 from headlong.server.preparation import PreparedAnswer
 from headlong.server.service import Service, client_of
@@ -59,6 +60,11 @@ class Call:
         """When each choice last had a token."""
         self._num_tokens = 0
         self._num_reasoning = 0
+
+    @property
+    def path(self) -> str:
+        """What was asked for."""
+        return route_path(self._request.scope)
 
     @property
     def request_id(self) -> str:

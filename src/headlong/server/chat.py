@@ -36,8 +36,18 @@ async def create_chat_completion(body: ChatBody, request: Request) -> Response:
     return await answer_with(prepare_chat, CHAT, body, request)
 
 
-def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> preparation.PreparedAnswer:
-    """Turn a body into engine requests and writers."""
+def count_chat_tokens(service: Service, body: ChatBody) -> int:
+    """Return how many tokens a conversation has for the model."""
+    service.check_model(body.model)
+    form = preparation.read_answer_form(body, body.form_options())
+    template = body.template_options(form.tools)
+    return len(preparation.prepare_messages(service, body.messages, template).token_ids)
+
+
+def prepare_chat(
+    service: Service, body: ChatBody, mtp: MtpMode, warnings: Sequence[str] = ()
+) -> preparation.PreparedAnswer:
+    """Turn a body into engine requests and writers; `warnings` are told besides its own."""
     preparation.check_body(service, body)
     _check(body)
     form = preparation.read_answer_form(body, body.form_options())
@@ -63,7 +73,7 @@ def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> preparation.
         style, names = tokenizer.tool_style, form.tool_names
         calls = ToolCallReader(secrets.token_hex(8), style, names)
         writers.append(ChatChoice(i, wanted, tokenizer, None if form.tools is None else calls))
-    warnings = [*body.warnings(), *prompt.warnings]
+    warnings = [*warnings, *body.warnings(), *prompt.warnings]
     warnings += preparation.room_warnings(service, max_tokens, num_prompt_tokens)
     warnings += () if grammar is None else grammar.warnings
     return preparation.PreparedAnswer(choices, writers, 1, warnings)
@@ -121,6 +131,7 @@ class ChatChoice(ChoiceWriter):
             "logprobs": None,
             "finish_reason": self.finish_reason,
             **self._details(chunks),
+            **self._stopped(chunks),
         }
 
     def _end(self, reason: FinishReason) -> None:

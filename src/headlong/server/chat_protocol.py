@@ -196,6 +196,9 @@ class ChatBody(GenerateBody):
             " it. Only of models that reason.",
         )
     )
+    enable_thinking: bool | None = Field(
+        None, description="Reason before the answer, or not. Default: the chat template's."
+    )
     chat_template_kwargs: dict[str, Any] | None = Field(
         None, description="Further variables of the chat template, such as enable_thinking."
     )
@@ -226,13 +229,15 @@ class ChatBody(GenerateBody):
 
     def template_options(self, tools: Sequence[Mapping[str, Any]] | None) -> ChatOptions:
         """Return how the messages are to be written for the model."""
-        effort = self.reasoning_effort
+        effort, think = self.reasoning_effort, self.enable_thinking
+        if think is None and effort is not None:
+            think = effort != "none"
         named = {} if effort in (None, "none") else {"reasoning_effort": effort}
         return ChatOptions(
             tools,
             add_generation_prompt=self.add_generation_prompt is not False,
             continue_final_message=bool(self.continue_final_message),
-            think=None if effort is None else effort != "none",
+            think=think,
             kwargs=named | (self.chat_template_kwargs or {}),
         )
 

@@ -58,7 +58,7 @@ class ChoiceWriter(ABC):
             pieces.append(self._piece(content) | self._details(chunks))
         if chunks and chunks[-1].finish_reason is not None:
             self._end(chunks[-1].finish_reason)
-            pieces.append(self._piece())
+            pieces.append(self._piece() | self._stopped(chunks))
         return pieces
 
     @abstractmethod
@@ -79,6 +79,11 @@ class ChoiceWriter(ABC):
 
     def _end(self, reason: FinishReason) -> None:
         self.finish_reason = str(reason)
+
+    def _stopped(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        """Return the stop string that ended the answer, as vLLM does."""
+        stop_string = chunks[-1].stop_string
+        return {} if stop_string is None else {"stop_reason": stop_string}
 
     def _details(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
         """Return what the request wants to know of these tokens."""

@@ -168,10 +168,10 @@ class CompletionChoice(ChoiceWriter):
     def whole(self, chunks: Sequence[Chunk], report: RequestReport | None = None) -> dict[str, Any]:
         """Return the whole choice."""
         self.finish_reason = str(chunks[-1].finish_reason)
-        if self._echo is None:
-            return self._piece(self._read(chunks)) | self._details(chunks)
-        whole = self._piece(self._echo.text + self._read(chunks)) | self._details(chunks)
-        if self._wanted.logprobs and report is not None:
+        echo = "" if self._echo is None else self._echo.text
+        whole = self._piece(echo + self._read(chunks)) | self._details(chunks)
+        whole |= self._stopped(chunks)
+        if self._echo is not None and self._wanted.logprobs and report is not None:
             whole["logprobs"] = self._echoed_logprobs(chunks, report.prompt_logprobs)
         return whole
 

@@ -60,6 +60,7 @@ class _Choice(BaseModel):
     index: int
     sources: list[TokenSource] | None = None
     token_ids: list[int] | None = None
+    stop_reason: str | None = Field(None, description="The stop string that ended the answer.")
 
 
 class AnsweredChatChoice(_Choice):
@@ -149,6 +150,20 @@ def _responses(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     }
     return {200: answered, **ERRORS}
 
+
+SHAPED_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": reason} for status, reason in _REASONS.items()
+}
+"""Of routes whose errors have another protocol's form."""
+
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The answer; with `stream` as it comes.",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    },
+    **SHAPED_ERRORS,
+}
+"""Of routes that answer in another protocol's form."""
 
 CHAT_RESPONSES = _responses(ChatCompletion)
 COMPLETION_RESPONSES = _responses(TextCompletion)

@@ -17,6 +17,7 @@ ROUTES = [
     ("POST", "/v1/completions"),
     ("POST", "/v1/messages"),
     ("POST", "/v1/messages/count_tokens"),
+    ("POST", "/v1/responses"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/v1/models"),
@@ -28,6 +29,7 @@ SHORT: dict[str, dict[str, int]] = {
     "/v1/chat/completions": {"max_tokens": 4},
     "/v1/completions": {"max_tokens": 4},
     "/v1/messages": {"max_tokens": 4},
+    "/v1/responses": {"max_output_tokens": 4},
 }
 """Fields that keep an answer short."""
 
@@ -64,6 +66,7 @@ def test_document_and_server_agree(
     def send(case: Case[Any]) -> None:
         if mode is GenerationMode.POSITIVE and isinstance(case.body, dict):
             case.body.pop("model", None)  # a drawn name is never ours
+            case.body.pop("previous_response_id", None)
             case.body |= SHORT.get(path, {})
             case.body.pop("max_completion_tokens", None)
         # A token id or a JSON schema may fit the document and be unknown here.
@@ -86,6 +89,8 @@ def test_every_route_and_field_is_described(tiny_live: LiveServer) -> None:
         "/v1/messages/count_tokens",
         "/v1/models",
         "/v1/models/{model_id}",
+        "/v1/responses",
+        "/v1/responses/{response_id}",
         "/tokenize",
         "/detokenize",
         "/health",

@@ -1,10 +1,12 @@
 """A request in progress: what it has got so far, and how it ended."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from headlong.decode.logprobs import TokenLogprob
 from headlong.decode.request import Request
 from headlong.decode.sampling import Pick
 from headlong.decode.sequence import DecodingSequence
@@ -53,6 +55,8 @@ class RequestReport:
     """Why there were no drafts in the end, if there were none; None when drafting went on."""
     explanation: str
     """What the draft policy decided and why, in plain words."""
+    prompt_logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
+    """How likely each prompt token behind the first was, by its place, where that was asked."""
     warning: str | None = None
     """Why the answer is cut, where its grammar could not be followed to an end."""
     bound_reason: str | None = None
@@ -113,6 +117,7 @@ class Running:
             num_completion_tokens=self.num_emitted,
             off_reason=self.sequence.off_reason or off_reason(self.policy),
             explanation=explain(self.policy),
+            prompt_logprobs=self.sequence.prompt_logprobs,
             warning=self.warning,
             bound_reason=bound_reason(self.policy),
         )

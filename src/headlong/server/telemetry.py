@@ -23,6 +23,12 @@ class PromptTokensDetails(BaseModel):
     cached_tokens: int = Field(description="Found in the prefix cache.")
 
 
+class CompletionTokensDetails(BaseModel):
+    """What completion tokens were for."""
+
+    reasoning_tokens: int = Field(description="Thought before the answer, tags included.")
+
+
 class Usage(BaseModel):
     """Tokens that were read and written."""
 
@@ -30,6 +36,7 @@ class Usage(BaseModel):
     completion_tokens: int = Field(description="The token that ended the answer included.")
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
 
 
 class MtpReport(BaseModel):
@@ -76,7 +83,9 @@ def add_up(reports: Sequence[RequestReport]) -> RequestReport:
     )
 
 
-def count_usage(firsts: Sequence[RequestReport], num_tokens: int) -> Usage:
+def count_usage(
+    firsts: Sequence[RequestReport], num_tokens: int, num_reasoning_tokens: int = 0
+) -> Usage:
     """Return OpenAI's `usage` from one report per prompt: choices share their prompt."""
     num_prompt_tokens = sum(report.num_prompt_tokens for report in firsts)
     num_cached_tokens = sum(report.num_cached_tokens for report in firsts)
@@ -85,6 +94,7 @@ def count_usage(firsts: Sequence[RequestReport], num_tokens: int) -> Usage:
         completion_tokens=num_tokens,
         total_tokens=num_prompt_tokens + num_tokens,
         prompt_tokens_details=PromptTokensDetails(cached_tokens=num_cached_tokens),
+        completion_tokens_details=CompletionTokensDetails(reasoning_tokens=num_reasoning_tokens),
     )
 
 

@@ -20,7 +20,7 @@ from headlong.weights.sources import resolve_model
 if TYPE_CHECKING:
     from headlong.bench.memory import Footprint
     from headlong.bench.pass_cost import PassCost
-    from headlong.heads.decoder_layer import LayerHead
+    from headlong.heads.layer_head import LayerHead
     from headlong.models.model_config import ModelConfig
     from headlong.models.transformer import Backbone
     from headlong.text.tokenizer import Tokenizer
@@ -94,7 +94,7 @@ def _native_head(
     """Return the model's own MTP layer, with whatever it may draft from."""
     from headlong.config import ModelOptions
     from headlong.heads.choose_head import choose_head
-    from headlong.heads.decoder_layer import LayerHead
+    from headlong.heads.layer_head import LayerHead
 
     head = choose_head(checkpoint, backbone, tokenizer, ModelOptions(drafter="auto")).head
     return head if isinstance(head, LayerHead) else None

@@ -60,8 +60,13 @@ class RequestReport:
 
     @property
     def measured_speedup(self) -> float | None:
-        """Against plain decoding at the pass costs of the same moments; None when unknown."""
-        return self.timings.measured_speedup
+        """Against plain decoding at the pass costs of the same moments; None when unknown.
+
+        Never above the acceptance length: no pass with drafts is shorter than a plain one, so what
+        goes beyond is rounds that stalled where many tokens stood.
+        """
+        measured = self.timings.measured_speedup
+        return None if measured is None else min(measured, self.stats.acceptance_length)
 
 
 @dataclass(slots=True, eq=False)

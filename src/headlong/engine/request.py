@@ -60,13 +60,8 @@ class RequestReport:
 
     @property
     def measured_speedup(self) -> float | None:
-        """Against plain decoding at the pass costs of the same moments; None when unknown.
-
-        Never above the acceptance length: no pass with drafts is shorter than a plain one, so what
-        goes beyond is rounds that stalled where many tokens stood.
-        """
-        measured = self.timings.measured_speedup
-        return None if measured is None else min(measured, self.stats.acceptance_length)
+        """Against plain decoding at the pass costs of the same moments; None when unknown."""
+        return self.timings.measured_speedup
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +107,7 @@ class Running:
         """Return what the request took: at its end, or so far."""
         return RequestReport(
             stats=self.stats,
-            timings=self.timings,
+            timings=self.timings.at_most(self.stats.acceptance_length),
             num_prompt_tokens=len(self.request.prompt_ids),
             num_cached_tokens=self.sequence.num_cached_tokens,
             num_completion_tokens=self.num_emitted,

@@ -4,8 +4,11 @@ import random
 
 import pytest
 
+from headlong.drafters.draft_plan import DraftPlan
+from headlong.drafters.drafter import Draft
+from headlong.engine.draft_policy import DraftPolicy
 from headlong.engine.pass_prices import PassPrices
-from policy_world import World, best_fixed, play
+from policy_world import World, best_fixed, play, round_result
 
 
 def learned(curve: dict[int, float], noise: float = 0.0, num_rounds: int = 200) -> PassPrices:
@@ -181,3 +184,15 @@ def test_prices_follow_a_team_that_shrinks_is_tried_and_returns() -> None:
     world = SharedMachine(lambda num_rows: 0.0, chance=lambda rng, time: 0.75, noise=0.05)
     _, best = best_fixed(world, 1000)
     assert play(world, "auto", 1000).tokens_per_second > 0.95 * best
+
+
+def test_a_plain_round_never_takes_longer_than_one_with_drafts() -> None:
+    """Guards a gain above the tokens of a pass: what rounds do beside it is priced in a rush."""
+    policy = DraftPolicy()
+    request = policy.new_request(3, 0.0)
+    for _ in range(20):
+        policy.prices.observe_pass(1, 0.010)
+        policy.prices.observe_pass(4, 0.0101)
+        policy.prices.observe_beside(0, 0.002)
+    drafted = round_result(Draft((0,) * 3, (0.9,) * 3, ("head",) * 3), 3, pass_s=0.0101)
+    assert policy.observe([request], [DraftPlan(3)], [drafted], 0.0102) == 0.0102

@@ -153,6 +153,8 @@ class DraftPolicy:
         if num_rows == num_requests and not any(plan.runs_drafter for plan in plans):
             return seconds
         plain_s = self.plain_s(num_requests, num_rows, pass_s)
+        if plain_s is not None:  # prices err; without drafts no round takes longer
+            plain_s = min(plain_s, seconds)
         for plan, verdict in zip(plans, verdicts, strict=True):
             if plain_s and plan.is_idle and plan.runs_drafter:  # a probe
                 lost = seconds / plain_s - 1 - verdict.num_accepted / num_requests

@@ -111,7 +111,7 @@ class Running:
         """Return what the request took: at its end, or so far."""
         return RequestReport(
             stats=self.stats,
-            timings=self.timings,
+            timings=self.timings.at_most(self.stats.acceptance_length),
             num_prompt_tokens=len(self.request.prompt_ids),
             num_cached_tokens=self.sequence.num_cached_tokens,
             num_completion_tokens=self.num_emitted,

@@ -73,7 +73,7 @@ def add_up(reports: Sequence[RequestReport]) -> RequestReport:
     clocks = {one.name: sum(getattr(own, one.name) for own in timings) for one in fields(Timings)}
     return RequestReport(
         stats=stats,
-        timings=Timings(**clocks),
+        timings=Timings(**clocks).at_most(stats.acceptance_length),
         num_prompt_tokens=sum(report.num_prompt_tokens for report in reports),
         num_cached_tokens=sum(report.num_cached_tokens for report in reports),
         num_completion_tokens=sum(report.num_completion_tokens for report in reports),

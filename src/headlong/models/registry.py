@@ -30,6 +30,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "qwen3": qwen3,
     "qwen35": qwen3_5,
     "gemma3": gemma3,
+    "mimo": qwen2,
 }
 
 

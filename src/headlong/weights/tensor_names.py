@@ -18,7 +18,7 @@ MAX_BLOCKS = 256
 
 _BLOCK = re.compile(r"(?:^|\.)layers\.(\d{1,3})\.")
 _ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_5_text": "qwen35", "qwen3_5": "qwen35"}
-_NAMED_LIKE: dict[str, str] = {}
+_NAMED_LIKE = {"mimo": "qwen2"}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
 
 

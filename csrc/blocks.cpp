@@ -6,6 +6,7 @@
 
 #include "delta_net.hpp"
 #include "kv_layer.hpp"
+#include "mamba2.hpp"
 
 namespace headlong {
 
@@ -78,15 +79,13 @@ void Attention::check_state(const MixerState& state, const Span& span) const {
     require(cache->capacity() >= span.first_position + span.num_rows, "a cache layer has no room for these positions");
 }
 
-void GatedDeltaNet::check() const {
+void RecurrentMixer::check_shared() const {
     require(shape.is_sound(), kUnsound);
     require(output.weight != nullptr, "a projection has no weights");
     const int64_t hidden = hidden_size(), num_heads = shape.num_value_heads;
     check_norm(norm, hidden);
-    check_norm(head_norm, shape.value_dim);
     check_linear(mixed, shape.num_channels(), hidden, "the projection of queries, keys and values");
     check_linear(gate, value_size(), hidden, "the gate projection");
-    check_linear(update, num_heads, hidden, "the update projection");
     check_linear(decay, num_heads, hidden, "the decay projection");
     check_linear(output, hidden, value_size(), "the output projection");
     require(static_cast<int64_t>(convolution.size()) == shape.conv_width * shape.num_channels() &&
@@ -95,10 +94,25 @@ void GatedDeltaNet::check() const {
             "the convolution or the decay does not fit the heads");
 }
 
-void GatedDeltaNet::check_state(const MixerState& state, const Span& span) const {
-    const auto* held = dynamic_cast<const DeltaState*>(&state);
+void RecurrentMixer::check_state(const MixerState& state, const Span& span) const {
+    const auto* held = dynamic_cast<const RecurrentState*>(&state);
     require(held != nullptr && held->shape == shape, "a recurrent state has another shape than its block");
     require(held->num_expected() == span.num_rows, "a recurrent state was not told of these rows");
+}
+
+void GatedDeltaNet::check() const {
+    check_shared();
+    check_norm(head_norm, shape.value_dim);
+    check_linear(update, shape.num_value_heads, hidden_size(), "the update projection");
+}
+
+void Mamba2::check() const {
+    check_shared();
+    check_norm(group_norm, value_size());
+    require(static_cast<int64_t>(convolution_bias.size()) == shape.num_channels() &&
+                static_cast<int64_t>(skip.size()) == shape.num_value_heads,
+            "the bias of the convolution or the skip does not fit the heads");
+    require(least_step >= 0.0 && least_step <= most_step, "the limits of the time step must rise from 0 or more");
 }
 
 void GatedMlp::check() const {

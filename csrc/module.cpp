@@ -186,7 +186,7 @@ NB_MODULE(_native, module) {
     bind_index(module);
     bind_packed_rows(module);
     bind_draft(module, engine);
-    bind_delta(module, engine);
+    bind_recurrent(module, engine);
 }
 
 }  // namespace headlong

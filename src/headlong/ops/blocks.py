@@ -6,6 +6,7 @@ subclasses. A backend may cache what it makes of a spec for as long as the spec 
 a weak-reference slot and are compared by identity.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -106,6 +107,50 @@ class GatedDeltaNet:
         """Its projections."""
         return (self.mixed, self.gate, self.update, self.decay, self.output)
 
+    @property
+    def memory_shape(self) -> tuple[int, int, int]:
+        """Value heads, and the rows and columns of the matrix of each."""
+        return self.num_value_heads, self.key_dim, self.value_dim
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Mamba2:
+    """x + output(group_norm(o * silu(gate(norm(x))))), where o reads a state S per head.
+
+    With q, k, v = silu(convolution(mixed) + convolution_bias), called C, B and x in Mamba:
+        S = exp(-decay_rate * t) S + k ⊗ t v;  o = Sᵀ q + skip * v
+        t = softplus(step(x) + step_bias), within `step_limits`
+    Heads share q and k evenly: head h reads those of group h // (heads / groups). The norm is over
+    all heads of a group together.
+    """
+
+    norm: Norm
+    mixed: Linear  # (2 * num_groups * state_size + num_heads * head_dim, H): q, k, v
+    gate: Linear  # (num_heads * head_dim, H)
+    step: Linear  # (num_heads, H)
+    convolution: FloatArray  # (width, outputs of `mixed`), the oldest row's factors first
+    convolution_bias: FloatArray  # (outputs of `mixed`,)
+    decay_rate: FloatArray  # (num_heads,)
+    step_bias: FloatArray  # (num_heads,)
+    skip: FloatArray  # (num_heads,)
+    group_norm: Norm  # (num_heads * head_dim,)
+    output: Linear  # (H, num_heads * head_dim)
+    num_groups: int
+    num_heads: int
+    state_size: int
+    head_dim: int
+    step_limits: tuple[float, float] = (0.0, math.inf)
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        return (self.mixed, self.gate, self.step, self.output)
+
+    @property
+    def memory_shape(self) -> tuple[int, int, int]:
+        """Heads, and the rows and columns of the state of each."""
+        return self.num_heads, self.state_size, self.head_dim
+
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class GatedMlp:
@@ -124,7 +169,7 @@ class GatedMlp:
         return (self.gate, self.up, self.down)
 
 
-Mixer: TypeAlias = Attention | GatedDeltaNet
+Mixer: TypeAlias = Attention | GatedDeltaNet | Mamba2
 """The part of a layer that lets rows of a sequence read earlier ones, through a state."""
 
 Channel: TypeAlias = GatedMlp

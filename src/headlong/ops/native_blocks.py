@@ -21,6 +21,7 @@ from headlong.ops.blocks import (
     GatedMlp,
     Layer,
     Linear,
+    Mamba2,
     Mixer,
     Norm,
     Rope,
@@ -43,7 +44,7 @@ class NativeBlocks:
         """Return an empty state: keys and values are 16-bit integers with scales."""
         if isinstance(mixer, Attention):
             return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
-        return self._engine.make_delta_state(_sizes(mixer), len(mixer.convolution))
+        return self._engine.make_recurrent_state(_sizes(mixer), len(mixer.convolution))
 
     def stack(self, layers: Sequence[Layer]) -> _native.Stack:
         """Return layers to be run in one call."""
@@ -97,17 +98,32 @@ class NativeBlocks:
         return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
 
     def _mixer(self, spec: Mixer) -> _native.Mixer:
-        return self._attention(spec) if isinstance(spec, Attention) else self._delta_net(spec)
+        if isinstance(spec, Attention):
+            return self._attention(spec)
+        return self._mamba(spec) if isinstance(spec, Mamba2) else self._delta_net(spec)
 
     def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
         vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]
         block = _native.GatedDeltaNet(self._engine, _sizes(spec), *vectors)
-        block.norm, block.head_norm = self.norm(spec.norm), self.norm(spec.head_norm)
-        block.mixed, block.gate = self.linear(spec.mixed), self.linear(spec.gate)
-        block.update, block.decay = self.linear(spec.update), self.linear(spec.decay)
-        block.output = self.linear(spec.output)
+        self._fill(block, spec, spec.decay)
+        block.update, block.head_norm = self.linear(spec.update), self.norm(spec.head_norm)
         block.settle()
         return block
+
+    def _mamba(self, spec: Mamba2) -> _native.Mamba2:
+        vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.step_bias)]
+        block = _native.Mamba2(self._engine, _sizes(spec), *vectors)
+        self._fill(block, spec, spec.step)
+        block.group_norm = self.norm(spec.group_norm)
+        block.set_steps(_vector(spec.convolution_bias), _vector(spec.skip), spec.step_limits)
+        return block
+
+    def _fill(
+        self, block: _native.RecurrentMixer, spec: GatedDeltaNet | Mamba2, decay: Linear
+    ) -> None:
+        block.norm, block.mixed = self.norm(spec.norm), self.linear(spec.mixed)
+        block.gate, block.decay = self.linear(spec.gate), self.linear(decay)
+        block.output = self.linear(spec.output)
 
     def _attention(self, spec: Attention) -> _native.Attention:
         block = _native.Attention()
@@ -171,7 +187,9 @@ class NativeBlocks:
         )
 
 
-def _sizes(spec: GatedDeltaNet) -> tuple[int, int, int, int]:
+def _sizes(spec: GatedDeltaNet | Mamba2) -> tuple[int, int, int, int]:
+    if isinstance(spec, Mamba2):
+        return spec.num_groups, spec.num_heads, spec.state_size, spec.head_dim
     return spec.num_key_heads, spec.num_value_heads, spec.key_dim, spec.value_dim
 
 

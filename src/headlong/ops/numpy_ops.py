@@ -9,7 +9,6 @@ its shapes depend on the position alone.
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -19,19 +18,21 @@ from headlong.ops.block_by_block import BlockByBlock
 from headlong.ops.blocks import (
     Attention,
     Channel,
-    GatedDeltaNet,
     GatedMlp,
     Linear,
+    Mamba2,
     Mixer,
     Norm,
     Rope,
 )
-from headlong.ops.delta_state import DeltaRows, DeltaState
 from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
-from headlong.ops.numpy_delta import make_delta_state, take_row
+from headlong.ops.numpy_delta import delta_net_result
 from headlong.ops.numpy_host import NumpyHost
+from headlong.ops.numpy_mamba import mamba_result
+from headlong.ops.numpy_maths import sigmoid, silu
+from headlong.ops.numpy_recurrent import make_stepped_state
 from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix, round_to
 from headlong.ops.op_set import Rows
 from headlong.weights.tensors import StoredTensor
@@ -66,7 +67,7 @@ class NumpyOps(HostArrays, BlockByBlock):
         """Return an empty float32 state."""
         if isinstance(mixer, Attention):
             return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim)
-        return make_delta_state(mixer)
+        return make_stepped_state(mixer)
 
     def embed(self, table: NumpyMatrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
         """Look up embedding rows: (N,) → (N, H)."""
@@ -94,7 +95,9 @@ class NumpyOps(HostArrays, BlockByBlock):
         """Run one mixer: norm, projections, states, add."""
         if isinstance(block, Attention):
             return self._attention(x, block, states, rows, beside)
-        return self._gated_delta_net(x, block, states, rows)
+        if isinstance(block, Mamba2):
+            return x + mamba_result(self, x, block, states, rows)
+        return x + delta_net_result(self, x, block, states, rows)
 
     def transform(self, x: FloatArray, block: Channel) -> FloatArray:
         """Run one channel part."""
@@ -128,37 +131,17 @@ class NumpyOps(HostArrays, BlockByBlock):
                 row = span.first_row + offset
                 attended[row] = _attend(query[row], layer, span.first_position + offset, block)
         if block.gate is not None:
-            attended *= _sigmoid(self.project(normed, block.gate))
+            attended *= sigmoid(self.project(normed, block.gate))
         result = self.project(attended, block.output)
         if block.output_norm is not None:
             result = self.norm(result, block.output_norm)
         return x + result
 
-    def _gated_delta_net(
-        self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState | None], rows: Rows
-    ) -> FloatArray:
-        """Norm, projections, convolution, delta rule row by row, gated norm, project, add."""
-        normed = self.norm(x, block.norm)
-        projected = DeltaRows(
-            self.project(normed, block.mixed),
-            _sigmoid(self.project(normed, block.update)),
-            _decay(self.project(normed, block.decay), block),
-        )
-        read = np.empty((len(x), block.num_value_heads * block.value_dim), dtype=np.float32)
-        for span, state in zip(rows.spans, states, strict=True):
-            assert isinstance(state, DeltaState)
-            own = slice(span.first_row, span.first_row + span.num_rows)
-            part = DeltaRows(*(values[own] for values in projected))
-            read[own] = state.run(part, partial(take_row, block=block))
-        heads = self.norm(read.reshape(len(x), -1, block.value_dim), block.head_norm)
-        gated = heads.reshape(read.shape) * _silu(self.project(normed, block.gate))
-        return x + self.project(gated, block.output)
-
     def _gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
         """Norm, gate and up, activation, down, add."""
         normed = self.norm(x, block.norm)
         gate = self.project(normed, block.gate)  # (N, I)
-        activated = _silu(gate) if block.activation == "silu" else _gelu_tanh(gate)
+        activated = silu(gate) if block.activation == "silu" else _gelu_tanh(gate)
         result = self.project(activated * self.project(normed, block.up), block.down)
         if block.output_norm is not None:
             result = self.norm(result, block.output_norm)
@@ -166,7 +149,7 @@ class NumpyOps(HostArrays, BlockByBlock):
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
         """x + silu(linear(x))."""
-        return x + _silu(self.project(x, linear))
+        return x + silu(self.project(x, linear))
 
     def _heads(
         self, normed: FloatArray, linear: Linear, norm: Norm | None, block: Attention
@@ -196,25 +179,6 @@ def _rotate(heads: FloatArray, positions: IntArray, rope: Rope) -> FloatArray:
     cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
     low, high, rest = np.split(heads, [half, 2 * half], axis=-1)
     return np.concatenate([low * cos - high * sin, high * cos + low * sin, rest], axis=-1)
-
-
-def _decay(projected: FloatArray, block: GatedDeltaNet) -> FloatArray:
-    """Return what the memory of every head is multiplied with: (N, heads)."""
-    rate = block.decay_rate * np.logaddexp(np.float32(0), projected + block.decay_bias)
-    kept: FloatArray = np.exp(-rate)
-    return kept
-
-
-def _sigmoid(x: FloatArray) -> FloatArray:
-    with np.errstate(over="ignore"):
-        return np.divide(np.float32(1), np.float32(1) + np.exp(-x), dtype=np.float32)
-
-
-def _silu(x: FloatArray) -> FloatArray:
-    with np.errstate(
-        over="ignore"
-    ):  # exp of a very negative gate is inf, and x / inf is the 0 meant
-        return np.divide(x, np.float32(1) + np.exp(-x), dtype=np.float32)
 
 
 def _gelu_tanh(x: FloatArray) -> FloatArray:

@@ -27,19 +27,21 @@ from headlong.ops.blocks import (
     GatedMlp,
     Layer,
     Linear,
+    Mamba2,
     Mixer,
     Norm,
     Rope,
 )
-from headlong.ops.delta_state import DeltaRows, DeltaState
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
 from headlong.ops.numpy_weights import round_to
 from headlong.ops.op_set import Rows
 from headlong.ops.torch_attention import HeadRows, KeepKeys, attend_row, attend_sequences
-from headlong.ops.torch_delta import DeltaRule, make_delta_state
+from headlong.ops.torch_delta import DeltaRule
 from headlong.ops.torch_host import TorchHost
+from headlong.ops.torch_mamba import StateSpace
 from headlong.ops.torch_maths import RowMaths, make_row_maths
+from headlong.ops.torch_recurrent import make_stepped_state
 from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix
 from headlong.weights.tensors import StoredTensor
 
@@ -96,7 +98,7 @@ class TorchOps(BlockByBlock):
         if isinstance(mixer, Attention):
             like = torch.empty(0, dtype=self.dtype, device=self.device)
             return TorchKVLayer(like, mixer.num_kv_heads, mixer.head_dim)
-        return make_delta_state(mixer, self.device)
+        return make_stepped_state(mixer, self.device)
 
     def join(self, parts: Sequence[Any], axis: int = 0) -> Tensor:
         """Put arrays one after the other along an axis; rows that waited on the host come back."""
@@ -125,7 +127,7 @@ class TorchOps(BlockByBlock):
     def norm(self, x: Tensor, norm: Norm) -> Tensor:
         """Scale to unit root mean square, times the learned weight: (N, …, H)."""
         weight = self._vector(norm, norm.weight)
-        return self._by_row(lambda rows: self.maths.rms_norm(rows, weight, norm.eps), x)
+        return self.by_row(lambda rows: self.maths.rms_norm(rows, weight, norm.eps), x)
 
     def project(self, x: Tensor, linear: Linear) -> Tensor:
         """Apply a projection to every row."""
@@ -143,7 +145,7 @@ class TorchOps(BlockByBlock):
         """Run one mixer: norm, projections, states, add."""
         if isinstance(block, Attention):
             return self._attention(x, block, states, rows, beside)
-        return self._gated_delta_net(x, block, states, rows)
+        return x + self._recurrence(block).result(self, x, states, rows)
 
     def transform(self, x: Tensor, block: Channel) -> Tensor:
         """Run one channel part."""
@@ -169,37 +171,16 @@ class TorchOps(BlockByBlock):
                 attended.append(attend_row(query, layer.keys, layer.values, position, block))
         return self.add_attended(x, torch.stack(attended), block, heads.gate)
 
-    def _gated_delta_net(
-        self, x: Tensor, block: GatedDeltaNet, states: Sequence[LayerState | None], rows: Rows
-    ) -> Tensor:
-        """Norm, projections, convolution, delta rule row by row, gated norm, project, add."""
-        rule = self._delta_rule(block)
-        normed = self.norm(x, block.norm)
-        projected = DeltaRows(
-            self.project(normed, block.mixed),
-            self._by_row(torch.sigmoid, self.project(normed, block.update).float()),
-            self._by_row(rule.kept, self.project(normed, block.decay)),
-        )
-        read: list[Tensor] = []
-        for span, state in zip(rows.spans, states, strict=True):
-            assert isinstance(state, DeltaState)
-            own = slice(span.first_row, span.first_row + span.num_rows)
-            read += state.run(DeltaRows(*(values[own] for values in projected)), rule.step)
-        heads = torch.stack(read).view(len(x), -1, block.value_dim)
-        gate = self._by_row(F.silu, self.project(normed, block.gate))
-        gated = self.norm(heads, block.head_norm).view(len(x), -1) * gate
-        return x + self.project(gated.to(self.dtype), block.output)
-
     def _gated_mlp(self, x: Tensor, block: GatedMlp) -> Tensor:
         """Norm, gate and up, activation, down, add."""
         gate_up = self._times(self.norm(x, block.norm), *self._fused(block, block.gate, block.up))
         is_silu = block.activation == "silu"
         gate = self.maths.silu_gate if is_silu else self.maths.gelu_gate
-        return self._add(x, self._by_row(gate, gate_up), block.down, block.output_norm)
+        return self._add(x, self.by_row(gate, gate_up), block.down, block.output_norm)
 
     def residual_silu(self, x: Tensor, linear: Linear) -> Tensor:
         """x + silu(linear(x))."""
-        return x + self._by_row(F.silu, self.project(x, linear))
+        return x + self.by_row(F.silu, self.project(x, linear))
 
     def run_sequences(
         self,
@@ -236,7 +217,7 @@ class TorchOps(BlockByBlock):
         """Return cosines and sines of rotary positions: (N,) → twice (N, D / 2)."""
         frequencies = self._vector(rope, rope.frequencies).double()
         turned = positions.double()[:, None] * frequencies[None]
-        return self._by_row(torch.cos, turned).float(), self._by_row(torch.sin, turned).float()
+        return self.by_row(torch.cos, turned).float(), self.by_row(torch.sin, turned).float()
 
     def angles_by_rope(self, positions: Tensor, layers: Sequence[Layer]) -> dict[Rope, Angles]:
         """Return the angles of every kind of rotary positions that the layers use."""
@@ -270,7 +251,7 @@ class TorchOps(BlockByBlock):
     ) -> Tensor:
         """Gate and project what was attended to, (N, heads * D), and add it to x: (N, H)."""
         if gate is not None:
-            attended = attended * self._by_row(torch.sigmoid, gate).reshape(attended.shape)
+            attended = attended * self.by_row(torch.sigmoid, gate).reshape(attended.shape)
         return self._add(x, attended, block.output, block.output_norm)
 
     def _add(self, x: Tensor, inner: Tensor, linear: Linear, norm: Norm | None) -> Tensor:
@@ -284,7 +265,7 @@ class TorchOps(BlockByBlock):
         y = matrix.times(x)
         return y if bias is None else (y.float() + bias).to(self.dtype)
 
-    def _by_row(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    def by_row(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """Apply a function to all rows, in exact mode to one after the other.
 
         Kernels compute the last numbers of an array otherwise than the others, and sum in an order
@@ -310,13 +291,15 @@ class TorchOps(BlockByBlock):
         fused: tuple[TorchMatrix, Tensor | None] = found
         return fused
 
-    def _delta_rule(self, block: GatedDeltaNet) -> DeltaRule:
-        found = self._made.get(block)
-        if found is None:
-            vectors = (block.convolution, block.decay_rate, block.decay_bias)
-            found = [torch.tensor(one, device=self.device) for one in vectors]
-            self._made[block] = found
-        return DeltaRule(block, *found)
+    def _recurrence(self, block: GatedDeltaNet | Mamba2) -> DeltaRule | StateSpace:
+        # Only the numbers are kept: what holds the block would keep its own entry alive.
+        if isinstance(block, Mamba2):
+            if block not in self._made:
+                self._made[block] = StateSpace.numbers(block, self.device)
+            return StateSpace(block, *self._made[block])
+        if block not in self._made:
+            self._made[block] = DeltaRule.numbers(block, self.device)
+        return DeltaRule(block, *self._made[block])
 
     def _joined_bias(self, linears: Sequence[Linear]) -> Tensor | None:
         if all(linear.bias is None for linear in linears):

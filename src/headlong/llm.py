@@ -35,9 +35,8 @@ from headlong.engine.limits import EngineLimits
 from headlong.engine.request import FinishReason
 from headlong.errors import HeadError, RequestError
 from headlong.generation import Chunk, Completion, Generation
+from headlong.heads.choose_head import choose_head
 from headlong.heads.head import Head
-from headlong.heads.head_files import find_native_head, load_head
-from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
@@ -46,7 +45,7 @@ from headlong.text.answer_form import read_form
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.text.tool_calls import read_answer
 from headlong.text.tools import ToolChoice
-from headlong.weights.checkpoint import Checkpoint, open_checkpoint
+from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.ledger import LoadReport
 from headlong.weights.progress import Progress
 from headlong.weights.sources import resolve_model
@@ -135,7 +134,7 @@ class LLM:
         loaded = load_backbone(checkpoint, ops, wanted.quant)
         tokenizer = load_tokenizer(checkpoint)
         name = _resolve_drafter(wanted)
-        found = _find_head(checkpoint, loaded.backbone, name, wanted)
+        found = choose_head(checkpoint, loaded.backbone, name, wanted)
         second = _load_second(wanted, tokenizer, progress)
         drafter = make_drafter(name, loaded.backbone, found.head, second)
         del checkpoint  # its tables are large and not needed any more
@@ -159,7 +158,7 @@ class LLM:
         _refuse_unknown(options, DraftOptions)
         wanted = ModelOptions(**options)
         name, checkpoint = _resolve_drafter(wanted), open_checkpoint(self.model_path)
-        found = _find_head(checkpoint, self.backbone, name, wanted)
+        found = choose_head(checkpoint, self.backbone, name, wanted)
         drafter = make_drafter(name, self.backbone, found.head, None)
         self.backbone.ops.settle()
         engine = Engine.for_model(self.backbone, drafter, self.engine.limits)
@@ -263,21 +262,6 @@ def stream_generate(
     return replace(model, tokenizer=tokenizer).stream(prompt, **options)
 
 
-@dataclass(frozen=True, slots=True)
-class _FoundHead:
-    """The head a model was given or came with, and what there is to say about it."""
-
-    head: Head | None
-    problem: str | None = None
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Whole sentences for the user."""
-        if self.problem is not None:
-            return (self.problem,)
-        return self.head.report.notes if self.head is not None else ()
-
-
 def _backend_notes(ops: Ops, options: ModelOptions) -> tuple[str, ...]:
     """Say why the slow backend computes though it was not asked for."""
     is_fallback = options.backend == "auto" and ops.name == "numpy"
@@ -298,25 +282,6 @@ def _resolve_drafter(options: ModelOptions) -> DrafterName:
                 f"Leave it out, or use drafter={drafters[-1]!r}.",
             )
     return name
-
-
-def _find_head(
-    checkpoint: Checkpoint, backbone: Backbone, drafter: DrafterName, options: ModelOptions
-) -> _FoundHead:
-    """Load the head that was named, else the model's own or a shipped one if it would be used."""
-    if options.head is not None:
-        return _FoundHead(load_head(Path(options.head), backbone, options.head_quant))
-    if drafter not in ("auto", "head"):
-        return _FoundHead(None)
-    try:
-        head = find_native_head(checkpoint, backbone, options.head_quant)
-        if head is None and (shipped := find_shipped_head(backbone)) is not None:
-            head = load_head(shipped, backbone, options.head_quant)
-        return _FoundHead(head)
-    except HeadError as error:
-        if drafter == "head":
-            raise
-        return _FoundHead(None, f"The model's own head is not used: {error}")
 
 
 def _load_second(

@@ -20,6 +20,7 @@ from headlong.doctor.subject import Subject
 from headlong.errors import CheckpointError, HeadError
 from headlong.heads.head_files import CONFIG_FILE
 from headlong.heads.head_weights import HeadWeights, list_names
+from headlong.heads.native_nextn import announced_modules, find_stripped
 from headlong.heads.shipped_heads import FOLDER, fingerprint
 from headlong.weights.mapped_file import read_json_object
 from headlong.weights.tensors import StoredTensor
@@ -31,13 +32,6 @@ GO_WITHOUT = "Draft with n-grams (`--drafter ngram`) until then."
 TRAIN_ONE = "Train one with `headlong train`, or name one with --head DIR."
 EXPORT_AGAIN = f"Export the head again in full, or get an undamaged copy. {GO_WITHOUT}"
 
-_ANNOUNCED = (
-    "nextn_predict_layers",
-    "num_nextn_predict_layers",
-    "mtp_num_hidden_layers",
-    "num_mtp_layers",
-    "num_mtp_modules",
-)
 """How GGUF metadata and config.json say that a model comes with MTP layers."""
 
 
@@ -141,15 +135,10 @@ def _check_missing(subject: Subject) -> Finding:
     checkpoint = subject.checkpoint
     if checkpoint is None or subject.backbone is None:
         return skipped("head", "the model could not be read")
-    announced = announced_layers(checkpoint.metadata, checkpoint.architecture)
-    if announced:
-        return check.fault(
-            f"The model says it comes with {announced} MTP layer{'s' if announced > 1 else ''}, "
-            "but their tensors are not in the file: it was stripped.",
-            "Get a file that kept them (many converters drop `mtp` or `nextn` tensors), or train "
-            f"a head with `headlong train`. {GO_WITHOUT}",
-            {"announced_layers": announced},
-        )
+    stripped = find_stripped(checkpoint)
+    if stripped is not None:
+        numbers = {"announced_layers": announced_modules(checkpoint)}
+        return check.fault(stripped.problem, f"{stripped.remedy} {GO_WITHOUT}", numbers)
     relative = _shipped_for_relative(subject)
     if relative is not None:
         return check.warning(
@@ -163,15 +152,6 @@ def _check_missing(subject: Subject) -> Finding:
         "draft alone.",
         TRAIN_ONE,
     )
-
-
-def announced_layers(metadata: Mapping[str, Any], architecture: str) -> int:
-    """Return how many MTP layers a model's metadata promises."""
-    nested = metadata.get("text_config")
-    places = [metadata, nested if isinstance(nested, dict) else {}]
-    names = [*_ANNOUNCED, *(f"{architecture}.{name}" for name in _ANNOUNCED)]
-    values = [place.get(name) for place in places for name in names]
-    return max((v for v in values if isinstance(v, int) and not isinstance(v, bool)), default=0)
 
 
 def _shipped_for_relative(subject: Subject) -> str | None:

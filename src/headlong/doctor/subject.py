@@ -5,7 +5,7 @@ Out: a `Subject` with every part that loads, and the refusal of every part that 
 here raises because a file is bad; the checks read the refusals and go on with the rest.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
@@ -15,9 +15,8 @@ from headlong.drafters.choose import make_drafter
 from headlong.drafters.drafter import Drafter
 from headlong.errors import HeadError, HeadlongError
 from headlong.heads.head import Head
-from headlong.heads.head_files import build_head, find_native_head, read_head_weights
-from headlong.heads.head_weights import HeadKind, HeadWeights
-from headlong.heads.nextn_families import find_module
+from headlong.heads.head_files import build_head, read_head_weights, read_native_head
+from headlong.heads.head_weights import HeadWeights
 from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.model_config import read_config
 from headlong.models.registry import LoadedBackbone, load_backbone
@@ -28,7 +27,6 @@ from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from headlong.weights.progress import Progress
 from headlong.weights.sources import resolve_model
-from headlong.weights.tensors import StoredTensor
 
 Part: TypeAlias = Literal["model", "tokenizer", "head files", "head", "draft model"]
 HeadOrigin: TypeAlias = Literal["given", "inside the model", "shipped with Headlong"]
@@ -80,12 +78,7 @@ class Subject:
 
     def build_head(self, quant: HeadQuant) -> Head:
         """Build the head once more, packed in another format."""
-        assert self.checkpoint is not None
         assert self.backbone is not None
-        if self.origin == "inside the model":
-            head = find_native_head(self.checkpoint, self.backbone, quant)
-            assert head is not None
-            return head
         assert self.weights is not None
         return build_head(self.weights.packed(quant), self.backbone)
 
@@ -138,29 +131,21 @@ def _find_head(subject: Subject) -> None:
     """Find the head inside the model, else the one we ship for it."""
     if subject.checkpoint is None:
         return
-    tensors = native_head_tensors(subject.checkpoint)
-    if tensors:
-        subject.origin = "inside the model"
-        kind: HeadKind = "meta" if next(iter(tensors)).startswith(_META) else "nextn"
-        subject.weights = HeadWeights(kind, {}, tensors, source=str(subject.path))
+    native = _native_head(subject.checkpoint)
+    if native is not None:
+        subject.origin, subject.weights = "inside the model", native
     elif subject.backbone is not None:
         subject.head_folder = find_shipped_head(subject.backbone)
         subject.origin = None if subject.head_folder is None else "shipped with Headlong"
 
 
-def native_head_tensors(checkpoint: Checkpoint) -> Mapping[str, StoredTensor]:
-    """Return the tensors of the head inside a checkpoint; empty when it has none."""
-    tensors = checkpoint.tensors
-    extra = {name: tensor for name, tensor in tensors.items() if name.startswith(_META)}
-    if extra:
-        return extra
-    model_type = str(checkpoint.metadata.get("model_type", checkpoint.architecture))
+def _native_head(checkpoint: Checkpoint) -> HeadWeights | None:
+    """Return the head inside a checkpoint as it is stored."""
     try:
         num_layers = read_config(checkpoint).num_layers
     except HeadlongError:
-        return {}  # the model itself is refused, with this very reason
-    module = find_module(tensors, model_type, num_layers)
-    return {} if module is None else module.tensors
+        return None  # the model itself is refused, with this very reason
+    return read_native_head(checkpoint, num_layers)
 
 
 def _load_second(subject: Subject, progress: Progress | None) -> None:

@@ -22,13 +22,19 @@ from headlong.config import HeadQuant
 from headlong.errors import CheckpointError, HeadError
 from headlong.heads.eagle3 import LAYER, build_eagle3
 from headlong.heads.head import Head
-from headlong.heads.head_weights import HeadKind, HeadWeights, choose_quant, list_names
-from headlong.heads.nextn import build_native_nextn, build_nextn
-from headlong.heads.nextn_families import find_module
+from headlong.heads.head_weights import HeadKind, HeadWeights, list_names
+from headlong.heads.native_nextn import build_native_nextn, read_native_nextn
+from headlong.heads.nextn import build_nextn
 from headlong.heads.parallel import build_medusa, build_meta
 from headlong.models.transformer import Backbone
-from headlong.weights.checkpoint import Checkpoint
+from headlong.weights.checkpoint import (
+    Checkpoint,
+    count_layers,
+    open_checkpoint,
+    open_part,
+)
 from headlong.weights.mapped_file import read_json_object, shown
+from headlong.weights.mtp_names import has_mtp_module
 from headlong.weights.safetensors_file import read_safetensors
 from headlong.weights.tensors import StoredTensor
 
@@ -57,8 +63,10 @@ def load_head(path: Path, backbone: Backbone, quant: HeadQuant = "stored") -> He
 
 
 def read_head_weights(path: Path) -> HeadWeights:
-    """Read a head folder, or a safetensors file with its config.json beside it."""
+    """Read a head folder, a safetensors file with its config.json beside it, or MTP layers."""
     with _refusing_as_head():
+        if (native := _read_mtp_file(path)) is not None:
+            return native
         file = path if path.suffix == ".safetensors" else _find_weights(path)
         config = read_json_object(file.parent / CONFIG_FILE, MAX_CONFIG_BYTES)
         tensors = read_safetensors(file)
@@ -80,6 +88,8 @@ def build_head(weights: HeadWeights, backbone: Backbone) -> Head:
         "meta": build_meta,
     }
     with _refusing_as_head():
+        if weights.checkpoint is not None:
+            return build_native_nextn(weights, backbone)
         return builders[weights.kind](weights, backbone)
 
 
@@ -90,17 +100,20 @@ def find_native_head(
 
     A head that is there but cannot be used is refused, never passed over.
     """
+    weights = read_native_head(checkpoint, backbone.config.num_layers)
+    return None if weights is None else build_head(weights.packed(quant), backbone)
+
+
+def read_native_head(checkpoint: Checkpoint, num_layers: int) -> HeadWeights | None:
+    """Find the head inside the checkpoint of a backbone of so many layers; None without one."""
     extra = {
         name: tensor
         for name, tensor in checkpoint.tensors.items()
         if name.startswith("extra_heads.")
     }
-    with _refusing_as_head():
-        if extra:
-            source = str(checkpoint.path)
-            weights = HeadWeights("meta", {}, extra, source=source)
-            return build_meta(weights.packed(quant), backbone)
-        return build_native_nextn(checkpoint, backbone, choose_quant(quant, {}))
+    if extra:
+        return HeadWeights("meta", {}, extra, source=str(checkpoint.path))
+    return read_native_nextn(checkpoint, num_layers)
 
 
 def save_head(path: Path, weights: HeadWeights) -> None:
@@ -128,6 +141,31 @@ def _refusing_as_head() -> Iterator[None]:
         yield
     except CheckpointError as error:
         raise HeadError(error.problem, error.remedy) from error
+
+
+def _read_mtp_file(path: Path) -> HeadWeights | None:
+    """Read a model's MTP layers from a file apart; None where it is a head of another kind.
+
+    That is a GGUF file with blocks behind the backbone's last, or a folder with the model's
+    config.json and the MTP tensors under the names they have in the model.
+    """
+    if path.suffix == ".gguf" and path.is_file():
+        checkpoint = open_checkpoint(path)
+    else:
+        file = path if path.suffix == ".safetensors" else _find_weights(path)
+        config = read_json_object(file.parent / CONFIG_FILE, MAX_CONFIG_BYTES)
+        if "nextn" in config or not isinstance(config.get("model_type"), str):
+            return None
+        num_layers = count_layers(config)
+        if num_layers is None or not has_mtp_module(read_safetensors(file), num_layers):
+            return None
+        checkpoint = open_part(file)
+    native = read_native_nextn(checkpoint, checkpoint.num_layers or 0)
+    if native is None and checkpoint.format == "gguf":
+        raise HeadError(
+            f"{path} holds no MTP layers.", "Give a GGUF file with nextn tensors, or a head folder."
+        )
+    return native
 
 
 def _find_weights(path: Path) -> Path:
@@ -163,7 +201,7 @@ def _find_kind(
         return "meta"
     if any(_MEDUSA_NAME.fullmatch(name) or name.startswith("lm_heads.") for name in tensors):
         return "medusa"
-    if "nextn" in config or find_module(tensors, "", num_layers=0) is not None:
+    if "nextn" in config:
         return "nextn"
     if {"fc.weight", "layers.0.self_attn.q_proj.weight"} <= tensors.keys():
         raise HeadError(

@@ -22,6 +22,7 @@ from headlong.errors import HeadError
 from headlong.models.settings import Settings
 from headlong.ops.blocks import Linear, Matrix, Norm
 from headlong.ops.op_set import Ops
+from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.tensors import StoredTensor
 
 HeadKind: TypeAlias = Literal["eagle3", "nextn", "medusa", "meta"]
@@ -59,6 +60,8 @@ class HeadWeights:
     """Where it came from, for messages."""
     quant: QuantName | None = None
     """The format its matrices are packed in; None packs them as they are stored."""
+    checkpoint: Checkpoint | None = None
+    """The checkpoint it is an MTP layer of, which is built as that model's own layers are."""
 
     def packed(self, asked: HeadQuant) -> "HeadWeights":
         """Return the head, to be packed in the format asked for."""

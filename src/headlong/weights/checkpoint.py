@@ -43,7 +43,9 @@ class Checkpoint:
     metadata: Mapping[str, Any]
     """GGUF key/values as plain Python values, or config.json's contents."""
     tensors: Mapping[str, StoredTensor]
-    """By canonical name; a tensor without one (`mtp.fc.weight`) keeps its own."""
+    """By canonical name; a tensor without one keeps its own."""
+    num_layers: int | None = None
+    """Layers of the backbone; blocks behind them are MTP modules. None where it is not said."""
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -53,6 +55,11 @@ def open_checkpoint(path: Path) -> Checkpoint:
     except OSError as error:
         problem = f"{path} cannot be read: {error}."
         raise CheckpointError(problem, "Check that you may read it and all it holds.") from error
+
+
+def open_part(file: Path) -> Checkpoint:
+    """Open one safetensors file with its model's config.json beside it, whatever else there is."""
+    return _open_folder(file.parent, read_safetensors(file))
 
 
 def _open_file(path: Path) -> Checkpoint:
@@ -70,7 +77,11 @@ def _open_file(path: Path) -> Checkpoint:
         tensors = unify_gguf(architecture, contents.metadata, contents.tensors)
     except CheckpointError as error:
         raise type(error)(f"{path}: {error.problem}", error.remedy) from error
-    return Checkpoint(path, "gguf", architecture, contents.metadata, tensors)
+    keys = (f"{architecture}.block_count", f"{architecture}.nextn_predict_layers")
+    num_blocks, num_modules = (contents.metadata.get(key, 0) for key in keys)
+    is_said = type(num_blocks) is int and type(num_modules) is int and num_blocks > num_modules
+    num_layers = num_blocks - num_modules if is_said else None
+    return Checkpoint(path, "gguf", architecture, contents.metadata, tensors, num_layers)
 
 
 def _open_beside_config(path: Path) -> Checkpoint:
@@ -89,7 +100,7 @@ def _open_beside_config(path: Path) -> Checkpoint:
     return _open_folder(folder)
 
 
-def _open_folder(folder: Path) -> Checkpoint:
+def _open_folder(folder: Path, tensors: Mapping[str, StoredTensor] | None = None) -> Checkpoint:
     config_path = folder / _CONFIG
     if not config_path.is_file():
         ggufs = sorted(file.name for file in folder.glob("*.gguf"))
@@ -102,14 +113,23 @@ def _open_folder(folder: Path) -> Checkpoint:
         problem = f"{config_path}: model_type is {shown(model_type)}, not a name."
         raise CheckpointError(problem, "Put the model's own config.json in its place.")
     architecture = canonical_architecture(model_type)
-    tensors = _read_folder_tensors(folder)
+    if tensors is None:
+        tensors = _read_folder_tensors(folder)
+    num_layers = count_layers(config)
     try:
-        names = canonical_names(architecture, tensors)
+        names = canonical_names(architecture, tensors, num_layers)
         named = {names[own]: replace(tensors[own], name=names[own]) for own in tensors}
         unified = unify_safetensors(architecture, named)
     except CheckpointError as error:
         raise type(error)(f"{folder}: {error.problem}", error.remedy) from error
-    return Checkpoint(folder, "safetensors", architecture, config, unified)
+    return Checkpoint(folder, "safetensors", architecture, config, unified, num_layers)
+
+
+def count_layers(config: Mapping[str, Any]) -> int | None:
+    """Return how many layers the backbone has, so that MTP tensors are told from its own."""
+    nested = config.get("text_config")
+    count = (nested if isinstance(nested, dict) else config).get("num_hidden_layers")
+    return count if type(count) is int and count >= 0 else None
 
 
 def _read_folder_tensors(folder: Path) -> dict[str, StoredTensor]:

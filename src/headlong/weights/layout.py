@@ -26,7 +26,7 @@ from headlong.weights.mapped_file import DOWNLOAD_AGAIN, shown
 from headlong.weights.tensors import StoredTensor
 
 _ROTARY = re.compile(r"blk\.\d+\.attn_([qk])\.(?:weight|bias)")
-_NORM = re.compile(r"(?:blk\.\d+\.(?!ssm_)\w+_norm|output_norm)\.weight")
+_NORM = re.compile(r"(?:blk\.\d+\.(?!ssm_)(?:\w+_norm|nextn\.\w*norm)|output_norm)\.weight")
 _LOG_DECAY = re.compile(r"blk\.\d+\.ssm_a")
 _CONVOLUTION = re.compile(r"blk\.\d+\.ssm_conv1d\.weight")
 

@@ -12,6 +12,7 @@ from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map
 
 from headlong.errors import TensorError
 from headlong.weights.mapped_file import shown
+from headlong.weights.mtp_names import canonical_mtp_name
 
 MAX_BLOCKS = 256
 """Blocks beyond this keep their own names; the deepest known model has about half as many."""
@@ -27,21 +28,29 @@ def canonical_architecture(model_type: str) -> str:
     return _ARCHITECTURES.get(model_type, model_type)
 
 
-def canonical_names(architecture: str, names: Iterable[str]) -> dict[str, str]:
-    """Return the canonical name of every name; one the tables do not know stays as it is."""
-    names = list(names)
+def canonical_names(
+    architecture: str, names: Iterable[str], num_layers: int | None = None
+) -> dict[str, str]:
+    """Return the canonical name of every name; one the tables do not know stays as it is.
+
+    Without the number of the backbone's layers, MTP tensors keep their own names.
+    """
+    read_as = {name: _read_as(name, num_layers) for name in names}
     known = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
     arch: MODEL_ARCH | None = known.get(_NAMED_LIKE.get(architecture, architecture))
     if arch is None:
-        return {name: name for name in names}
-    table = get_tensor_name_map(arch, _num_blocks(names))
+        return {name: name for name in read_as}
+    table = get_tensor_name_map(arch, _num_blocks(read_as.values()))
     found: dict[str, str] = {}
     owners: dict[str, str] = {}
-    for name in names:
-        # Multimodal checkpoints put the text model's names behind a prefix.
-        text_name = name.replace("language_model.", "", 1)
-        text_name = text_name.replace(".dt_bias", ".dt_proj.bias")  # as the tables have it
-        canonical = table.get_name(text_name, try_suffixes=(".weight", ".bias")) or name
+    for name, text_name in read_as.items():
+        is_canonical = text_name.startswith("blk.")
+        looked_up = table.get_name(text_name, try_suffixes=(".weight", ".bias"))
+        canonical = text_name if is_canonical else looked_up or name
+        if looked_up is None and _is_behind(text_name, num_layers):
+            canonical = text_name.replace(
+                "model.layers.", "blk.", 1
+            )  # seen as a part of an MTP layer
         if canonical in owners:
             raise TensorError(
                 f"The tensors {shown(owners[canonical])} and {shown(name)} both mean {canonical}.",
@@ -52,7 +61,21 @@ def canonical_names(architecture: str, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _num_blocks(names: list[str]) -> int:
+def _is_behind(text_name: str, num_layers: int | None) -> bool:
+    """Tell whether a tensor belongs to a block behind the backbone's last layer."""
+    match = _BLOCK.search(text_name)
+    return match is not None and num_layers is not None and int(match[1]) >= num_layers
+
+
+def _read_as(name: str, num_layers: int | None) -> str:
+    """Return the spelling of a name that is looked up in the tables."""
+    # Multimodal checkpoints put the text model's names behind a prefix.
+    text_name = name.replace("language_model.", "", 1)
+    text_name = text_name.replace(".dt_bias", ".dt_proj.bias")  # as the tables have it
+    return text_name if num_layers is None else canonical_mtp_name(text_name, num_layers)
+
+
+def _num_blocks(names: Iterable[str]) -> int:
     # From the names, not from the config: blocks after the last one hold MTP heads.
     blocks = [int(match[1]) for match in map(_BLOCK.search, names) if match]
     return min(max(blocks, default=-1) + 1, MAX_BLOCKS)

@@ -1,15 +1,18 @@
-"""MTP heads inside a model's own checkpoint: found under every spelling, or refused by name."""
+"""MTP heads that models bring along: found under every spelling and in files apart, or refused."""
 
-from dataclasses import replace
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from headlong.arrays import FloatArray
 from headlong.errors import HeadError
-from headlong.heads.head_files import build_head, find_native_head
+from headlong.heads.head_files import build_head, find_native_head, load_head
 from headlong.heads.head_weights import HeadWeights, store_arrays
+from headlong.heads.native_nextn import announced_modules
 from headlong.heads.nextn import NextnHead, make_nextn_config
 from headlong.heads.nextn_families import NextnSwitches
 from headlong.heads.parallel import MetaHeads
@@ -75,12 +78,7 @@ def test_head_inside_a_folder_is_found(tmp_path: Path, architecture: str, spelli
     arrays = head_arrays(plain.config, architecture)
     extra = spell(arrays, SPELLINGS[spelling], plain.config.num_layers)
     head = find(write_folder_with(tmp_path / "with", architecture, extra))
-    switches = {
-        "mtp": NextnSwitches(),
-        "layer": NextnSwitches(first_embedding="zeroed"),
-        "mimo": NextnSwitches(concat="hidden_first", first_embedding="zeroed"),
-    }[spelling]
-    assert head.switches == switches
+    switches = NextnSwitches()
     assert head.report.unused_tensors == ()
     assert "not in the table" in head.report.notes[0]
     expected = carried(directly_built(head.backbone, arrays, switches))
@@ -95,23 +93,8 @@ def test_head_inside_a_gguf_is_found(tmp_path: Path, architecture: str) -> None:
     extra = spell(arrays, GGUF, plain.config.num_layers)
     head = find(write_gguf_with(tmp_path / "model.gguf", architecture, extra))
     assert head.backbone.config.num_layers == plain.config.num_layers
-    switches = NextnSwitches(first_embedding="zeroed")
-    expected = carried(directly_built(head.backbone, arrays, switches))
+    expected = carried(directly_built(head.backbone, arrays, NextnSwitches()))
     assert carried(head).tobytes() == expected.tobytes()
-
-
-def test_zero_centred_norms_are_complete_in_gguf(tmp_path: Path) -> None:
-    """llama.cpp's converter adds the 1; a published folder leaves it to the reader."""
-    _, plain = open_model(write_folder_with(tmp_path / "plain", "llama", {}))
-    extra = spell(head_arrays(plain.config), GGUF, DEPTH)
-    checkpoint, backbone = open_model(write_gguf_with(tmp_path / "model.gguf", "llama", extra))
-    found = find_native_head(replace(checkpoint, architecture="step35"), backbone)
-    assert isinstance(found, NextnHead)
-    assert found.switches == NextnSwitches(trunk="raw", carried="raw", norm="plain")
-    as_folder = replace(checkpoint, format="safetensors", metadata={"model_type": "step3p5"})
-    found = find_native_head(as_folder, backbone)
-    assert isinstance(found, NextnHead)
-    assert found.switches.norm == "one_plus"
 
 
 def test_model_without_a_head_has_none(tmp_path: Path) -> None:
@@ -146,16 +129,7 @@ def test_stripped_head_is_refused_with_the_list(tmp_path: Path) -> None:
     for name in ("mtp.fc.weight", "mtp.layers.0.mlp.up_proj.weight"):
         del arrays[name]
     path = write_folder_with(tmp_path / "stripped", "llama", arrays)
-    with pytest.raises(HeadError, match=r"lacks 2 of 13 .* fc\.weight, layers\.0\.mlp\.up_proj"):
-        find(path)
-
-
-def test_head_the_op_set_cannot_compute_is_refused(tmp_path: Path) -> None:
-    _, plain = open_model(write_folder_with(tmp_path / "plain", "llama", {}))
-    arrays = spell(head_arrays(plain.config), QWEN, DEPTH)
-    arrays["mtp.layers.0.mlp.experts.0.up_proj.weight"] = np.zeros((2, 2), dtype=np.float32)
-    path = write_folder_with(tmp_path / "moe", "llama", arrays)
-    with pytest.raises(HeadError, match="a mixture of experts"):
+    with pytest.raises(HeadError, match=r"2 tensors .*eh_proj\.weight. is missing.*ffn_up"):
         find(path)
 
 
@@ -164,8 +138,53 @@ def test_unknown_parts_of_the_layer_are_refused(tmp_path: Path) -> None:
     arrays = spell(head_arrays(plain.config), QWEN, DEPTH)
     arrays["mtp.layers.0.odd.weight"] = np.zeros((2, 2), dtype=np.float32)
     path = write_folder_with(tmp_path / "odd", "llama", arrays)
-    with pytest.raises(HeadError, match=r"no block here computes: layers\.0\.odd\.weight"):
+    with pytest.raises(HeadError, match=r"no block here computes: blk\.3\.odd"):
         find(path)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "architecture", "expected"),
+    [
+        ({"glm4moe.nextn_predict_layers": 1}, "glm4moe", 1),
+        ({"text_config": {"mtp_num_hidden_layers": 2}}, "qwen3", 2),
+        ({"num_mtp_modules": True}, "x", 0),
+    ],
+)
+def test_announced_modules_are_read_wherever_they_are_said(
+    metadata: dict[str, Any], architecture: str, expected: int
+) -> None:
+    checkpoint = Checkpoint(Path("model"), "gguf", architecture, metadata, {}, 2)
+    assert announced_modules(checkpoint) == expected
+
+
+def test_mtp_layers_in_a_file_apart_draft_as_those_inside(tmp_path: Path) -> None:
+    """Converters write them to a GGUF of their own; publishers to one more safetensors file."""
+    folder = write_folder_with(tmp_path / "plain", "llama", {})
+    _, plain = open_model(folder)
+    arrays = head_arrays(plain.config)
+    expected = carried(directly_built(plain, arrays, NextnSwitches())).tobytes()
+    gguf = write_gguf_with(tmp_path / "mtp.gguf", "llama", spell(arrays, GGUF, DEPTH))
+    whole = write_folder_with(tmp_path / "whole", "llama", spell(arrays, DEEPSEEK, DEPTH))
+    apart = tmp_path / "apart"
+    apart.mkdir()
+    shutil.copy(folder / "config.json", apart)
+    tensors = load_file(whole / "model.safetensors")
+    modules = {name: t for name, t in tensors.items() if f"layers.{DEPTH}." in name}
+    save_file(modules, apart / "mtp.safetensors")
+    for path in (gguf, whole, apart, apart / "mtp.safetensors"):
+        head = load_head(path, plain)
+        assert isinstance(head, NextnHead)
+        assert carried(head).tobytes() == expected
+
+
+def test_file_apart_for_another_architecture_is_refused(tmp_path: Path) -> None:
+    _, plain = open_model(write_folder_with(tmp_path / "plain", "llama", {}))
+    extra = spell(head_arrays(plain.config), GGUF, DEPTH)
+    gguf = write_gguf_with(tmp_path / "mtp.gguf", "qwen3", extra)
+    with pytest.raises(HeadError, match="MTP layer of a qwen3 model; this one is llama"):
+        load_head(gguf, plain)
+    with pytest.raises(HeadError, match="holds no MTP layers"):
+        load_head(write_gguf_with(tmp_path / "none.gguf", "llama", {}), plain)
 
 
 def test_meta_heads_inside_a_folder_are_found(tmp_path: Path) -> None:

@@ -1,0 +1,155 @@
+"""MTP layers that a model brings along: found in its own checkpoint, or in a file beside it.
+
+In:  a checkpoint whose MTP tensors have their canonical names: blocks behind the backbone's last,
+     with `nextn.*` around the layer (`weights/mtp_names.py`).
+Out: a `NextnHead` that shares the backbone's embedding and LM head, or a refusal with the reason.
+The layer is built by the lines of the architecture's file that build the backbone's layers.
+"""
+
+import re
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from headlong.errors import HeadError
+from headlong.heads.head import HeadReport
+from headlong.heads.head_weights import ASK_FOR_ANOTHER, HeadWeights, list_names
+from headlong.heads.nextn import NextnHead
+from headlong.heads.nextn_families import FAMILIES, NextnSwitches
+from headlong.models.registry import ARCHITECTURES
+from headlong.models.transformer import Backbone
+from headlong.ops.blocks import Linear, Norm
+from headlong.weights.checkpoint import Checkpoint
+from headlong.weights.ledger import WeightReader
+from headlong.weights.tensors import StoredTensor
+
+_BLOCK = re.compile(r"blk\.(\d{1,4})\..+")
+_ANNOUNCED = (
+    "nextn_predict_layers",
+    "num_nextn_predict_layers",
+    "mtp_num_hidden_layers",
+    "num_mtp_layers",
+    "num_mtp_modules",
+)
+
+
+def read_native_nextn(checkpoint: Checkpoint, num_layers: int) -> HeadWeights | None:
+    """Return the MTP modules behind a backbone of so many layers; None when there are none."""
+    tensors = {
+        name: tensor
+        for name, tensor in checkpoint.tensors.items()
+        if (match := _BLOCK.fullmatch(name)) is not None and int(match[1]) >= num_layers
+    }
+    if not tensors:
+        return None
+    return HeadWeights("nextn", {}, tensors, source=str(checkpoint.path), checkpoint=checkpoint)
+
+
+def build_native_nextn(head: HeadWeights, backbone: Backbone) -> NextnHead:
+    """Build the first MTP module of a checkpoint on its backbone, or refuse it."""
+    checkpoint, tensors, quant = head.checkpoint, head.tensors, head.quant
+    assert checkpoint is not None, "this head came from a folder of its own"
+    if checkpoint.architecture != backbone.config.architecture:
+        raise HeadError(
+            f"{head.source} holds an MTP layer of a {checkpoint.architecture} model; this one is "
+            f"{backbone.config.architecture}.",
+            ASK_FOR_ANOTHER,
+        )
+    config, ops = backbone.config, backbone.ops
+    index, hidden = config.num_layers, config.hidden_size
+    weights = WeightReader(checkpoint, partial(ops.matrix, quant=quant), config.num_layers)
+    around = f"blk.{index}.nextn."
+
+    def norm(name: str) -> Norm:
+        return Norm(weights.vector(f"{around}{name}.weight", hidden), config.norm_eps)
+
+    def own_matrix(name: str) -> Any:
+        """Return a matrix of the head's own, None where it has the backbone's."""
+        full_name = f"{around}{name}.weight"
+        if full_name not in tensors or _repeats_backbone(tensors[full_name], name, checkpoint):
+            return None
+        return weights.matrix(full_name, (config.vocab_size, hidden))
+
+    family = FAMILIES.get(checkpoint.architecture)
+    fc = weights.matrix(f"{around}eh_proj.weight", (hidden, 2 * hidden))
+    fc_bias = weights.optional_vector(f"{around}eh_proj.bias", hidden)
+    lm_head, embedding = own_matrix("shared_head_head"), own_matrix("embed_tokens")
+    layer = ARCHITECTURES[checkpoint.architecture].layer_builder(config, weights)(index)
+    norms = [norm(name) for name in ("enorm", "hnorm", "shared_head_norm")]
+    used = set(weights.finish().used)
+    return NextnHead(
+        backbone=backbone,
+        switches=NextnSwitches() if family is None else family.switches,
+        embedding_norm=norms[0],
+        hidden_norm=norms[1],
+        fc=Linear(fc, fc_bias),
+        layer=layer,
+        norm=norms[2],
+        lm_head=backbone.lm_head if lm_head is None else Linear(lm_head),
+        embedding=backbone.embedding if embedding is None else embedding,
+        embedding_scale=backbone.embedding_scale,
+        vocabulary=None,
+        num_bytes=sum(tensor.num_bytes for name, tensor in tensors.items() if name in used),
+        report=HeadReport(*_left_over(head, used, index), quant=quant),
+    )
+
+
+def announced_modules(checkpoint: Checkpoint) -> int:
+    """Return how many MTP modules a checkpoint's metadata promises."""
+    metadata, architecture = checkpoint.metadata, checkpoint.architecture
+    nested = metadata.get("text_config")
+    places = [metadata, nested if isinstance(nested, dict) else {}]
+    names = [*_ANNOUNCED, *(f"{architecture}.{name}" for name in _ANNOUNCED)]
+    values = [place.get(name) for place in places for name in names]
+    return max((v for v in values if isinstance(v, int) and not isinstance(v, bool)), default=0)
+
+
+def find_stripped(checkpoint: Checkpoint) -> HeadError | None:
+    """Return what is to be said of a checkpoint that lost its MTP modules; None of all others."""
+    announced = announced_modules(checkpoint)
+    if not announced or read_native_nextn(checkpoint, checkpoint.num_layers or 0) is not None:
+        return None
+    return HeadError(
+        f"The model says it comes with {announced} MTP layer{'s' if announced > 1 else ''}, but "
+        "their tensors are not in the file: it was stripped.",
+        "Get a file that kept them (many converters drop `mtp` or `nextn` tensors), give them with "
+        "--head PATH (head=… in Python), or train a head with `headlong train`.",
+    )
+
+
+def _left_over(
+    head: HeadWeights, used: set[str], index: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what of the MTP tensors nothing reads, and what there is to say about it."""
+    shared = {f"blk.{index}.nextn.{part}.weight" for part in ("shared_head_head", "embed_tokens")}
+    unused = [name for name in head.tensors if name not in used | shared]
+    extra = [name for name in unused if name.startswith(f"blk.{index}.")]
+    if extra:  # a layer without some of its parts would draft wrongly
+        raise HeadError(
+            f"{head.source} has an MTP layer with parts that no block here computes: "
+            f"{list_names(extra)}.",
+            ASK_FOR_ANOTHER,
+        )
+    notes = []
+    if head.checkpoint is not None and head.checkpoint.architecture not in FAMILIES:
+        notes.append(
+            "The model's architecture is not in the table of MTP families; its head is read as "
+            "Qwen's and DeepSeek's are."
+        )
+    if unused:
+        notes.append(
+            f"Only the first MTP module drafts, again for every depth; {len(unused)} tensors of "
+            "further modules are unused."
+        )
+    return tuple(sorted(unused)), tuple(notes)
+
+
+def _repeats_backbone(tensor: StoredTensor, name: str, checkpoint: Checkpoint) -> bool:
+    """Tell whether an embedding or LM head only repeats the backbone's, byte for byte."""
+    embedding = checkpoint.tensors.get("token_embd.weight")
+    is_lm_head = name == "shared_head_head"
+    original = checkpoint.tensors.get("output.weight", embedding) if is_lm_head else embedding
+    if original is None or (tensor.type, tensor.shape) != (original.type, original.shape):
+        return False
+    return np.array_equal(tensor.data, original.data)

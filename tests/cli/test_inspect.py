@@ -80,19 +80,7 @@ def test_weights_are_not_unpacked(
 def test_memory_is_what_loading_takes(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = inspect(capsys, str(model), "--backend", "numpy")
     backbone = LLM.load(model, backend="numpy").backbone
-    blocks = [
-        linear.weight.values.nbytes
-        for layer in backbone.layers
-        for linear in (
-            layer.attention.query,
-            layer.attention.key,
-            layer.attention.value,
-            layer.attention.output,
-            layer.mlp.gate,
-            layer.mlp.up,
-            layer.mlp.down,
-        )
-    ]
+    blocks = [linear.weight.values.nbytes for layer in backbone.layers for linear in layer.linears]
     frame = backbone.embedding.values.nbytes + backbone.lm_head.weight.values.nbytes
     assert told["weights_bytes"] == sum(blocks) + frame
     cache = backbone.make_cache()

@@ -11,7 +11,6 @@ from headlong.arrays import FloatArray
 from headlong.models.rope import make_rope
 from headlong.ops import numpy_weights
 from headlong.ops.blocks import Attention, GatedMlp, Linear, Norm
-from headlong.ops.numpy_maths import silu
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix
 from headlong.ops.op_set import Rows, Span
@@ -177,6 +176,7 @@ def test_gated_mlp_equals_its_formula(activation: str) -> None:
         block = replace(block, activation="gelu_tanh", output_norm=norm(54))
     x = random(55, 5, H)
     normed = OPS.norm(x, block.norm).astype(np.float64)
+    assert block.gate is not None
     gate = normed @ block.gate.weight.values.T
     if activation == "silu":
         gate = gate / (1 + np.exp(-gate))
@@ -186,10 +186,6 @@ def test_gated_mlp_equals_its_formula(activation: str) -> None:
     if block.output_norm is not None:
         result = OPS.norm(result.astype(np.float32), block.output_norm)
     np.testing.assert_allclose(OPS.transform(x, block), x + result, rtol=1e-4, atol=1e-5)
-
-
-def test_huge_negative_gate_gives_zero_without_warning() -> None:
-    assert silu(np.array([-1e4], dtype=np.float32))[0] == 0
 
 
 def test_residual_silu_adds_to_its_input() -> None:

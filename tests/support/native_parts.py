@@ -1,7 +1,7 @@
 """Random weights and blocks in every stored type, for the tests of the native backend."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -12,7 +12,18 @@ from gguf.quants import quantize
 from headlong.arrays import FloatArray
 from headlong.errors import BackendError
 from headlong.models.rope import make_rope
-from headlong.ops.blocks import Attention, GatedDeltaNet, GatedMlp, Layer, Linear, Mamba2, Norm
+from headlong.ops.blocks import (
+    Attention,
+    Expert,
+    Experts,
+    GatedDeltaNet,
+    GatedMlp,
+    Layer,
+    Linear,
+    Mamba2,
+    Norm,
+    Router,
+)
 from headlong.ops.layer_state import KVLayer, has_positions
 from headlong.ops.native_ops import NativeOps
 from headlong.ops.op_set import Ops, Rows, Span
@@ -21,6 +32,8 @@ from headlong.weights.tensors import StoredTensor
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 RECURRENT = ("delta", "mamba")
 RecurrentMixer: TypeAlias = GatedDeltaNet | Mamba2
+EXPERT_KINDS = ("qwen", "deepseek", "nemotron", "gemma")
+"""Families whose mixtures of experts differ."""
 EXACT_TYPES = ("Q4_0", "Q4_1", "Q8_0", "F16", "BF16", "F32")
 
 
@@ -148,6 +161,68 @@ class Parts:
             down=self.linear(25, self.hidden_size, inner),
             activation="gelu_tanh" if is_gelu else "silu",
             output_norm=self.norm(27) if is_gelu else None,
+        )
+
+    def squared_mlp(self, *, inner: int = 160) -> GatedMlp:
+        """Return an MLP without a gate."""
+        return GatedMlp(
+            norm=self.norm(20),
+            gate=None,
+            up=self.linear(23, inner, self.hidden_size),
+            down=self.linear(25, self.hidden_size, inner),
+            activation="relu_squared",
+        )
+
+    def experts(self, kind: str, *, inner: int = 96, num_experts: int = 8) -> Experts:
+        """Return a mixture of experts as a family has it; together they use all optional parts."""
+        hidden, latent = self.hidden_size, 32 if kind == "nemotron" else self.hidden_size
+        is_gated = kind != "nemotron"
+        experts = tuple(
+            Expert(
+                self.linear(100 + 10 * number, inner, latent) if is_gated else None,
+                self.linear(102 + 10 * number, inner, latent),
+                self.linear(104 + 10 * number, latent, inner),
+            )
+            for number in range(num_experts)
+        )
+        block = Experts(self.norm(50), self._router(kind, num_experts), experts)
+        if kind == "qwen":
+            gate = replace(self, type_name="F32").linear(53, 1, hidden)
+            return replace(block, shared=self.mlp(), shared_gate=gate)
+        if kind == "deepseek":
+            return replace(block, shared=self.mlp())
+        if kind == "nemotron":
+            return replace(
+                block,
+                activation="relu_squared",
+                shared=self.squared_mlp(),
+                reduce=self.linear(55, latent, hidden),
+                expand=self.linear(57, hidden, latent),
+            )
+        return replace(
+            block,
+            activation="gelu_tanh",
+            shared=self.mlp(is_gelu=True),
+            sum_norm=self.norm(58),
+            output_norm=self.norm(59),
+        )
+
+    def _router(self, kind: str, num_experts: int) -> Router:
+        wide = replace(self, type_name="F32").linear(51, num_experts, self.hidden_size)
+        scales = np.exp(random(61, num_experts) / 4).astype(np.float32)
+        if kind == "qwen":
+            return Router(wide, num_chosen=3)
+        if kind == "gemma":
+            return Router(wide, num_chosen=2, scales=scales, norm=self.norm(60))
+        return Router(
+            wide,
+            num_chosen=3,
+            scoring="sigmoid",
+            is_renormalised=kind == "nemotron",
+            scales=np.full(num_experts, 2.5, dtype=np.float32),
+            choice_bias=random(62, num_experts) / np.float32(4),
+            num_groups=4 if kind == "deepseek" else 1,
+            num_chosen_groups=2 if kind == "deepseek" else 1,
         )
 
 

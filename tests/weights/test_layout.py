@@ -62,6 +62,13 @@ def test_key_heads_default_to_query_heads() -> None:
     assert np.array_equal(default.to_float32(), given.to_float32())
 
 
+def test_a_gate_of_one_output_becomes_a_matrix() -> None:
+    name = "blk.0.ffn_gate_inp_shexp.weight"
+    tensor = stored(name, np.arange(4, dtype=np.float32))
+    unified = unify_gguf("qwen35moe", {}, {name: tensor})[name]
+    assert unified.to_float32().tolist() == [[0, 1, 2, 3]]
+
+
 @pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "gemma3"])
 def test_other_gguf_files_are_left_alone(architecture: str) -> None:
     name = "blk.0.attn_q.weight"

@@ -1,6 +1,7 @@
 """The ledger: what is taken, what is left, and one error for all that is wrong."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
 
 from headlong.errors import TensorError
+from headlong.ops.numpy_ops import NumpyOps
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.ledger import WeightReader
 from headlong.weights.tensors import StoredTensor
@@ -20,7 +22,7 @@ def make_reader(values: Mapping[str, NDArray[np.float32]], num_layers: int = 2) 
             name,
             array.shape,
             GGMLQuantizationType.F32,
-            array.reshape(array.shape[0] if array.ndim == 2 else 1, -1).view(np.uint8),
+            array.reshape(-1 if array.ndim > 1 else 1, array.shape[-1]).view(np.uint8),
         )
         for name, array in values.items()
     }
@@ -77,6 +79,52 @@ def test_all_problems_come_in_one_error() -> None:
     assert "'n' holds 1 values that are NaN or infinite" in problem
     assert "'i' holds 2 values" in problem
     assert caught.value.remedy
+
+
+def make_experts() -> dict[str, NDArray[np.float32]]:
+    """Return matrices of gate and up for four experts, stacked."""
+    rng = np.random.default_rng(1)
+    return {kind: rng.random((4, 3, 5), np.float32) for kind in ("gate", "up")}
+
+
+@pytest.mark.parametrize("kind", ["gate", "up"])
+@pytest.mark.parametrize("layout", ["stacked", "fused", "apart"])
+def test_experts_come_out_apart_from_any_layout(layout: str, kind: str) -> None:
+    stacks = make_experts()
+    files = {
+        "stacked": {f"blk.0.ffn_{one}_exps.weight": stack for one, stack in stacks.items()},
+        "fused": {"blk.0.ffn_gate_up_exps.weight": np.concatenate([*stacks.values()], axis=1)},
+        "apart": {
+            f"blk.0.ffn_{one}_exps.{number}.weight": stack[number]
+            for one, stack in stacks.items()
+            for number in range(4)
+        },
+    }
+    reader = make_reader(files[layout])
+    found = reader.experts(f"blk.0.ffn_{kind}_exps.weight", (4, 3, 5))
+    assert np.array_equal(found, stacks[kind])
+    used = [name for name in files[layout] if layout == "fused" or f"_{kind}_" in name]
+    assert list(reader.finish().used) == used
+
+
+def test_an_expert_that_is_missing_is_named() -> None:
+    reader = make_reader({"blk.0.ffn_up_exps.0.weight": ones(3, 5)})
+    reader.experts("blk.0.ffn_up_exps.weight", (2, 3, 5))
+    reader.experts("blk.0.ffn_down_exps.weight", (2, 5, 3))
+    with pytest.raises(TensorError) as caught:
+        reader.finish()
+    assert "2 tensors" in caught.value.problem
+    assert "'blk.0.ffn_up_exps.1.weight' is missing" in caught.value.problem
+    assert "'blk.0.ffn_down_exps.weight' is missing" in caught.value.problem
+
+
+def test_a_precise_matrix_keeps_its_numbers_whatever_the_format() -> None:
+    """Small changes of a router's scores would send rows to other experts."""
+    values = np.random.default_rng(1).random((4, 32), np.float32)
+    checkpoint = make_reader({"w": values})._checkpoint
+    reader = WeightReader(checkpoint, partial(NumpyOps().matrix, quant="q4"), 2)
+    assert np.array_equal(reader.precise_matrix("w", (4, 32)).values, values)
+    assert not np.array_equal(reader.matrix("w", (4, 32)).values, values)
 
 
 def test_a_flood_of_problems_is_cut_short() -> None:

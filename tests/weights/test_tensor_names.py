@@ -49,6 +49,36 @@ def test_decay_bias_of_a_recurrent_layer_is_found() -> None:
 
 
 @pytest.mark.parametrize(
+    ("architecture", "name", "canonical"),
+    [
+        ("qwen35moe", "model.layers.1.mlp.experts.gate_up_proj", "blk.1.ffn_gate_up_exps.weight"),
+        ("glm4moe", "model.layers.1.mlp.experts.down_proj", "blk.1.ffn_down_exps.weight"),
+        ("glm4moe", "model.layers.1.mlp.experts.12.up_proj.weight", "blk.1.ffn_up_exps.12.weight"),
+        (
+            "nemotron_h_moe",
+            "backbone.layers.1.mixer.experts.0.up_proj.weight",
+            "blk.1.ffn_up_exps.0.weight",
+        ),
+        ("glm4moe", "model.layers.1.mlp.gate.e_score_correction_bias", "blk.1.exp_probs_b.bias"),
+        (
+            "glm4moe",
+            "model.layers.1.mlp.shared_experts.up_proj.weight",
+            "blk.1.ffn_up_shexp.weight",
+        ),
+        (
+            "glm4moe",
+            "model.layers.256.mlp.experts.up_proj",
+            "model.layers.256.mlp.experts.up_proj",
+        ),
+    ],
+)
+def test_experts_are_found_stacked_and_one_by_one(
+    architecture: str, name: str, canonical: str
+) -> None:
+    assert canonical_names(architecture, [name]) == {name: canonical}
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "mtp.fc.weight",

@@ -22,13 +22,13 @@ from headlong.heads.nextn import NextnHead
 from headlong.heads.parallel import MedusaHeads, MetaHeads
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import Attention, GatedMlp, Layer, Norm
+from headlong.ops.blocks import Attention, Experts, GatedMlp, Layer, Norm, Router
 from headlong.weights.tensors import StoredTensor
 
 Concat: TypeAlias = Literal["embedding_first", "hidden_first"]
 Normed: TypeAlias = Literal["normed", "raw"]
 
-_NORMED = (Norm, Layer, Attention, GatedMlp)
+_NORMED = (Norm, Layer, Attention, GatedMlp, Experts, Router)
 _QKV = tuple(f"{LAYER}self_attn.{part}_proj.weight" for part in "qkv")
 
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from headlong.errors import ArchitectureError, CheckpointError
+from headlong.models.experts_config import ExpertsConfig, gguf_experts, hugging_face_experts
 from headlong.models.settings import Settings
 from headlong.weights.checkpoint import Checkpoint
 
@@ -95,6 +96,7 @@ class ModelConfig:
     rotary_dim: int | None = None
     """Leading dimensions of each head that turn with the position, where not all do."""
     delta_net: DeltaNetConfig | None = None
+    experts: ExpertsConfig | None = None
 
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():
@@ -153,6 +155,7 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         rope_theta=keys.number("rope.freq_base", 10_000.0),
         rope_scaling=_gguf_rope_scaling(keys),
         sliding_window=keys.integer("attention.sliding_window", 0) or None,
+        experts=gguf_experts(keys),
     )
 
 
@@ -209,6 +212,7 @@ def _from_hugging_face(
         attention_scale=_attention_scale(keys),
         rotary_dim=_rotary_dim(keys, rope, head_dim),
         delta_net=_delta_net(keys),
+        experts=hugging_face_experts(keys),
     )
 
 

@@ -53,9 +53,10 @@ class Settings:
             raise self._refusal(name, value, "a string")
         return value
 
-    def flag(self, name: str) -> bool:
-        """Return a yes or no, no when there is none."""
-        return bool(self._find(name))
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Return a yes or no."""
+        found = self._find(name)
+        return default if found is None else bool(found)
 
     def items(self, name: str) -> list[Any]:
         """Return a list, empty when there is none."""

@@ -15,6 +15,8 @@ from headlong.arrays import FloatArray, IntArray
 Matrix: TypeAlias = Any
 """A weight matrix (outputs, inputs) in whatever form its backend packs it; opaque to others."""
 
+Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu_squared"]
+
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Norm:
@@ -154,25 +156,104 @@ class Mamba2:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class GatedMlp:
-    """x + down(activation(gate(norm(x))) * up(norm(x)))."""
+    """x + down(activation(gate(norm(x))) * up(norm(x))).
+
+    Without a gate (Nemotron) x + down(activation(up(norm(x)))).
+    """
 
     norm: Norm
-    gate: Linear  # (I, H)
+    gate: Linear | None  # (I, H)
     up: Linear  # (I, H)
     down: Linear  # (H, I)
-    activation: Literal["silu", "gelu_tanh"] = "silu"
+    activation: Activation = "silu"
     output_norm: Norm | None = None
 
     @property
     def linears(self) -> tuple[Linear, ...]:
         """Its projections."""
-        return (self.gate, self.up, self.down)
+        gates = () if self.gate is None else (self.gate,)
+        return (*gates, self.up, self.down)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Router:
+    """Which of E experts a row goes to, and what share of their sum each has.
+
+    scores = scoring(linear(norm(x))). The experts with the highest scores + `choice_bias` are
+    chosen, at equal height those that come first. Shares are the scores of the chosen ones.
+    """
+
+    linear: Linear  # (E, H), packed in float32: small changes of a score change the choice
+    num_chosen: int
+    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    is_renormalised: bool = True
+    """Whether the shares of a row are divided by their sum."""
+    scales: FloatArray | None = None  # (E,)
+    """Multiplies each expert's share after that."""
+    choice_bias: FloatArray | None = None  # (E,)
+    num_groups: int = 1
+    """Experts are cut into so many groups; a group is as good as the sum of its two best."""
+    num_chosen_groups: int = 1
+    """Only experts of so many groups, the best ones, can be chosen."""
+    norm: Norm | None = None
+    """What it applies to x instead of the block's own norm (Gemma 4)."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Expert:
+    """down(activation(gate(x)) * up(x)), or down(activation(up(x))) without a gate."""
+
+    gate: Linear | None  # (I, D)
+    up: Linear  # (I, D)
+    down: Linear  # (D, I)
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        gates = () if self.gate is None else (self.gate,)
+        return (*gates, self.up, self.down)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Experts:
+    """x + output_norm(sum_norm(expand(Σ share * expert(reduce(norm(x))))) + shared part).
+
+    The sum goes over the experts that the router chose, in the order of their numbers. The shared
+    part is what `shared` would add to x, times sigmoid(shared_gate(norm(x))). What is None is left
+    out.
+    """
+
+    norm: Norm
+    router: Router
+    experts: tuple[Expert, ...]
+    activation: Activation = "silu"
+    shared: GatedMlp | None = None
+    """Runs for every row, with its own norms of x and of its result."""
+    shared_gate: Linear | None = None  # (1, H)
+    reduce: Linear | None = None  # (D, H)
+    """What experts read where they are not as wide as the rows (Nemotron 3 Super)."""
+    expand: Linear | None = None  # (H, D)
+    sum_norm: Norm | None = None
+    output_norm: Norm | None = None
+
+    @property
+    def shared_linears(self) -> tuple[Linear, ...]:
+        """The projections that every row goes through."""
+        single = (self.router.linear, self.shared_gate, self.reduce, self.expand)
+        shared = () if self.shared is None else self.shared.linears
+        return (*(linear for linear in single if linear is not None), *shared)
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections, those of all experts included."""
+        of_experts = (linear for expert in self.experts for linear in expert.linears)
+        return (*self.shared_linears, *of_experts)
 
 
 Mixer: TypeAlias = Attention | GatedDeltaNet | Mamba2
 """The part of a layer that lets rows of a sequence read earlier ones, through a state."""
 
-Channel: TypeAlias = GatedMlp
+Channel: TypeAlias = GatedMlp | Experts
 """The part of a layer that works on every row alone."""
 
 
@@ -191,8 +272,8 @@ class Layer:
 
     @property
     def mlp(self) -> GatedMlp:
-        """The channel part of a layer that is known to have a gated MLP."""
-        assert isinstance(self.channel, GatedMlp), "this layer has no gated MLP"
+        """The channel part of a layer that is known to have a dense MLP."""
+        assert isinstance(self.channel, GatedMlp), "this layer has no dense MLP"
         return self.channel
 
     @property

@@ -142,6 +142,7 @@ class NativeBlocks:
         return block
 
     def _mlp(self, spec: GatedMlp) -> _native.GatedMlp:
+        assert spec.gate is not None
         block = _native.GatedMlp()
         block.norm = self.norm(spec.norm)
         block.gate, block.up = self.linear(spec.gate), self.linear(spec.up)
@@ -183,8 +184,12 @@ class NativeBlocks:
     def _parts(self, layer: Layer) -> tuple[_native.Mixer | None, _native.Channel | None]:
         return (
             None if layer.mixer is None else self._mixer(layer.mixer),
-            None if layer.channel is None else self._mlp(layer.channel),
+            None if layer.channel is None else self._channel(layer.channel),
         )
+
+    def _channel(self, spec: Channel) -> _native.Channel:
+        assert isinstance(spec, GatedMlp)
+        return self._mlp(spec)
 
 
 def _sizes(spec: GatedDeltaNet | Mamba2) -> tuple[int, int, int, int]:

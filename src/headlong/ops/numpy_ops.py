@@ -18,7 +18,7 @@ from headlong.ops.block_by_block import BlockByBlock
 from headlong.ops.blocks import (
     Attention,
     Channel,
-    GatedMlp,
+    Experts,
     Linear,
     Mamba2,
     Mixer,
@@ -29,6 +29,7 @@ from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
 from headlong.ops.numpy_delta import delta_net_result
+from headlong.ops.numpy_experts import experts_result, mlp_result
 from headlong.ops.numpy_host import NumpyHost
 from headlong.ops.numpy_mamba import mamba_result
 from headlong.ops.numpy_maths import sigmoid, silu
@@ -101,7 +102,9 @@ class NumpyOps(HostArrays, BlockByBlock):
 
     def transform(self, x: FloatArray, block: Channel) -> FloatArray:
         """Run one channel part."""
-        return self._gated_mlp(x, block)
+        if isinstance(block, Experts):
+            return x + experts_result(self, x, block)
+        return x + mlp_result(self, x, block)
 
     def _attention(
         self,
@@ -133,16 +136,6 @@ class NumpyOps(HostArrays, BlockByBlock):
         if block.gate is not None:
             attended *= sigmoid(self.project(normed, block.gate))
         result = self.project(attended, block.output)
-        if block.output_norm is not None:
-            result = self.norm(result, block.output_norm)
-        return x + result
-
-    def _gated_mlp(self, x: FloatArray, block: GatedMlp) -> FloatArray:
-        """Norm, gate and up, activation, down, add."""
-        normed = self.norm(x, block.norm)
-        gate = self.project(normed, block.gate)  # (N, I)
-        activated = silu(gate) if block.activation == "silu" else _gelu_tanh(gate)
-        result = self.project(activated * self.project(normed, block.up), block.down)
         if block.output_norm is not None:
             result = self.norm(result, block.output_norm)
         return x + result
@@ -179,12 +172,6 @@ def _rotate(heads: FloatArray, positions: IntArray, rope: Rope) -> FloatArray:
     cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
     low, high, rest = np.split(heads, [half, 2 * half], axis=-1)
     return np.concatenate([low * cos - high * sin, high * cos + low * sin, rest], axis=-1)
-
-
-def _gelu_tanh(x: FloatArray) -> FloatArray:
-    inner: FloatArray = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
-    activated = np.float32(0.5) * x * (np.float32(1) + np.tanh(inner))
-    return activated.astype(np.float32, copy=False)  # it is; the stubs do not know
 
 
 @register_backend("numpy")

@@ -4,13 +4,16 @@ In:  rows of activations. Out: rows, computed in float32 and rounded to the type
 `make_row_maths(compile=False)` is the plain truth; the compiled set computes the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from headlong.ops.blocks import Activation
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +22,15 @@ class RowMaths:
 
     rms_norm: Callable[..., Any]
     rotate: Callable[..., Any]
-    silu_gate: Callable[..., Any]
-    gelu_gate: Callable[..., Any]
+    gates: Mapping[Activation, Callable[..., Any]]
+    """activation(gate) * up of a gated MLP, from both side by side."""
 
 
 def make_row_maths(*, compile: bool) -> RowMaths:
     """Return the functions, fused where asked for."""
-    return RowMaths(*fuse(rms_norm, rotate, silu_gate, gelu_gate, compile=compile))
+    gates = {name: partial(_gate, activate=activate) for name, activate in ACTIVATIONS.items()}
+    norm, turn, *fused = fuse(rms_norm, rotate, *gates.values(), compile=compile)
+    return RowMaths(norm, turn, dict(zip(gates, fused, strict=True)))
 
 
 def fuse(*functions: Callable[..., Any], compile: bool) -> list[Callable[..., Any]]:
@@ -55,13 +60,19 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat(turned, -1).to(x.dtype)
 
 
-def silu_gate(gate_up: Tensor) -> Tensor:
-    """Return silu(gate) * up: (N, 2 I) → (N, I)."""
-    gate, up = gate_up.chunk(2, -1)
-    return F.silu(gate) * up
+def relu_squared(x: Tensor) -> Tensor:
+    """Return the square of x where it is positive, 0 elsewhere."""
+    return F.relu(x).square()
 
 
-def gelu_gate(gate_up: Tensor) -> Tensor:
-    """Return gelu(gate) * up with the tanh form of GELU: (N, 2 I) → (N, I)."""
+ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu_squared": relu_squared,
+}
+
+
+def _gate(gate_up: Tensor, activate: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return activation(gate) * up: (N, 2 I) → (N, I)."""
     gate, up = gate_up.chunk(2, -1)
-    return F.gelu(gate, approximate="tanh") * up
+    return activate(gate) * up

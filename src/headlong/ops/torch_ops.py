@@ -23,8 +23,8 @@ from headlong.ops.block_by_block import BlockByBlock
 from headlong.ops.blocks import (
     Attention,
     Channel,
+    Experts,
     GatedDeltaNet,
-    GatedMlp,
     Layer,
     Linear,
     Mamba2,
@@ -38,6 +38,7 @@ from headlong.ops.numpy_weights import round_to
 from headlong.ops.op_set import Rows
 from headlong.ops.torch_attention import HeadRows, KeepKeys, attend_row, attend_sequences
 from headlong.ops.torch_delta import DeltaRule
+from headlong.ops.torch_experts import experts_result, mlp_result
 from headlong.ops.torch_host import TorchHost
 from headlong.ops.torch_mamba import StateSpace
 from headlong.ops.torch_maths import RowMaths, make_row_maths
@@ -149,7 +150,9 @@ class TorchOps(BlockByBlock):
 
     def transform(self, x: Tensor, block: Channel) -> Tensor:
         """Run one channel part."""
-        return self._gated_mlp(x, block)
+        if isinstance(block, Experts):
+            return x + experts_result(self, x, block)
+        return x + mlp_result(self, x, block)
 
     def _attention(
         self,
@@ -170,13 +173,6 @@ class TorchOps(BlockByBlock):
             for position, query in enumerate(heads.query[own], span.first_position):
                 attended.append(attend_row(query, layer.keys, layer.values, position, block))
         return self.add_attended(x, torch.stack(attended), block, heads.gate)
-
-    def _gated_mlp(self, x: Tensor, block: GatedMlp) -> Tensor:
-        """Norm, gate and up, activation, down, add."""
-        gate_up = self._times(self.norm(x, block.norm), *self._fused(block, block.gate, block.up))
-        is_silu = block.activation == "silu"
-        gate = self.maths.silu_gate if is_silu else self.maths.gelu_gate
-        return self._add(x, self.by_row(gate, gate_up), block.down, block.output_norm)
 
     def residual_silu(self, x: Tensor, linear: Linear) -> Tensor:
         """x + silu(linear(x))."""
@@ -210,7 +206,8 @@ class TorchOps(BlockByBlock):
                 keep(index, key, value)
             attended = attend_sequences(query, key, value, block).transpose(1, 2)
             x = self.add_attended(x, attended.reshape(len(x), -1), block, heads.gate)
-            x = self._gated_mlp(x, layer.mlp)
+            assert layer.channel is not None
+            x = self.transform(x, layer.channel)
         return x, torch.cat([tapped[i] for i in tap_layers], -1) if tap_layers else None
 
     def angles(self, positions: Tensor, rope: Rope) -> Angles:
@@ -233,8 +230,8 @@ class TorchOps(BlockByBlock):
             assert beside is not None
             normed = torch.cat([self.norm(beside, block.beside_norm), normed], -1)
         gates = () if block.gate is None else (block.gate,)
-        fused = self._fused(block, block.query, block.key, block.value, *gates)
-        heads = self._times(normed, *fused).view(len(x), -1, block.head_dim)
+        heads = self.project_fused(normed, block, block.query, block.key, block.value, *gates)
+        heads = heads.view(len(x), -1, block.head_dim)
         sizes = [block.num_heads, block.num_kv_heads, block.num_kv_heads]
         query, key, value, gate = heads.split([*sizes, heads.shape[1] - sum(sizes)], dim=1)
         if block.query_norm is not None:
@@ -252,12 +249,22 @@ class TorchOps(BlockByBlock):
         """Gate and project what was attended to, (N, heads * D), and add it to x: (N, H)."""
         if gate is not None:
             attended = attended * self.by_row(torch.sigmoid, gate).reshape(attended.shape)
-        return self._add(x, attended, block.output, block.output_norm)
-
-    def _add(self, x: Tensor, inner: Tensor, linear: Linear, norm: Norm | None) -> Tensor:
-        """x + norm(linear(inner)), the end of every block."""
-        result = self.project(inner, linear)
+        result = self.project(attended, block.output)
+        norm = block.output_norm
         return x + (result if norm is None else self.norm(result, norm))
+
+    def project_fused(self, x: Tensor, spec: object, *linears: Linear) -> Tensor:
+        """Apply a block's projections of the same input: (N, inputs) → (N, all outputs)."""
+        return self._times(x, *self._fused(spec, *linears))
+
+    def project_wide(self, x: Tensor, linear: Linear) -> Tensor:
+        """Apply a projection in float32, whatever type the rows and weights have."""
+        if self.dtype == torch.float32:
+            return self.project(x, linear)
+        wide = self._made.get(linear)
+        if wide is None:
+            wide = self._made[linear] = linear.weight.values.float()
+        return self.by_row(lambda rows: F.linear(rows.float(), wide), x)
 
     def _times(self, x: Tensor, matrix: TorchMatrix, bias: Tensor | None) -> Tensor:
         if not self._is_exact:
@@ -271,9 +278,12 @@ class TorchOps(BlockByBlock):
         Kernels compute the last numbers of an array otherwise than the others, and sum in an order
         that depends on the number of rows.
         """
-        if not self._is_exact or len(x) == 1:
-            return function(x)
-        return torch.cat([function(row) for row in x.split(1)])
+        parts = self.apart(x)
+        return function(x) if len(parts) == 1 else torch.cat([function(row) for row in parts])
+
+    def apart(self, x: Tensor) -> Sequence[Tensor]:
+        """Cut rows into what is computed together: in exact mode into single rows."""
+        return x.split(1) if self._is_exact else (x,)
 
     def _vector(self, spec: object, values: FloatArray) -> Tensor:
         """Return the one vector of a norm, a projection or a rope on the device."""

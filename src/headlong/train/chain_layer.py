@@ -112,7 +112,7 @@ class GatedMlp(nn.Module):
         self.gate_proj = Projection(hidden, inner, bias=False)
         self.up_proj = Projection(hidden, inner, bias=False)
         self.down_proj = Projection(inner, hidden, bias=False)
-        self._silu_gate = teacher.ops.maths.silu_gate
+        self._silu_gate = teacher.ops.maths.gates["silu"]
 
     def forward(self, x: Tensor) -> Tensor:
         """Run the MLP: (N, H)."""

@@ -213,6 +213,7 @@ def _embed_ahead(teacher: Teacher, token_ids: Tensor, shift: int) -> Tensor:
 def _start_from(layer: ChainLayer, source: Layer) -> None:
     """Copy a backbone layer; a doubled input reads both halves the way the layer read one."""
     attention, mlp = source.attention, source.mlp
+    assert mlp.gate is not None, "trained heads have gated MLPs"
     for projection, linear in (
         (layer.self_attn.q_proj, attention.query),
         (layer.self_attn.k_proj, attention.key),

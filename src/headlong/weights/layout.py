@@ -7,6 +7,7 @@ Out: the same tensors as the packages above expect them: rotary rows as Hugging 
     | format      | architecture | differs in                | made the same by              |
     |-------------|--------------|---------------------------|-------------------------------|
     | GGUF        | llama        | q/k rows are interleaved  | putting the halves back       |
+    | GGUF        | with experts | `ffn_gate_inp_shexp` (H,) | its shape (1, H)              |
     | safetensors | gemma3       | norms hold w, mean 1 + w  | adding the 1 that GGUF stores |
     | safetensors | qwen35       | same, but for `ssm_norm`; | same; −exp and the shape of   |
     |             |              | `A_log`; conv1d (C, 1, W) | GGUF: `ssm_a`, (C, W)         |
@@ -27,6 +28,7 @@ from headlong.weights.tensors import StoredTensor
 
 _ROTARY = re.compile(r"blk\.\d+\.attn_([qk])\.(?:weight|bias)")
 _NORM = re.compile(r"(?:blk\.\d+\.(?!ssm_)(?:\w+_norm|nextn\.\w*norm)|output_norm)\.weight")
+_ROW = re.compile(r"blk\.\d+\.ffn_gate_inp_shexp\.weight")
 _LOG_DECAY = re.compile(r"blk\.\d+\.ssm_a")
 _CONVOLUTION = re.compile(r"blk\.\d+\.ssm_conv1d\.weight")
 
@@ -36,7 +38,9 @@ def unify_gguf(
 ) -> dict[str, StoredTensor]:
     """Return a GGUF file's tensors in the one layout."""
     if architecture != "llama":
-        return dict(tensors)
+        return {
+            name: _as_row(one) if _ROW.fullmatch(name) else one for name, one in tensors.items()
+        }
     num_heads = _head_count(metadata, "llama.attention.head_count", None)
     num_kv_heads = _head_count(metadata, "llama.attention.head_count_kv", num_heads)
     heads = {"q": num_heads, "k": num_kv_heads}
@@ -64,6 +68,10 @@ def unify_safetensors(
             tensor = _with_values(tensor, values.reshape(len(values), -1))
         unified[name] = tensor
     return unified
+
+
+def _as_row(tensor: StoredTensor) -> StoredTensor:
+    return replace(tensor, shape=(1, *tensor.shape)) if len(tensor.shape) == 1 else tensor
 
 
 def _halves_apart(tensor: StoredTensor, num_heads: int) -> StoredTensor:

@@ -17,6 +17,7 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.errors import TensorError
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.mapped_file import shown
+from headlong.weights.tensor_names import expert_name, fused_name
 from headlong.weights.tensors import StoredTensor
 
 _MAX_LISTED = 40
@@ -43,9 +44,7 @@ class WeightReader:
     that `finish` can name all of them at once. Nothing may be computed before `finish` has passed.
     """
 
-    def __init__(
-        self, checkpoint: Checkpoint, pack: Callable[[StoredTensor], Any], num_layers: int
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, pack: Callable[..., Any], num_layers: int) -> None:
         self._checkpoint = checkpoint
         self._pack = pack
         self._num_layers = num_layers
@@ -60,6 +59,31 @@ class WeightReader:
         """Return a matrix (outputs, inputs), packed by the backend."""
         tensor = self._take(name, shape)
         return None if tensor is None else self._pack(tensor)
+
+    def precise_matrix(self, name: str, shape: tuple[int, int]) -> Any:
+        """Return a matrix packed in float32, whatever format all others are packed in."""
+        tensor = self._take(name, shape)
+        return None if tensor is None else self._pack(tensor, quant="f32")
+
+    def experts(self, name: str, shape: tuple[int, int, int]) -> list[Any]:
+        """Return a matrix of each expert, packed apart, from any of the three layouts.
+
+        They lie stacked (experts, outputs, inputs) under their name, with those of gate above those
+        of up in one stack, or one by one (`expert_name`).
+        """
+        num_experts, num_rows, num_columns = shape
+        singles = [expert_name(name, number) for number in range(num_experts)]
+        if any(self.has(single) for single in singles):
+            return [self.matrix(single, (num_rows, num_columns)) for single in singles]
+        first, step, fused = 0, num_rows, fused_name(name)
+        if fused is not None and self.has(fused):
+            first, step = (num_rows if "_up_" in name else 0), 2 * num_rows
+            name, shape = fused, (num_experts, step, num_columns)
+        stack = self._take(name, shape)
+        if stack is None:
+            return [None] * num_experts
+        starts = range(first, num_experts * step, step)
+        return [self._pack(stack.cut(start, start + num_rows)) for start in starts]
 
     def matrices(self, name: str, shape: tuple[int, int], orders: Sequence[IntArray]) -> list[Any]:
         """Return some rows each of a matrix that holds several projections, packed apart."""

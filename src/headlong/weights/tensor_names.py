@@ -23,6 +23,23 @@ _NAMED_LIKE = {"mimo": "qwen2"}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
 
 
+_EXPERTS = re.compile(
+    r"(?:model|backbone)\.layers\.(\d{1,3})\.(?:\w+\.)?experts\."
+    r"(?:(\d{1,4})\.)?(gate_up|gate|up|down)_proj(?:\.weight)?"
+)
+
+
+def expert_name(stack: str, number: int) -> str:
+    """Return the name of one expert's matrix that the file holds apart from the others."""
+    return stack.replace("_exps.", f"_exps.{number}.")
+
+
+def fused_name(stack: str) -> str | None:
+    """Return the name under which matrices of gate and up lie in one stack, for one of the two."""
+    fused = re.sub("_(gate|up)_exps", "_gate_up_exps", stack)
+    return None if fused == stack else fused
+
+
 def canonical_architecture(model_type: str) -> str:
     """Return GGUF's name for a Hugging Face `model_type`; unknown ones pass through."""
     return _ARCHITECTURES.get(model_type, model_type)
@@ -46,11 +63,11 @@ def canonical_names(
     for name, text_name in read_as.items():
         is_canonical = text_name.startswith("blk.")
         looked_up = table.get_name(text_name, try_suffixes=(".weight", ".bias"))
-        canonical = text_name if is_canonical else looked_up or name
-        if looked_up is None and _is_behind(text_name, num_layers):
-            canonical = text_name.replace(
-                "model.layers.", "blk.", 1
-            )  # seen as a part of an MTP layer
+        canonical = _experts_name(text_name) or looked_up
+        if canonical is None and _is_behind(text_name, num_layers):
+            # seen as a part of an MTP layer
+            canonical = text_name.replace("model.layers.", "blk.", 1)
+        canonical = text_name if is_canonical else canonical or name
         if canonical in owners:
             raise TensorError(
                 f"The tensors {shown(owners[canonical])} and {shown(name)} both mean {canonical}.",
@@ -72,7 +89,17 @@ def _read_as(name: str, num_layers: int | None) -> str:
     # Multimodal checkpoints put the text model's names behind a prefix.
     text_name = name.replace("language_model.", "", 1)
     text_name = text_name.replace(".dt_bias", ".dt_proj.bias")  # as the tables have it
+    text_name = text_name.replace(".e_score_correction_bias", ".e_score_correction.bias")
     return text_name if num_layers is None else canonical_mtp_name(text_name, num_layers)
+
+
+def _experts_name(name: str) -> str | None:
+    # The tables know stacks only, and only in some architectures.
+    match = _EXPERTS.fullmatch(name)
+    if match is None or int(match[1]) >= MAX_BLOCKS:
+        return None
+    stack = f"blk.{int(match[1])}.ffn_{match[3]}_exps.weight"
+    return stack if match[2] is None else expert_name(stack, int(match[2]))
 
 
 def _num_blocks(names: Iterable[str]) -> int:

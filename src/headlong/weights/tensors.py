@@ -63,12 +63,20 @@ class StoredTensor:
     def row_blocks(self) -> "Iterator[StoredTensor]":
         """Cut into blocks of rows, so that reading a tensor never holds it twice."""
         # A block is there until the next one is asked for: mapped pages are let go behind it.
-        num_columns = self.shape[-1] if self.shape else 1
-        step = max(1, _VALUES_AT_ONCE // max(1, num_columns))
+        step = max(1, _VALUES_AT_ONCE // max(1, self._num_columns))
         for first in range(0, len(self.data), step):
-            data = self.data[first : first + step]
-            yield replace(self, shape=(len(data), num_columns), data=data)
-            let_go(data)
+            block = self.cut(first, first + step)
+            yield block
+            let_go(block.data)
+
+    def cut(self, first: int, stop: int) -> "StoredTensor":
+        """Return some consecutive rows; those of a stack of matrices are counted throughout."""
+        data = self.data[first:stop]
+        return replace(self, shape=(len(data), self._num_columns), data=data)
+
+    @property
+    def _num_columns(self) -> int:
+        return self.shape[-1] if self.shape else 1
 
     def to_int64(self) -> IntArray:
         """Unpack integers (token maps and masks of heads) in the logical shape."""

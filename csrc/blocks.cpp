@@ -31,6 +31,14 @@ void check_norm(const Norm& norm, int64_t size) {
     require(static_cast<int64_t>(norm.weight.size()) == size, "a norm does not fit the rows it is for");
 }
 
+void check_kv_layer(const MixerState& state, const AttendShape& shape, const Span& span) {
+    const auto* cache = dynamic_cast<const KVLayer*>(&state);
+    require(cache != nullptr && cache->num_kv_heads == shape.num_kv_heads && cache->key_dim == shape.key_dim &&
+                cache->value_dim == shape.value_dim,
+            "a cache layer has other heads than its block");
+    require(cache->capacity() >= span.first_position + span.num_rows, "a cache layer has no room for these positions");
+}
+
 }  // namespace
 
 void Rope::reach(int64_t num_positions) {
@@ -42,8 +50,8 @@ void Rope::reach(int64_t num_positions) {
     for (int64_t position = known; position < wanted; ++position) {
         for (int64_t i = 0; i < half(); ++i) {
             const double angle = static_cast<double>(position) * frequencies_[i];
-            cosines_[position * half() + i] = static_cast<float>(std::cos(angle));
-            sines_[position * half() + i] = static_cast<float>(std::sin(angle));
+            cosines_[position * half() + i] = static_cast<float>(amplitude_ * std::cos(angle));
+            sines_[position * half() + i] = static_cast<float>(amplitude_ * std::sin(angle));
         }
     }
 }
@@ -51,7 +59,7 @@ void Rope::reach(int64_t num_positions) {
 void Attention::check() const {
     require(num_heads > 0 && num_kv_heads > 0 && num_heads % num_kv_heads == 0,
             "query heads must share key/value heads evenly");
-    require(head_dim >= 2 && head_dim % 2 == 0 && head_dim <= kMostHeadDim, "the head size must be even, at most 4096");
+    require(is_head_dim(head_dim), "the head size must be even, at most 4096");
     require(rope != nullptr && rope->half() >= 1 && rope->half() <= head_dim / 2,
             "rotary frequencies do not fit the head size");
     require(window >= 0, "the window must be 0 (all) or a number of positions");
@@ -73,10 +81,7 @@ void Attention::check() const {
 }
 
 void Attention::check_state(const MixerState& state, const Span& span) const {
-    const auto* cache = dynamic_cast<const KVLayer*>(&state);
-    require(cache != nullptr && cache->num_kv_heads == num_kv_heads && cache->head_dim == head_dim,
-            "a cache layer has other heads than its block");
-    require(cache->capacity() >= span.first_position + span.num_rows, "a cache layer has no room for these positions");
+    check_kv_layer(state, shape(), span);
 }
 
 void RecurrentMixer::check_shared() const {

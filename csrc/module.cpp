@@ -55,9 +55,7 @@ void bind_records(nb::module_& module) {
             KVLayer::reserve_all(layers, capacity);
         }, nb::arg("capacity"), nb::arg("others") = std::vector<KVLayer*>{})
         .def("copy_from", [](KVLayer& layer, const KVLayer& other, int64_t num_positions) {
-            require(layer.num_kv_heads == other.num_kv_heads && layer.head_dim == other.head_dim &&
-                        layer.block == other.block,
-                    "a cache layer can only be copied from one of the same shape");
+            require(layer.has_shape_of(other), "a cache layer can only be copied from one of the same shape");
             require(num_positions >= 0 && num_positions <= other.capacity(),
                     "a cache layer does not hold the positions to copy");
             if (&layer != &other && num_positions > 0) layer.copy_from(other, num_positions);
@@ -76,8 +74,9 @@ void bind_records(nb::module_& module) {
             new (linear) Linear{std::move(weight), numbers};
         }, nb::arg("weight"), nb::arg("bias").none());
     nb::class_<Rope>(module, "Rope")
-        .def("__init__", [](Rope* rope, Vector frequencies) { new (rope) Rope(to_vector(frequencies)); },
-             nb::arg("frequencies"));
+        .def("__init__", [](Rope* rope, Vector frequencies, double amplitude) {
+            new (rope) Rope(to_vector(frequencies), amplitude);
+        }, nb::arg("frequencies"), nb::arg("amplitude"));
     nb::class_<Mixer>(module, "Mixer").def("check", &Mixer::check);
     nb::class_<Attention, Mixer>(module, "Attention")
         .def(nb::init<>())
@@ -125,11 +124,11 @@ void bind_weights(nb::class_<Engine>& engine) {
             unpack_row(m, self.kernels, ids.data()[i], out.data() + i * m.inputs);
         }
     }, nb::arg("matrix"), nb::arg("ids"), nb::arg("out"));
-    engine.def("make_kv_layer", [](Engine& self, int num_kv_heads, int head_dim) {
-        require(num_kv_heads >= 1 && num_kv_heads <= 4096 && head_dim >= 2 && head_dim <= kMostHeadDim,
-                "a cache layer needs from 1 to 4096 heads of size 2 to 4096");
-        return new KVLayer(num_kv_heads, head_dim, self.kernels.width, self.cache_buffers);
-    }, nb::arg("num_kv_heads"), nb::arg("head_dim"), nb::rv_policy::take_ownership);
+    engine.def("make_kv_layer", [](Engine& self, int num_kv_heads, int key_dim, int value_dim) {
+        require(num_kv_heads >= 1 && num_kv_heads <= 4096 && is_head_dim(key_dim) && is_head_dim(value_dim),
+                "a cache layer needs from 1 to 4096 heads, whose sizes are even and at most 4096");
+        return new KVLayer(num_kv_heads, key_dim, value_dim, self.kernels.width, self.cache_buffers);
+    }, nb::arg("num_kv_heads"), nb::arg("key_dim"), nb::arg("value_dim"), nb::rv_policy::take_ownership);
 }
 
 void bind_rows(nb::class_<Engine>& engine) {

@@ -165,7 +165,7 @@ def test_last_rows_are_those_of_the_whole_layer(instruction_set: str, is_beside:
         layer = Layer(parts.attention(is_beside=is_beside), parts.mlp())
         results = []
         for is_whole in (True, False):
-            caches = [ops.engine.make_kv_layer(2, 32) for _ in sizes]
+            caches = [ops.engine.make_kv_layer(2, 32, 32) for _ in sizes]
             for cache, span in zip(caches, after, strict=True):
                 cache.reserve(span.first_position + 1)
             beside = x_beside if is_beside else None

@@ -19,8 +19,9 @@ from headlong.cache.sequence_state import SequenceState, make_sequence_state
 from headlong.errors import HeadError
 from headlong.heads.head import HeadReport
 from headlong.heads.head_weights import ASK_FOR_ANOTHER, HeadParts, HeadWeights, Shape
-from headlong.models.model_config import ModelConfig, read_rope_scaling
+from headlong.models.model_config import ModelConfig
 from headlong.models.rope import make_rope
+from headlong.models.rope_scaling import read_rope_scaling
 from headlong.models.rows import append_rows
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone

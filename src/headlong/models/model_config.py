@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from headlong.errors import ArchitectureError, CheckpointError
 from headlong.models.experts_config import ExpertsConfig, gguf_experts, hugging_face_experts
+from headlong.models.rope_scaling import RopeScaling, read_gguf_scaling, read_rope_scaling
 from headlong.models.settings import Settings
 from headlong.weights.checkpoint import Checkpoint
 
@@ -20,28 +21,6 @@ _BOUNDS = {
     "rope_theta": (1.0, 1e15),
 }
 """What no real model leaves; beyond it, metadata is damaged and would take memory or overflow."""
-
-
-@dataclass(frozen=True, slots=True)
-class RopeScaling:
-    """How rotary frequencies are stretched for contexts longer than first trained on."""
-
-    kind: str
-    """"linear" divides all frequencies; "llama3" only the slow ones."""
-    factor: float
-    low_frequency_factor: float = 1.0
-    high_frequency_factor: float = 4.0
-    original_context_length: int = 8192
-
-    def __post_init__(self) -> None:
-        is_ramp = 0 < self.low_frequency_factor < self.high_frequency_factor
-        if self.factor <= 0 or not is_ramp or self.original_context_length < 1:
-            raise CheckpointError(
-                f"Rotary positions are stretched ({self.kind}) by {self.factor:g}, ramp "
-                f"{self.low_frequency_factor:g}…{self.high_frequency_factor:g}, from a context of "
-                f"{self.original_context_length}.",
-                "All must be above 0, and the ramp must rise; the model's metadata is damaged.",
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +132,10 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         context_length=keys.integer("context_length"),
         norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
         rope_theta=keys.number("rope.freq_base", 10_000.0),
-        rope_scaling=_gguf_rope_scaling(keys),
+        rope_scaling=read_gguf_scaling(keys.under("rope.scaling.")),
         sliding_window=keys.integer("attention.sliding_window", 0) or None,
         experts=gguf_experts(keys),
     )
-
-
-def _gguf_rope_scaling(keys: Settings) -> RopeScaling | None:
-    kind = keys.text("rope.scaling.type", "none")
-    if kind == "none":
-        return None
-    if kind != "linear":
-        raise _unknown_scaling(kind)
-    return RopeScaling("linear", keys.number("rope.scaling.factor"))
 
 
 def _text_part(settings: Settings) -> Settings:
@@ -263,28 +233,3 @@ def _attention_scale(keys: Settings) -> float | None:
     if not keys.has("query_pre_attn_scalar"):
         return None
     return 1 / math.sqrt(max(keys.number("query_pre_attn_scalar"), 1e-9))
-
-
-def read_rope_scaling(keys: Settings) -> RopeScaling | None:
-    """Read how a config.json stretches rotary positions; None when it does not."""
-    kind = keys.text("rope_type", keys.text("type", "default"))
-    if kind == "default":
-        return None
-    if kind == "linear":
-        return RopeScaling("linear", keys.number("factor"))
-    if kind != "llama3":
-        raise _unknown_scaling(kind)
-    return RopeScaling(
-        "llama3",
-        keys.number("factor"),
-        keys.number("low_freq_factor"),
-        keys.number("high_freq_factor"),
-        keys.integer("original_max_position_embeddings"),
-    )
-
-
-def _unknown_scaling(kind: str) -> ArchitectureError:
-    return ArchitectureError(
-        f"The model stretches its rotary positions by {kind!r}.",
-        "Known are 'linear' and 'llama3'; use a checkpoint without it.",
-    )

@@ -43,7 +43,7 @@ class NativeBlocks:
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state: keys and values are 16-bit integers with scales."""
         if isinstance(mixer, Attention):
-            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
+            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
         return self._engine.make_recurrent_state(_sizes(mixer), len(mixer.convolution))
 
     def stack(self, layers: Sequence[Layer]) -> _native.Stack:
@@ -95,7 +95,9 @@ class NativeBlocks:
         return self._translate(calibration, lambda: _native.Calibration(EDGES, calibration.chances))
 
     def _rope(self, rope: Rope) -> _native.Rope:
-        return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
+        return self._translate(
+            rope, lambda: _native.Rope(_vector(rope.frequencies), rope.amplitude)
+        )
 
     def _mixer(self, spec: Mixer) -> _native.Mixer:
         if isinstance(spec, Attention):

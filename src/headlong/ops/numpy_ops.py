@@ -19,11 +19,11 @@ from headlong.ops.blocks import (
     Attention,
     Channel,
     Experts,
+    LatentAttention,
     Linear,
     Mamba2,
     Mixer,
     Norm,
-    Rope,
 )
 from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
@@ -31,9 +31,11 @@ from headlong.ops.layer_state import LayerState
 from headlong.ops.numpy_delta import delta_net_result
 from headlong.ops.numpy_experts import experts_result, mlp_result
 from headlong.ops.numpy_host import NumpyHost
+from headlong.ops.numpy_latent import mix_latent
 from headlong.ops.numpy_mamba import mamba_result
 from headlong.ops.numpy_maths import sigmoid, silu
 from headlong.ops.numpy_recurrent import make_stepped_state
+from headlong.ops.numpy_rotary import rotate
 from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix, round_to
 from headlong.ops.op_set import Rows
 from headlong.weights.tensors import StoredTensor
@@ -67,7 +69,9 @@ class NumpyOps(HostArrays, BlockByBlock):
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty float32 state."""
         if isinstance(mixer, Attention):
-            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim)
+            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+        if isinstance(mixer, LatentAttention):
+            return NumpyKVLayer(1, mixer.rank + mixer.rotary_dim, mixer.rank)
         return make_stepped_state(mixer)
 
     def embed(self, table: NumpyMatrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
@@ -96,6 +100,8 @@ class NumpyOps(HostArrays, BlockByBlock):
         """Run one mixer: norm, projections, states, add."""
         if isinstance(block, Attention):
             return self._attention(x, block, states, rows, beside)
+        if isinstance(block, LatentAttention):
+            return mix_latent(self, x, block, states, rows)
         if isinstance(block, Mamba2):
             return x + mamba_result(self, x, block, states, rows)
         return x + delta_net_result(self, x, block, states, rows)
@@ -123,7 +129,7 @@ class NumpyOps(HostArrays, BlockByBlock):
         key = self._heads(normed, block.key, block.key_norm, block)  # (N, G, D)
         value = self.project(normed, block.value).reshape(key.shape)  # (N, G, D)
         positions = rows.positions
-        query, key = _rotate(query, positions, block.rope), _rotate(key, positions, block.rope)
+        query, key = rotate(query, positions, block.rope), rotate(key, positions, block.rope)
 
         attended = np.empty((len(x), block.num_heads * block.head_dim), dtype=np.float32)
         for span, layer in zip(rows.spans, states, strict=True):
@@ -163,15 +169,6 @@ def _attend(query: FloatArray, layer: NumpyKVLayer, position: int, block: Attent
     weights /= weights.sum(axis=-1, keepdims=True)
     attended: FloatArray = weights @ values  # (G, heads / G, D)
     return attended.reshape(-1)
-
-
-def _rotate(heads: FloatArray, positions: IntArray, rope: Rope) -> FloatArray:
-    """Turn the leading dimension pairs of every head by its row's position: (N, heads, D)."""
-    half = len(rope.frequencies)
-    angles = positions[:, None, None] * rope.frequencies.astype(np.float64)  # (N, 1, R / 2)
-    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-    low, high, rest = np.split(heads, [half, 2 * half], axis=-1)
-    return np.concatenate([low * cos - high * sin, high * cos + low * sin, rest], axis=-1)
 
 
 @register_backend("numpy")

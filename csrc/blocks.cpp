@@ -42,7 +42,8 @@ void check_kv_layer(const MixerState& state, const AttendShape& shape, const Spa
 }  // namespace
 
 void Rope::reach(int64_t num_positions) {
-    const int64_t known = half() == 0 ? 0 : static_cast<int64_t>(cosines_.size()) / half();
+    if (half() == 0) return;
+    const int64_t known = static_cast<int64_t>(cosines_.size()) / half();
     if (num_positions <= known) return;
     const int64_t wanted = std::max(num_positions, known + 256);
     cosines_.resize(wanted * half());
@@ -60,7 +61,7 @@ void Attention::check() const {
     require(num_heads > 0 && num_kv_heads > 0 && num_heads % num_kv_heads == 0,
             "query heads must share key/value heads evenly");
     require(is_head_dim(head_dim), "the head size must be even, at most 4096");
-    require(rope != nullptr && rope->half() >= 1 && rope->half() <= head_dim / 2,
+    require(rope != nullptr && rope->half() <= head_dim / 2,
             "rotary frequencies do not fit the head size");
     require(window >= 0, "the window must be 0 (all) or a number of positions");
     require(output.weight != nullptr, "a projection has no weights");

@@ -145,6 +145,50 @@ TINY_MODELS = {
             },
         },
     ),
+    "nemotron_h": TinyModel(
+        SIZES
+        | {
+            "model_type": "nemotron_h",
+            "architectures": ["NemotronHForCausalLM"],
+            "hybrid_override_pattern": "M-ME*M*E",
+            "num_hidden_layers": 8,
+            "intermediate_size": 48,
+            "head_dim": 16,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "mlp_hidden_act": "relu2",
+            "tie_word_embeddings": False,
+            "layer_norm_epsilon": 1e-5,
+            # Three heads to a group; the inner size is not the hidden size.
+            "mamba_num_heads": 6,
+            "mamba_head_dim": 8,
+            "n_groups": 2,
+            "ssm_state_size": 12,
+            "conv_kernel": 4,
+            "use_conv_bias": True,
+            "mamba_proj_bias": False,
+            "mamba_hidden_act": "silu",
+            # transformers clamps prompts at this and single rows not at all; no one else does.
+            "time_step_min": 1e-9,
+            "chunk_size": 8,
+            "n_routed_experts": 8,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 24,
+            "moe_shared_expert_intermediate_size": 40,
+            "moe_latent_size": 20,
+            "routed_scaling_factor": 2.5,
+            "norm_topk_prob": True,
+            "n_group": 1,
+            "topk_group": 1,
+        },
+        torch.float32,
+        {
+            "norm_eps": {"layer_norm_epsilon": 1e-2},
+            "expert_scale": {"routed_scaling_factor": 1.0},
+            "experts_chosen": {"num_experts_per_tok": 2},
+        },
+    ),
     "gemma3": TinyModel(
         SIZES
         | {
@@ -182,7 +226,8 @@ TINY_MODELS = {
 def randomise(model: Any, stored: torch.dtype) -> None:
     """Give every weight a size at which it matters, rounded to the stored type."""
     generator = torch.Generator().manual_seed(0)
-    for name, weight in sorted(model.named_parameters()):
+    choices = [one for one in model.named_buffers() if one[0].endswith("correction_bias")]
+    for name, weight in sorted([*model.named_parameters(), *choices]):
         noise = torch.randn(weight.shape, generator=generator)
         if "norm" in name:
             # Gemma3 and Qwen3.5 store norm weights as their difference from one, but for one norm.
@@ -191,6 +236,8 @@ def randomise(model: Any, stored: torch.dtype) -> None:
             value = centre + 0.3 * noise
         elif name.endswith("A_log"):
             value = noise - 1  # memories that last from one row to ten
+        elif name.endswith((".D", "sinks")):
+            value = noise
         elif name.endswith("bias"):
             value = 0.5 * noise
         elif "embed" in name:
@@ -203,7 +250,11 @@ def randomise(model: Any, stored: torch.dtype) -> None:
 
 def make_config(fields: dict[str, Any]) -> Any:
     """Return the transformers config of published fields."""
-    # transformers writes into the dicts it is given.
+    # transformers writes into the dicts it is given, and saves infinity as {"__float__": …}.
+    limits = fields.get("time_step_limit")
+    if limits is not None:
+        read = [float(x["__float__"]) if isinstance(x, dict) else x for x in limits]
+        fields = fields | {"time_step_limit": read}
     return AutoConfig.for_model(**copy.deepcopy(fields))
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from headlong.errors import ArchitectureError, CheckpointError
 from headlong.models.experts_config import ExpertsConfig, gguf_experts, hugging_face_experts
+from headlong.models.mamba_config import MambaConfig, gguf_mamba, hugging_face_mamba
 from headlong.models.rope_scaling import RopeScaling, read_gguf_scaling, read_rope_scaling
 from headlong.models.settings import Settings
 from headlong.weights.checkpoint import Checkpoint
@@ -76,6 +77,7 @@ class ModelConfig:
     """Leading dimensions of each head that turn with the position, where not all do."""
     delta_net: DeltaNetConfig | None = None
     experts: ExpertsConfig | None = None
+    mamba: MambaConfig | None = None
 
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():
@@ -124,9 +126,9 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         architecture=checkpoint.architecture,
         num_layers=num_layers,
         hidden_size=hidden_size,
-        intermediate_size=keys.integer("feed_forward_length"),
+        intermediate_size=max(keys.by_layer("feed_forward_length", num_layers)),
         num_heads=num_heads,
-        num_kv_heads=keys.integer("attention.head_count_kv", num_heads),
+        num_kv_heads=max(keys.by_layer("attention.head_count_kv", num_layers, num_heads)),
         head_dim=head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("context_length"),
@@ -135,6 +137,7 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         rope_scaling=read_gguf_scaling(keys.under("rope.scaling.")),
         sliding_window=keys.integer("attention.sliding_window", 0) or None,
         experts=gguf_experts(keys),
+        mamba=gguf_mamba(keys, num_layers),
     )
 
 
@@ -155,6 +158,9 @@ def _from_hugging_face(
         )
     num_heads = keys.integer("num_attention_heads")
     hidden_size = keys.integer("hidden_size")
+    mamba = hugging_face_mamba(keys)
+    # transformers 5 saves the kinds of Nemotron's layers, and not how many there are.
+    num_layers = keys.integer("num_hidden_layers", len(mamba.kinds) if mamba else None)
     head_dim = keys.integer("head_dim", hidden_size // max(num_heads, 1))
     # transformers 5 moved rotary settings into one record, per kind of layer for Gemma3.
     rope = keys.under("rope_parameters.") if keys.has("rope_parameters") else keys
@@ -165,7 +171,7 @@ def _from_hugging_face(
     scaling = rope if keys.has("rope_parameters") else keys.under("rope_scaling.")
     return ModelConfig(
         architecture=checkpoint.architecture,
-        num_layers=keys.integer("num_hidden_layers"),
+        num_layers=num_layers,
         hidden_size=hidden_size,
         intermediate_size=keys.integer("intermediate_size"),
         num_heads=num_heads,
@@ -173,17 +179,23 @@ def _from_hugging_face(
         head_dim=head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("max_position_embeddings"),
-        norm_eps=keys.number("rms_norm_eps", 1e-6),
+        norm_eps=_norm_eps(keys),
         rope_theta=rope.number("rope_theta", 10_000.0),
         rope_scaling=read_rope_scaling(scaling),
         sliding_window=keys.integer("sliding_window", 0) or None,
-        local_layers=_local_layers(keys),
+        local_layers=_local_layers(keys, num_layers),
         local_rope_theta=local_rope_theta or None,
         attention_scale=_attention_scale(keys),
         rotary_dim=_rotary_dim(keys, rope, head_dim),
         delta_net=_delta_net(keys),
         experts=hugging_face_experts(keys),
+        mamba=mamba,
     )
+
+
+def _norm_eps(keys: Settings) -> float:
+    names = ("layer_norm_epsilon", "layernorm_epsilon", "rms_norm_eps")
+    return next((keys.number(name) for name in names if keys.has(name)), 1e-6)
 
 
 def _rotary_dim(keys: Settings, rope: Settings, head_dim: int) -> int | None:
@@ -215,9 +227,8 @@ def _delta_net(keys: Settings) -> DeltaNetConfig | None:
     )
 
 
-def _local_layers(keys: Settings) -> frozenset[int]:
+def _local_layers(keys: Settings, num_layers: int) -> frozenset[int]:
     """Find the sliding-window layers in the three ways config.json has said it over the years."""
-    num_layers = keys.integer("num_hidden_layers")
     if keys.has("layer_types"):
         kinds = enumerate(keys.items("layer_types"))
         return frozenset(index for index, kind in kinds if kind == "sliding_attention")

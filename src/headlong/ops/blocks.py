@@ -38,7 +38,8 @@ class Linear:
 class Rope:
     """Rotary positions: of the first R dimensions, pairs (i, i + R/2) turn by position × frequency.
 
-    The other dimensions of a head, if there are any, stay as they are.
+    The other dimensions of a head, if there are any, stay as they are. Without frequencies heads
+    do not turn at all (Nemotron).
     """
 
     frequencies: FloatArray  # (R // 2,), R at most the head size

@@ -11,6 +11,8 @@ Out: the same tensors as the packages above expect them: rotary rows as Hugging 
     | safetensors | gemma3       | norms hold w, mean 1 + w  | adding the 1 that GGUF stores |
     | safetensors | qwen35       | same, but for `ssm_norm`; | same; −exp and the shape of   |
     |             |              | `A_log`; conv1d (C, 1, W) | GGUF: `ssm_a`, (C, W)         |
+    | safetensors | nemotron_h   | `A_log`; conv1d (C, 1, W) | same                          |
+    | GGUF        | nemotron_h…  | vectors as (heads, 1)     | making them vectors           |
 """
 
 import re
@@ -29,6 +31,7 @@ from headlong.weights.tensors import StoredTensor
 _ROTARY = re.compile(r"blk\.\d+\.attn_([qk])\.(?:weight|bias)")
 _NORM = re.compile(r"(?:blk\.\d+\.(?!ssm_)(?:\w+_norm|nextn\.\w*norm)|output_norm)\.weight")
 _ROW = re.compile(r"blk\.\d+\.ffn_gate_inp_shexp\.weight")
+_FLAT = re.compile(r"blk\.\d+\.(?:ssm_[ad]|ssm_norm\.weight)")
 _LOG_DECAY = re.compile(r"blk\.\d+\.ssm_a")
 _CONVOLUTION = re.compile(r"blk\.\d+\.ssm_conv1d\.weight")
 
@@ -37,6 +40,8 @@ def unify_gguf(
     architecture: str, metadata: Mapping[str, Any], tensors: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
     """Return a GGUF file's tensors in the one layout."""
+    if architecture.startswith("nemotron_h"):
+        return {name: _flat(one) if _FLAT.fullmatch(name) else one for name, one in tensors.items()}
     if architecture != "llama":
         return {
             name: _as_row(one) if _ROW.fullmatch(name) else one for name, one in tensors.items()
@@ -55,11 +60,12 @@ def unify_safetensors(
     architecture: str, tensors: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
     """Return a Hugging Face folder's tensors in the one layout."""
-    if architecture not in ("gemma3", "qwen35"):
+    has_centred_norms = architecture in ("gemma3", "qwen35")
+    if not has_centred_norms and not architecture.startswith("nemotron_h"):
         return dict(tensors)
     unified = {}
     for name, tensor in tensors.items():
-        if _NORM.fullmatch(name):
+        if has_centred_norms and _NORM.fullmatch(name):
             tensor = _with_values(tensor, tensor.to_float32() + np.float32(1))
         elif _LOG_DECAY.fullmatch(name):
             tensor = _with_values(tensor, -np.exp(tensor.to_float32()))
@@ -72,6 +78,10 @@ def unify_safetensors(
 
 def _as_row(tensor: StoredTensor) -> StoredTensor:
     return replace(tensor, shape=(1, *tensor.shape)) if len(tensor.shape) == 1 else tensor
+
+
+def _flat(tensor: StoredTensor) -> StoredTensor:
+    return _with_values(tensor, tensor.to_float32().reshape(-1))
 
 
 def _halves_apart(tensor: StoredTensor, num_heads: int) -> StoredTensor:

@@ -19,7 +19,7 @@ MAX_BLOCKS = 256
 
 _BLOCK = re.compile(r"(?:^|\.)layers\.(\d{1,3})\.")
 _ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_5_text": "qwen35", "qwen3_5": "qwen35"}
-_NAMED_LIKE = {"mimo": "qwen2"}
+_NAMED_LIKE = {"mimo": "qwen2", "nemotron_h": "nemotron_h_moe"}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
 
 
@@ -88,6 +88,8 @@ def _read_as(name: str, num_layers: int | None) -> str:
     """Return the spelling of a name that is looked up in the tables."""
     # Multimodal checkpoints put the text model's names behind a prefix.
     text_name = name.replace("language_model.", "", 1)
+    if ".mixer." in text_name:  # Nemotron, as the tables have it
+        text_name = text_name.replace("model.layers.", "backbone.layers.", 1)
     text_name = text_name.replace(".dt_bias", ".dt_proj.bias")  # as the tables have it
     text_name = text_name.replace(".e_score_correction_bias", ".e_score_correction.bias")
     return text_name if num_layers is None else canonical_mtp_name(text_name, num_layers)

@@ -15,6 +15,7 @@ from itertools import islice
 import pytest
 
 from fakes import Phrases, ScriptedDrafter
+from golden_models import WITH_MTP, load_with_head
 from headlong.config import MtpMode, SamplingParams, StopParams
 from headlong.decode.autoregressive import generate_plain
 from headlong.decode.request import Request
@@ -24,6 +25,7 @@ from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
 from headlong.engine.request import FinishReason, Running
 from headlong.heads.head_files import build_head
+from headlong.heads.nextn import NextnHead
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
 from model_files import EVERY_BACKBONE, HYBRIDS
@@ -129,6 +131,23 @@ def test_every_drafter_leaves_the_text_alone(
         case = random_case(rng, backbone.config.vocab_size)
         engine = Engine.for_model(backbone, drafter, case.limits)
         assert picks_of(run(engine, [case.request])[0]) == oracle(backbone, case.request), case
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", WITH_MTP)
+def test_native_heads_leave_the_text_alone(name: str, backend: str) -> None:
+    """A model's own MTP layer, alone, behind n-grams, and for several requests at once."""
+    head = load_with_head(name, backend)
+    assert isinstance(head, NextnHead)
+    backbone = head.backbone
+    rng = random.Random(f"{name} {backend}")
+    for drafter in ("head", "auto"):
+        made = make_drafter(drafter, backbone, head, None)
+        cases = [random_case(rng, backbone.config.vocab_size) for _ in range(4)]
+        engine = Engine.for_model(backbone, made, cases[0].limits)
+        alone = [oracle(backbone, case.request) for case in cases]
+        together = run(engine, [case.request for case in cases])
+        assert [picks_of(one) for one in together] == alone
 
 
 @pytest.mark.parametrize("architecture", EVERY_BACKBONE)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from make_golden import dumps, made_with
+from native_mtp import add_mtp_layer
 from transformers import AutoConfig, AutoModelForCausalLM
 
 VOCAB_SIZE = 64
@@ -45,6 +46,8 @@ class TinyModel:
     stored: torch.dtype
     traits: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Changes of the config that must move the logits, or the folder would not test them."""
+    mtp: str = ""
+    """How its MTP layer is named, "qwen" or "layer"; empty for a model without one."""
 
 
 TINY_MODELS = {
@@ -123,6 +126,7 @@ TINY_MODELS = {
             "linear_key_head_dim": 8,
             "linear_value_head_dim": 12,
             "linear_conv_kernel_dim": 4,
+            "mtp_num_hidden_layers": 1,
             "layer_types": [*["linear_attention"] * 3, "full_attention"],
             "rope_parameters": {
                 "rope_type": "default",
@@ -144,6 +148,7 @@ TINY_MODELS = {
                 }
             },
         },
+        mtp="qwen",
     ),
     "nemotron_h": TinyModel(
         SIZES
@@ -299,11 +304,18 @@ def write_tiny_model(folder: Path, tiny: TinyModel) -> None:
     weak = [name for name, effect in effects.items() if effect < 0.01]
     if weak:
         raise ValueError(f"{folder.name}: the logits do not depend on {weak}; change the sizes")
+    drafts: list[dict[str, Any]] = []
+    if tiny.mtp:
+        loaded = load(folder, published)
+        drafts = add_mtp_layer(
+            folder, loaded, tiny.mtp, lambda mtp: randomise(mtp, tiny.stored), TOKEN_IDS
+        )
     golden = {
         "made_with": made_with() | {"dtype": "float32", "attention": "eager"},
         "token_ids": TOKEN_IDS,
         "effects": {name: float(f"{effect:.3g}") for name, effect in effects.items()},
         "logits": [[float(f"{x:.6g}") for x in row] for row in logits.tolist()],
+        "drafts": drafts,
     }
     (folder / "golden.json").write_text(dumps(golden) + "\n", encoding="utf-8")
 

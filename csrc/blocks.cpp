@@ -60,19 +60,20 @@ void Rope::reach(int64_t num_positions) {
 void Attention::check() const {
     require(num_heads > 0 && num_kv_heads > 0 && num_heads % num_kv_heads == 0,
             "query heads must share key/value heads evenly");
-    require(is_head_dim(head_dim), "the head size must be even, at most 4096");
+    require(is_head_dim(head_dim) && is_head_dim(value_dim), "the head size must be even, at most 4096");
     require(rope != nullptr && rope->half() <= head_dim / 2,
             "rotary frequencies do not fit the head size");
+    require(sinks.empty() || static_cast<int64_t>(sinks.size()) == num_heads, "sinks do not fit the number of heads");
     require(window >= 0, "the window must be 0 (all) or a number of positions");
     require(output.weight != nullptr, "a projection has no weights");
     const int64_t hidden = hidden_size(), inputs = beside_norm ? 2 * hidden : hidden;
     check_norm(norm, hidden);
     check_linear(query, query_size(), inputs, "the query projection");
     check_linear(key, key_size(), inputs, "the key projection");
-    check_linear(value, key_size(), inputs, "the value projection");
-    check_linear(output, hidden, query_size(), "the output projection");
+    check_linear(value, value_size(), inputs, "the value projection");
+    check_linear(output, hidden, attended_size(), "the output projection");
     if (gate) {
-        check_linear(*gate, query_size(), inputs, "the gate projection");
+        check_linear(*gate, attended_size(), inputs, "the gate projection");
         require(gate->weight->is_quantised() == query.weight->is_quantised(), "query and gate differ in their format");
     }
     if (query_norm) check_norm(*query_norm, head_dim);

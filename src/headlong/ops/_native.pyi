@@ -43,7 +43,9 @@ class Attention(Mixer):
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    value_dim: int
     scale: float
+    value_scale: float
     window: int
     rope: Rope
     query_norm: Norm | None
@@ -51,6 +53,7 @@ class Attention(Mixer):
     beside_norm: Norm | None
     output_norm: Norm | None
     gate: Linear | None
+    def set_sinks(self, sinks: FloatArray) -> None: ...
 
 class RecurrentMixer(Mixer):
     norm: Norm

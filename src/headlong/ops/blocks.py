@@ -54,14 +54,20 @@ class Attention:
     norm: Norm
     query: Linear  # (num_heads * head_dim, H), or 2H inputs when `beside_norm` is set
     key: Linear  # (num_kv_heads * head_dim, H or 2H)
-    value: Linear
-    output: Linear  # (H, num_heads * head_dim)
+    value: Linear  # (num_kv_heads * value_dim, H or 2H)
+    output: Linear  # (H, num_heads * value_dim)
     num_heads: int
     num_kv_heads: int
     head_dim: int
     rope: Rope
     scale: float
     """Multiplies query · key; usually head_dim ** -0.5."""
+    value_size: int | None = None
+    """Numbers of a value head, where they are not as many as those of a key head (MiMo-V2)."""
+    value_scale: float = 1.0
+    """Multiplies what was attended to."""
+    sinks: FloatArray | None = None
+    """(num_heads,) scores that take their shares of each head's softmax and bring no value."""
     query_norm: Norm | None = None
     """Norm of each query head before rotary (Qwen3, Gemma3)."""
     key_norm: Norm | None = None
@@ -73,7 +79,12 @@ class Attention:
     window: int | None = None
     """Look back at most this many positions, the own one included; None looks at all."""
     gate: Linear | None = None
-    """(num_heads * head_dim, H): sigmoid of it multiplies what was attended to (Qwen3.5)."""
+    """(num_heads * value_dim, H): sigmoid of it multiplies what was attended to (Qwen3.5)."""
+
+    @property
+    def value_dim(self) -> int:
+        """Numbers of a value head."""
+        return self.value_size or self.head_dim
 
     @property
     def linears(self) -> tuple[Linear, ...]:

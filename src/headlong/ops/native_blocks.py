@@ -43,7 +43,7 @@ class NativeBlocks:
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state: keys and values are 16-bit integers with scales."""
         if isinstance(mixer, Attention):
-            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim, mixer.value_dim)
         return self._engine.make_recurrent_state(_sizes(mixer), len(mixer.convolution))
 
     def stack(self, layers: Sequence[Layer]) -> _native.Stack:
@@ -134,6 +134,9 @@ class NativeBlocks:
         block.value, block.output = self.linear(spec.value), self.linear(spec.output)
         block.num_heads, block.num_kv_heads = spec.num_heads, spec.num_kv_heads
         block.head_dim, block.scale = spec.head_dim, spec.scale
+        block.value_dim, block.value_scale = spec.value_dim, spec.value_scale
+        if spec.sinks is not None:
+            block.set_sinks(_vector(spec.sinks))
         block.window = spec.window or 0
         block.rope = self._rope(spec.rope)
         block.query_norm = self._optional_norm(spec.query_norm)

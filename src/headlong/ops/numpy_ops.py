@@ -69,7 +69,7 @@ class NumpyOps(HostArrays, BlockByBlock):
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty float32 state."""
         if isinstance(mixer, Attention):
-            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim, mixer.value_dim)
         if isinstance(mixer, LatentAttention):
             return NumpyKVLayer(1, mixer.rank + mixer.rotary_dim, mixer.rank)
         return make_stepped_state(mixer)
@@ -127,11 +127,11 @@ class NumpyOps(HostArrays, BlockByBlock):
             normed = np.concatenate([self.norm(beside, block.beside_norm), normed], axis=-1)
         query = self._heads(normed, block.query, block.query_norm, block)  # (N, heads, D)
         key = self._heads(normed, block.key, block.key_norm, block)  # (N, G, D)
-        value = self.project(normed, block.value).reshape(key.shape)  # (N, G, D)
+        value = self.project(normed, block.value).reshape(*key.shape[:2], -1)  # (N, G, D of values)
         positions = rows.positions
         query, key = rotate(query, positions, block.rope), rotate(key, positions, block.rope)
 
-        attended = np.empty((len(x), block.num_heads * block.head_dim), dtype=np.float32)
+        attended = np.empty((len(x), block.num_heads * block.value_dim), dtype=np.float32)
         for span, layer in zip(rows.spans, states, strict=True):
             assert isinstance(layer, NumpyKVLayer)
             own = slice(span.first_row, span.first_row + span.num_rows)
@@ -159,16 +159,21 @@ class NumpyOps(HostArrays, BlockByBlock):
 
 
 def _attend(query: FloatArray, layer: NumpyKVLayer, position: int, block: Attention) -> FloatArray:
-    """Attend from one row over everything it may see: (heads, D) → (heads * D,)."""
+    """Attend from one row over everything it may see: (heads, D) → (heads * D of values,)."""
     first = 0 if block.window is None else max(0, position + 1 - block.window)
     keys = layer.keys[:, first : position + 1]  # (G, L, D)
     values = layer.values[:, first : position + 1]  # (G, L, D)
     grouped = query.reshape(block.num_kv_heads, -1, block.head_dim)  # (G, heads / G, D)
     scores = grouped @ keys.swapaxes(1, 2) * np.float32(block.scale)  # (G, heads / G, L)
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
-    attended: FloatArray = weights @ values  # (G, heads / G, D)
-    return attended.reshape(-1)
+    largest = scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores - largest)
+    total = weights.sum(axis=-1, keepdims=True)
+    if block.sinks is not None:
+        with np.errstate(over="ignore"):  # a sink that high leaves nothing for the values
+            total = total + np.exp(block.sinks.reshape(*total.shape) - largest)
+    weights /= total
+    attended: FloatArray = weights @ values  # (G, heads / G, D of values)
+    return attended.reshape(-1) * np.float32(block.value_scale)
 
 
 @register_backend("numpy")

@@ -97,7 +97,7 @@ class TorchOps(BlockByBlock):
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state on the device; recurrent ones are in float32."""
         if isinstance(mixer, Attention):
-            return TorchKVLayer(self._like, mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+            return TorchKVLayer(self._like, mixer.num_kv_heads, mixer.head_dim, mixer.value_dim)
         if isinstance(mixer, LatentAttention):
             return TorchKVLayer(self._like, 1, mixer.rank + mixer.rotary_dim, mixer.rank)
         return make_stepped_state(mixer, self.device)
@@ -203,7 +203,7 @@ class TorchOps(BlockByBlock):
                 tapped[index] = x
             heads = self.project_heads(x, block, angles[block.rope])
             query, key, value = (
-                part.view(-1, length, part.shape[1], block.head_dim).transpose(1, 2)
+                part.view(-1, length, *part.shape[1:]).transpose(1, 2)
                 for part in (heads.query, heads.key, heads.value)
             )  # each (B, heads, T, D)
             if keep is not None:
@@ -236,9 +236,11 @@ class TorchOps(BlockByBlock):
             normed = torch.cat([self.norm(beside, block.beside_norm), normed], -1)
         gates = () if block.gate is None else (block.gate,)
         heads = self.project_fused(normed, block, block.query, block.key, block.value, *gates)
-        heads = heads.view(len(x), -1, block.head_dim)
-        sizes = [block.num_heads, block.num_kv_heads, block.num_kv_heads]
+        key_size = block.num_kv_heads * block.head_dim
+        sizes = [block.num_heads * block.head_dim, key_size, block.num_kv_heads * block.value_dim]
         query, key, value, gate = heads.split([*sizes, heads.shape[1] - sum(sizes)], dim=1)
+        query, key = (part.reshape(len(x), -1, block.head_dim) for part in (query, key))
+        value, gate = (part.reshape(len(x), -1, block.value_dim) for part in (value, gate))
         if block.query_norm is not None:
             query = self.norm(query, block.query_norm)
         if block.key_norm is not None:

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "delta_net.hpp"
+#include "experts.hpp"
 #include "kv_layer.hpp"
 #include "mamba2.hpp"
 
@@ -123,13 +124,60 @@ void Mamba2::check() const {
 }
 
 void GatedMlp::check() const {
-    require(down.weight != nullptr, "a projection has no weights");
-    const int64_t hidden = hidden_size(), inner = down.inputs();
+    require(mlp.down.weight != nullptr, "a projection has no weights");
+    const int64_t hidden = hidden_size();
     check_norm(norm, hidden);
-    check_linear(gate, inner, hidden, "the gate projection");
-    check_linear(up, inner, hidden, "the up projection");
-    check_linear(down, hidden, inner, "the down projection");
+    mlp.check(hidden);
     if (output_norm) check_norm(*output_norm, hidden);
+}
+
+void Mlp::check(int64_t size) const {
+    require(down.weight != nullptr, "a projection has no weights");
+    if (gate) check_linear(*gate, inner(), size, "the gate projection");
+    check_linear(up, inner(), size, "the up projection");
+    check_linear(down, size, inner(), "the down projection");
+}
+
+void Experts::check() const {
+    require(!experts.empty(), "a mixture of experts needs experts");
+    const auto num_experts = static_cast<int64_t>(experts.size());
+    const int64_t hidden = hidden_size(), width = expert_size();
+    const Mlp& first = experts.front();
+    for (const Mlp& expert : experts) {
+        expert.check(width);
+        require(expert.inner() == first.inner() && expert.gate.has_value() == first.gate.has_value() &&
+                    expert.activation == first.activation &&
+                    expert.up.weight->is_quantised() == first.up.weight->is_quantised() &&
+                    expert.first().weight->is_quantised() == first.first().weight->is_quantised() &&
+                    expert.down.weight->is_quantised() == first.down.weight->is_quantised(),
+                "experts of a layer differ in size or format");
+    }
+    check_norm(norm, hidden);
+    router.check(num_experts, hidden);
+    require(reduce.has_value() == expand.has_value(), "experts in a latent need a way in and a way out");
+    if (reduce) check_linear(*reduce, width, hidden, "the projection into the latent");
+    if (expand) check_linear(*expand, hidden, width, "the projection out of the latent");
+    if (sum_norm) check_norm(*sum_norm, hidden);
+    if (output_norm) check_norm(*output_norm, hidden);
+    require(!shared_gate || shared != nullptr, "a gate needs the shared part that it is for");
+    if (shared_gate) check_linear(*shared_gate, 1, hidden, "the gate of the shared part");
+    if (shared == nullptr) return;
+    shared->check();
+    require(shared->hidden_size() == hidden, "the shared part differs in size");
+}
+
+void Router::check(int64_t num_experts, int64_t hidden) const {
+    check_linear(linear, num_experts, hidden, "the router");
+    require(!linear.weight->is_quantised(), "the router is quantised");
+    if (norm) check_norm(*norm, hidden);
+    require(num_groups >= 1 && num_experts % num_groups == 0 && num_chosen_groups >= 1 &&
+                num_chosen_groups <= num_groups && num_chosen >= 1 &&
+                num_chosen <= num_experts / num_groups * num_chosen_groups,
+            "groups or the number of chosen experts do not fit the experts");
+    const auto fits = [&](const std::vector<float>& numbers) {
+        return numbers.empty() || static_cast<int64_t>(numbers.size()) == num_experts;
+    };
+    require(fits(scales) && fits(choice_bias), "scales or biases do not fit the experts");
 }
 
 }  // namespace headlong

@@ -77,13 +77,30 @@ struct Attention final : Mixer {
     void write_keys(Pass& pass, Worker& worker, const MixerStates& states) const;
 };
 
+// down(activation(gate(x)) * up(x)), or down(activation(up(x))).
+struct Mlp {
+    std::optional<Linear> gate;
+    Linear up, down;
+    Activation activation = Activation::silu;
+
+    const Linear& first() const { return gate ? *gate : up; }
+    int64_t inner() const { return down.inputs(); }
+    int64_t num_units() const;
+    ScratchNeeds needs() const;
+    // Throws std::invalid_argument unless rows of `size` numbers go in and come out.
+    void check(int64_t size) const;
+    // Compute these units of what `down` reads, for some rows x, and publish them. The rows' groups (or values, where
+    // weights are not quantised) follow one another from `first_number` / 32 (or `first_number`) on.
+    void run_inner(Pass& pass, Worker& worker, const Activations& x, int64_t num_rows, int64_t first_unit,
+                   int64_t stop_unit, int64_t first_number) const;
+};
+
 struct GatedMlp final : Channel {
     Norm norm;
-    Linear gate, up, down;
-    bool is_gelu = false;
+    Mlp mlp;
     std::optional<Norm> output_norm;
 
-    int64_t hidden_size() const override { return down.outputs(); }
+    int64_t hidden_size() const override { return mlp.down.outputs(); }
     void check() const override;
     ScratchNeeds needs(int64_t num_rows, const Kernels& kernels) const override;
     void run(Pass& pass, Worker& worker) const override;

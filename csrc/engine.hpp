@@ -26,6 +26,7 @@ struct PassInput {
 // Scratch of the running pass; it grows and is kept for as long as it may be wanted again.
 struct Workspace {
     Scratch x, groups, inner_groups, values, inner_values, projected, gates, queries, results, units, partials;
+    Scratch exchanged, choices, plans, expert_sums, gathered_groups, gathered_values;  // of experts
     Scratch logits, embedded, fused, sums, found;  // of drafts
 
     // Call this before each pass, ahead of any reservation: it may drop what was reserved before. Memory that a prompt

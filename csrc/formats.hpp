@@ -18,6 +18,8 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int kGroup = 32;  // inputs that share a scale, in weights and in activations
 
+enum class Activation { silu, gelu_tanh, relu_squared };
+
 enum class Format { q4, q8, f16, bf16, f32 };
 
 // One group of a row of activations, quantised on its own so that rows stay independent. It fills a cache

@@ -27,6 +27,7 @@ constexpr Kernels make_kernels(const char* name) {
         .activate = activate<V>,
         .add_silu = add_silu<V>,
         .add = add<V>,
+        .add_scaled = add_scaled<V>,
         .shorten = shorten<V>,
         .argmax = argmax<V>,
         .noise_bits = noise_bits<V>,

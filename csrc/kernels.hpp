@@ -106,9 +106,10 @@ struct Kernels {
     void (*rms_norm)(const float* x, const float* weight, float eps, int64_t size, float* out);
     void (*quantise)(const float* x, int64_t num_groups, ActGroup* out);
     void (*rotate)(float* head, const float* cosines, const float* sines, int64_t half);
-    void (*activate)(const float* gate, const float* up, bool is_gelu, int64_t size, float* out);
+    void (*activate)(const float* gate, const float* up, Activation activation, int64_t size, float* out);
     void (*add_silu)(const float* x, const float* y, int64_t size, float* out);
     void (*add)(const float* x, const float* y, int64_t size, float* out);
+    void (*add_scaled)(const float* x, float scale, int64_t size, float* sum);
     float (*shorten)(const float* x, int64_t size, int16_t* out);
     int64_t (*argmax)(const float* x, int64_t size);
     void (*noise_bits)(uint64_t key, const int64_t* token_ids, int64_t first, int64_t count, uint64_t* out);

@@ -44,11 +44,17 @@ struct ScratchNeeds {
     int64_t query_bytes = 0;
     int64_t cut_bytes = 0;      // per worker, for one attention item that it shares with others
     int64_t unit = 0;           // outputs that a worker computes together
+    int64_t exchanged = 0;      // numbers that workers leave for each other
+    int64_t choices = 0;        // experts of a row
+    int64_t plan_bytes = 0;     // per worker, for which rows go to which expert
+    int64_t sums = 0;           // outputs of experts
+    int64_t gathered = 0;       // inputs of experts
 
     void include(const ScratchNeeds& other) {
         for (const auto field : {&ScratchNeeds::hidden, &ScratchNeeds::inputs, &ScratchNeeds::inner,
                                  &ScratchNeeds::projected, &ScratchNeeds::gates, &ScratchNeeds::query_bytes, &ScratchNeeds::cut_bytes,
-                                 &ScratchNeeds::unit}) {
+                                 &ScratchNeeds::unit, &ScratchNeeds::exchanged, &ScratchNeeds::choices, &ScratchNeeds::plan_bytes,
+                                 &ScratchNeeds::sums, &ScratchNeeds::gathered}) {
             this->*field = std::max(this->*field, other.*field);
         }
     }

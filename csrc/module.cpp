@@ -91,11 +91,6 @@ void bind_records(nb::module_& module) {
         .def_rw("key_norm", &Attention::key_norm).def_rw("beside_norm", &Attention::beside_norm)
         .def_rw("output_norm", &Attention::output_norm).def_rw("gate", &Attention::gate);
     nb::class_<Channel>(module, "Channel").def("check", &Channel::check);
-    nb::class_<GatedMlp, Channel>(module, "GatedMlp")
-        .def(nb::init<>())
-        .def_rw("norm", &GatedMlp::norm).def_rw("gate", &GatedMlp::gate).def_rw("up", &GatedMlp::up)
-        .def_rw("down", &GatedMlp::down).def_rw("is_gelu", &GatedMlp::is_gelu)
-        .def_rw("output_norm", &GatedMlp::output_norm);
 }
 
 void bind_weights(nb::class_<Engine>& engine) {
@@ -188,6 +183,7 @@ NB_MODULE(_native, module) {
     bind_packed_rows(module);
     bind_draft(module, engine);
     bind_recurrent(module, engine);
+    bind_channels(module);
 }
 
 }  // namespace headlong

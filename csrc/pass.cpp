@@ -20,9 +20,16 @@ PassBuffers::PassBuffers(
     bytes_per_cut = needs.cut_bytes;
     partials = team.share<uint8_t>(workspace.partials, num_workers * page_apart<uint8_t>(2 * bytes_per_cut));
     projected = {workspace.projected, rows * needs.projected, rows <= kFewRows ? num_workers : 1};
-    const int64_t own_columns = ceil_div(ceil_div(needs.hidden, kernels.tile_width), num_workers) * kernels.tile_width;
+    const int64_t columns = std::max(needs.hidden, needs.sums);
+    const int64_t own_columns = ceil_div(ceil_div(columns, kernels.tile_width), num_workers) * kernels.tile_width;
     results = team.make_private<float>(workspace.results, rows * own_columns, rows * needs.hidden);
     units = team.make_private<float>(workspace.units, rows * needs.unit);
+    exchanged = workspace.exchanged.reserve<float>(rows * needs.exchanged);
+    choices = team.make_private<Choice>(workspace.choices, rows * needs.choices);
+    plans = team.make_private<uint8_t>(workspace.plans, needs.plan_bytes);
+    sums = team.make_private<float>(workspace.expert_sums, needs.sums > 0 ? rows * own_columns : 0);
+    gathered_groups = team.make_private<ActGroup>(workspace.gathered_groups, rows * ceil_div(needs.gathered, kGroup));
+    gathered_values = team.make_private<float>(workspace.gathered_values, rows * needs.gathered);
 }
 
 void Pass::prepare_row(
@@ -64,12 +71,17 @@ Activations Pass::prepare(
 
 void Pass::multiply_tiles(
     const Activations& x, const Linear& linear, Range tiles, float* y, int64_t ldy) const {
+    multiply_rows(x, rows(), linear, tiles, y, ldy);
+}
+
+void Pass::multiply_rows(
+    const Activations& x, int64_t num_rows, const Linear& linear, Range tiles, float* y, int64_t ldy) const {
     const Matrix& m = *linear.weight;
-    kernels.matmul(m, tiles.first, tiles.stop, x, rows(), y, ldy);
+    kernels.matmul(m, tiles.first, tiles.stop, x, num_rows, y, ldy);
     if (linear.bias.empty()) return;
     const int64_t first = tiles.first * m.width;
     const int64_t count = std::min(tiles.stop * m.width, m.outputs) - first;
-    for (int64_t row = 0; row < rows(); ++row) {
+    for (int64_t row = 0; row < num_rows; ++row) {
         kernels.add(y + row * ldy, linear.bias.data() + first, count, y + row * ldy);
     }
 }

@@ -5,6 +5,7 @@
 
 #include "blocks.hpp"
 #include "engine.hpp"
+#include "experts.hpp"
 #include "team_scratch.hpp"
 
 namespace headlong {
@@ -34,6 +35,12 @@ struct PassBuffers {
     WorkerBuffers<float> projected;       // (rows, outputs of a mixer's first projections)
     WorkerBuffers<float> results;         // (rows, hidden) as a whole, or a worker's columns of them
     WorkerBuffers<float> units;           // a few outputs for all rows
+    float* exchanged;                     // (rows, numbers that workers leave for each other)
+    WorkerBuffers<Choice> choices;        // (rows, experts of each)
+    WorkerBuffers<uint8_t> plans;         // which rows go to which expert
+    WorkerBuffers<float> sums;            // (rows, a worker's columns)
+    WorkerBuffers<ActGroup> gathered_groups;  // (rows of an expert, inputs / 32)
+    WorkerBuffers<float> gathered_values;     // (rows of an expert, inputs)
 };
 
 class Pass {
@@ -65,6 +72,9 @@ public:
                   float* y, int64_t ldy) const;
     // y = these tiles of a linear's result.
     void multiply_tiles(const Activations& x, const Linear& linear, Range tiles, float* y, int64_t ldy) const;
+    // The same for some rows only.
+    void multiply_rows(const Activations& x, int64_t num_rows, const Linear& linear, Range tiles, float* y,
+                       int64_t ldy) const;
     // y = linear(norm(x)), as far as these tiles go, which this worker takes.
     void project_tiles(Worker& worker, const float* x, const Norm* norm, const Linear& linear, Range tiles,
                        float* y) const;

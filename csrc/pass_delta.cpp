@@ -50,7 +50,7 @@ void DeltaRun::finish_row(int64_t row, int64_t offset, int64_t key_head, float* 
         float* read = unit(offset) + read_at() + local * padded_dim_;
         const float* gate = gates(row) + (key_head * shape_.heads_each() + local) * dim;
         k_.rms_norm(read, net_.head_norm.weight.data(), net_.head_norm.eps, dim, read);
-        k_.activate(gate, read, false, dim, out + local * dim);
+        k_.activate(gate, read, Activation::silu, dim, out + local * dim);
     }
 }
 

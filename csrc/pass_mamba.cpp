@@ -48,7 +48,7 @@ void MambaRun::finish_row(int64_t row, int64_t offset, int64_t key_head, float* 
         float* read = unit(offset) + read_at() + local * padded_dim_;
         const float* value = unit(offset) + values_at() + local * padded_dim_;
         for (int64_t i = 0; i < dim; ++i) read[i] += space_.skip[head] * value[i];
-        k_.activate(gates(row) + head * dim, read, false, dim, out + local * dim);
+        k_.activate(gates(row) + head * dim, read, Activation::silu, dim, out + local * dim);
     }
     k_.rms_norm(out, space_.group_norm.weight.data() + key_head * size, space_.group_norm.eps, size, out);
 }

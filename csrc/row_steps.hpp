@@ -126,13 +126,32 @@ typename V::F gelu_tanh(typename V::F x) {
     return V::div(x, V::add(V::set1(1.0f), exp<V>(V::mul(V::set1(-2.0f), u))));
 }
 
-// out = activation(gate) * up; out may be either of them.
 template <class V>
-void activate(const float* gate, const float* up, bool is_gelu, int64_t size, float* out) {
+typename V::F relu_squared(typename V::F x) {
+    // A NaN must stay one: the operand that max returns for it is the second.
+    const auto positive = V::max(V::zero(), x);
+    return V::mul(positive, positive);
+}
+
+// out = activation(gate) * up, or activation(gate) where up is null; out may be either of them.
+template <class V>
+void activate(const float* gate, const float* up, Activation activation, int64_t size, float* out) {
     for (int64_t i = 0; i < size; i += V::W) {
         const auto g = load_part<V>(gate + i, size - i);
-        const auto u = load_part<V>(up + i, size - i);
-        store_part<V>(out + i, V::mul(is_gelu ? gelu_tanh<V>(g) : silu<V>(g), u), size - i);
+        const auto active = activation == Activation::silu        ? silu<V>(g)
+                            : activation == Activation::gelu_tanh ? gelu_tanh<V>(g)
+                                                                  : relu_squared<V>(g);
+        const auto result = up == nullptr ? active : V::mul(active, load_part<V>(up + i, size - i));
+        store_part<V>(out + i, result, size - i);
+    }
+}
+
+// sum += scale * x.
+template <class V>
+void add_scaled(const float* x, float scale, int64_t size, float* sum) {
+    for (int64_t i = 0; i < size; i += V::W) {
+        const auto a = load_part<V>(x + i, size - i), b = load_part<V>(sum + i, size - i);
+        store_part<V>(sum + i, V::fma(a, V::set1(scale), b), size - i);
     }
 }
 

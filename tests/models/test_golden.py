@@ -28,7 +28,14 @@ from headlong.weights.sources import resolve_model
 GOLDEN = Path(__file__).parent.parent / "golden"
 TOLERANCE = 5e-4
 
-TINY = ["tiny-llama3-rope", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3_5", "tiny-nemotron_h", "tiny-gemma3"]
+TINY = [
+    "tiny-llama3-rope",
+    "tiny-qwen2",
+    "tiny-qwen3",
+    "tiny-qwen3_5",
+    "tiny-nemotron_h",
+    "tiny-gemma3",
+]
 
 
 def load(path: Path) -> Backbone:

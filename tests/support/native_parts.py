@@ -212,14 +212,15 @@ class Parts:
         block = Experts(self.norm(50), self._router(kind, num_experts), experts)
         if kind == "qwen":
             gate = replace(self, type_name="F32").linear(53, 1, hidden)
-            return replace(block, shared=self.mlp(), shared_gate=gate)
+            shared = replace(self.mlp(), norm=block.norm)
+            return replace(block, shared=shared, shared_gate=gate)
         if kind == "deepseek":
             return replace(block, shared=self.mlp())
         if kind == "nemotron":
             return replace(
                 block,
                 activation="relu_squared",
-                shared=self.squared_mlp(),
+                shared=replace(self.squared_mlp(), norm=block.norm),
                 reduce=self.linear(55, latent, hidden),
                 expand=self.linear(57, hidden, latent),
             )

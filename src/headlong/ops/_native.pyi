@@ -93,13 +93,39 @@ class RecurrentState(MixerState):
 class Channel:
     def check(self) -> None: ...
 
+MlpParts = tuple[Linear | None, Linear, Linear]
+"""Gate, up, down."""
+
 class GatedMlp(Channel):
-    norm: Norm
-    gate: Linear
-    up: Linear
-    down: Linear
-    is_gelu: bool
+    def __init__(
+        self, norm: Norm, parts: MlpParts, activation: str, output_norm: Norm | None
+    ) -> None: ...
+
+class Router:
+    num_chosen: int
+    num_groups: int
+    num_chosen_groups: int
+    is_renormalised: bool
+    def __init__(
+        self,
+        linear: Linear,
+        scoring: str,
+        scales: FloatArray | None,
+        choice_bias: FloatArray | None,
+        norm: Norm | None,
+    ) -> None: ...
+
+class Experts(Channel):
+    shared: GatedMlp | None
+    shares_norm: bool
+    shared_gate: Linear | None
+    reduce: Linear | None
+    expand: Linear | None
+    sum_norm: Norm | None
     output_norm: Norm | None
+    def __init__(
+        self, norm: Norm, router: Router, experts: Sequence[MlpParts], activation: str
+    ) -> None: ...
 
 class Stack:
     def __init__(self, blocks: list[tuple[Mixer | None, Channel | None]]) -> None: ...

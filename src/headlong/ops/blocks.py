@@ -239,7 +239,7 @@ class Router:
     chosen, at equal height those that come first. Shares are the scores of the chosen ones.
     """
 
-    linear: Linear  # (E, H), packed in float32: small changes of a score change the choice
+    linear: Linear  # (E, H), packed in floats: small changes of a score change the choice
     num_chosen: int
     scoring: Literal["softmax", "sigmoid"] = "softmax"
     is_renormalised: bool = True

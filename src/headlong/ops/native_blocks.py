@@ -16,6 +16,8 @@ from headlong.ops.blocks import (
     Attention,
     Channel,
     DraftBlocks,
+    Expert,
+    Experts,
     Fusion,
     GatedDeltaNet,
     GatedMlp,
@@ -25,6 +27,7 @@ from headlong.ops.blocks import (
     Mixer,
     Norm,
     Rope,
+    Router,
 )
 from headlong.ops.calibration import EDGES, Calibration
 from headlong.ops.layer_state import LayerState
@@ -88,6 +91,9 @@ class NativeBlocks:
         bias = None if linear.bias is None else _vector(linear.bias)
         return self._translate(linear, lambda: _native.Linear(linear.weight, bias))
 
+    def _optional_linear(self, linear: Linear | None) -> _native.Linear | None:
+        return None if linear is None else self.linear(linear)
+
     def calibration(self, calibration: Calibration | None) -> _native.Calibration | None:
         """Return a calibration of probabilities."""
         if calibration is None:
@@ -143,18 +149,45 @@ class NativeBlocks:
         block.key_norm = self._optional_norm(spec.key_norm)
         block.beside_norm = self._optional_norm(spec.beside_norm)
         block.output_norm = self._optional_norm(spec.output_norm)
-        block.gate = None if spec.gate is None else self.linear(spec.gate)
+        block.gate = self._optional_linear(spec.gate)
         return block
 
+    def _channel(self, spec: Channel) -> _native.Channel:
+        return self._experts(spec) if isinstance(spec, Experts) else self._mlp(spec)
+
     def _mlp(self, spec: GatedMlp) -> _native.GatedMlp:
-        assert spec.gate is not None
-        block = _native.GatedMlp()
-        block.norm = self.norm(spec.norm)
-        block.gate, block.up = self.linear(spec.gate), self.linear(spec.up)
-        block.down = self.linear(spec.down)
-        block.is_gelu = spec.activation == "gelu_tanh"
+        output_norm = self._optional_norm(spec.output_norm)
+        return _native.GatedMlp(
+            self.norm(spec.norm), self._parts_of_mlp(spec), spec.activation, output_norm
+        )
+
+    def _parts_of_mlp(self, spec: GatedMlp | Expert) -> "_native.MlpParts":
+        return (self._optional_linear(spec.gate), self.linear(spec.up), self.linear(spec.down))
+
+    def _experts(self, spec: Experts) -> _native.Experts:
+        experts = [self._parts_of_mlp(expert) for expert in spec.experts]
+        block = _native.Experts(
+            self.norm(spec.norm), self._router(spec.router), experts, spec.activation
+        )
+        if spec.shared is not None:
+            block.shared = self._mlp(spec.shared)
+            block.shares_norm = spec.shared.norm is spec.norm
+        block.shared_gate = self._optional_linear(spec.shared_gate)
+        block.reduce = self._optional_linear(spec.reduce)
+        block.expand = self._optional_linear(spec.expand)
+        block.sum_norm = self._optional_norm(spec.sum_norm)
         block.output_norm = self._optional_norm(spec.output_norm)
         return block
+
+    def _router(self, spec: Router) -> _native.Router:
+        scales = None if spec.scales is None else _vector(spec.scales)
+        bias = None if spec.choice_bias is None else _vector(spec.choice_bias)
+        linear, norm = self.linear(spec.linear), self._optional_norm(spec.norm)
+        router = _native.Router(linear, spec.scoring, scales, bias, norm)
+        router.num_chosen, router.num_groups = spec.num_chosen, spec.num_groups
+        router.num_chosen_groups = spec.num_chosen_groups
+        router.is_renormalised = spec.is_renormalised
+        return router
 
     def draft_head(self, blocks: DraftBlocks) -> _native.DraftHead:
         """Return a head that makes whole drafts."""
@@ -191,10 +224,6 @@ class NativeBlocks:
             None if layer.mixer is None else self._mixer(layer.mixer),
             None if layer.channel is None else self._channel(layer.channel),
         )
-
-    def _channel(self, spec: Channel) -> _native.Channel:
-        assert isinstance(spec, GatedMlp)
-        return self._mlp(spec)
 
 
 def _sizes(spec: GatedDeltaNet | Mamba2) -> tuple[int, int, int, int]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gguf import GGMLQuantizationType
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.errors import TensorError
@@ -61,9 +62,12 @@ class WeightReader:
         return None if tensor is None else self._pack(tensor)
 
     def precise_matrix(self, name: str, shape: tuple[int, int]) -> Any:
-        """Return a matrix packed in float32, whatever format all others are packed in."""
+        """Return a matrix packed without loss, in floats, whatever format others are packed in."""
         tensor = self._take(name, shape)
-        return None if tensor is None else self._pack(tensor, quant="f32")
+        if tensor is None:
+            return None
+        is_short = tensor.type in (GGMLQuantizationType.F16, GGMLQuantizationType.BF16)
+        return self._pack(tensor, quant=tensor.type.name.lower() if is_short else "f32")
 
     def experts(self, name: str, shape: tuple[int, int, int]) -> list[Any]:
         """Return a matrix of each expert, packed apart, from any of the three layouts.

@@ -62,12 +62,12 @@ def canonical_names(
     owners: dict[str, str] = {}
     for name, text_name in read_as.items():
         is_canonical = text_name.startswith("blk.")
-        looked_up = table.get_name(text_name, try_suffixes=(".weight", ".bias"))
-        canonical = _experts_name(text_name) or looked_up
-        if canonical is None and _is_behind(text_name, num_layers):
+        in_table = table.get_name(text_name, try_suffixes=(".weight", ".bias"))
+        looked_up = _experts_name(text_name) or in_table
+        canonical = text_name if is_canonical else looked_up or name
+        if looked_up is None and _is_behind(text_name, num_layers):
             # seen as a part of an MTP layer
             canonical = text_name.replace("model.layers.", "blk.", 1)
-        canonical = text_name if is_canonical else canonical or name
         if canonical in owners:
             raise TensorError(
                 f"The tensors {shown(owners[canonical])} and {shown(name)} both mean {canonical}.",
@@ -88,9 +88,10 @@ def _read_as(name: str, num_layers: int | None) -> str:
     """Return the spelling of a name that is looked up in the tables."""
     # Multimodal checkpoints put the text model's names behind a prefix.
     text_name = name.replace("language_model.", "", 1)
-    if ".mixer." in text_name:  # Nemotron, as the tables have it
+    # As the tables have it.
+    if ".mixer." in text_name:
         text_name = text_name.replace("model.layers.", "backbone.layers.", 1)
-    text_name = text_name.replace(".dt_bias", ".dt_proj.bias")  # as the tables have it
+    text_name = text_name.replace(".dt_bias", ".dt_proj.bias")
     text_name = text_name.replace(".e_score_correction_bias", ".e_score_correction.bias")
     return text_name if num_layers is None else canonical_mtp_name(text_name, num_layers)
 

@@ -33,6 +33,7 @@ TINY = [
     "tiny-qwen2",
     "tiny-qwen3",
     "tiny-qwen3_5",
+    "tiny-mimo_v2_flash",
     "tiny-nemotron_h",
     "tiny-gemma3",
 ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from headlong.errors import ArchitectureError, CheckpointError
 from headlong.models.experts_config import ExpertsConfig, gguf_experts, hugging_face_experts
 from headlong.models.mamba_config import MambaConfig, gguf_mamba, hugging_face_mamba
+from headlong.models.mimo_config import MimoConfig, with_gguf_mimo, with_hugging_face_mimo
 from headlong.models.rope_scaling import RopeScaling, read_gguf_scaling, read_rope_scaling
 from headlong.models.settings import Settings
 from headlong.weights.checkpoint import Checkpoint
@@ -22,6 +23,9 @@ _BOUNDS = {
     "rope_theta": (1.0, 1e15),
 }
 """What no real model leaves; beyond it, metadata is damaged and would take memory or overflow."""
+
+_PART_ROTARY = ("mimo2", "nemotron_h", "nemotron_h_moe")
+"""Architectures whose GGUF files may name fewer rotary dimensions than a head has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class ModelConfig:
     delta_net: DeltaNetConfig | None = None
     experts: ExpertsConfig | None = None
     mamba: MambaConfig | None = None
+    mimo: MimoConfig | None = None
 
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():
@@ -104,18 +109,22 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
             "It is not a whole language model; perhaps it holds a head or an adapter only.",
         )
     settings = Settings(checkpoint.metadata, checkpoint.path)
+    is_mimo = checkpoint.architecture == "mimo2"
     if checkpoint.format == "gguf":
-        return _from_gguf(
-            settings.under(f"{checkpoint.architecture}."), checkpoint, embedding.shape
-        )
-    return _from_hugging_face(_text_part(settings), checkpoint, embedding.shape)
+        keys = settings.under(f"{checkpoint.architecture}.")
+        config = _from_gguf(keys, checkpoint, embedding.shape)
+        return with_gguf_mimo(config, keys) if is_mimo else config
+    keys = _text_part(settings)
+    config = _from_hugging_face(keys, checkpoint, embedding.shape)
+    return with_hugging_face_mimo(config, keys) if is_mimo else config
 
 
 def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...]) -> ModelConfig:
     num_heads = keys.integer("attention.head_count")
     hidden_size = keys.integer("embedding_length")
     head_dim = keys.integer("attention.key_length", hidden_size // max(num_heads, 1))
-    if keys.integer("rope.dimension_count", head_dim) != head_dim:
+    is_part_rotary = keys.integer("rope.dimension_count", head_dim) != head_dim
+    if is_part_rotary and checkpoint.architecture not in _PART_ROTARY:
         raise ArchitectureError(
             f"Only {keys.integer('rope.dimension_count')} of {head_dim} dimensions are rotary.",
             "Such models are read from Hugging Face folders only; use the model's safetensors.",

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Protocol
 
 from headlong.errors import ArchitectureError
-from headlong.models import gemma3, llama, nemotron_h, qwen2, qwen3, qwen3_5
+from headlong.models import gemma3, llama, mimo2, nemotron_h, qwen2, qwen3, qwen3_5
 from headlong.models.llama import LayerBuilder
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.transformer import Backbone
@@ -31,6 +31,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "qwen35": qwen3_5,
     "gemma3": gemma3,
     "mimo": qwen2,
+    "mimo2": mimo2,
     "nemotron_h": nemotron_h,
     "nemotron_h_moe": nemotron_h,
 }

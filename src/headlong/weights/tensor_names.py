@@ -18,7 +18,13 @@ MAX_BLOCKS = 256
 """Blocks beyond this keep their own names; the deepest known model has about half as many."""
 
 _BLOCK = re.compile(r"(?:^|\.)layers\.(\d{1,3})\.")
-_ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_5_text": "qwen35", "qwen3_5": "qwen35"}
+_ARCHITECTURES = {
+    "gemma3_text": "gemma3",
+    "mimo_v2": "mimo2",
+    "mimo_v2_flash": "mimo2",
+    "qwen3_5": "qwen35",
+    "qwen3_5_text": "qwen35",
+}
 _NAMED_LIKE = {"mimo": "qwen2", "nemotron_h": "nemotron_h_moe"}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
 
@@ -89,6 +95,7 @@ def _read_as(name: str, num_layers: int | None) -> str:
     # Multimodal checkpoints put the text model's names behind a prefix.
     text_name = name.replace("language_model.", "", 1)
     # As the tables have it.
+    text_name = re.sub(r"\.(?:sinks|attention_sink_bias)$", ".attention_sink_bias.weight", text_name)
     if ".mixer." in text_name:
         text_name = text_name.replace("model.layers.", "backbone.layers.", 1)
     text_name = text_name.replace(".dt_bias", ".dt_proj.bias")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from composed_mtp import add_composed_mtp
 from make_golden import dumps, made_with
 from native_mtp import add_mtp_layer
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -175,6 +176,8 @@ TINY_MODELS = {
             "mamba_proj_bias": False,
             "mamba_hidden_act": "silu",
             # transformers clamps prompts at this and single rows not at all; no one else does.
+            "num_nextn_predict_layers": 1,
+            "mtp_hybrid_override_pattern": "*E",
             "time_step_min": 1e-9,
             "chunk_size": 8,
             "n_routed_experts": 8,
@@ -194,6 +197,7 @@ TINY_MODELS = {
             "expert_scale": {"routed_scaling_factor": 1.0},
             "experts_chosen": {"num_experts_per_tok": 2},
         },
+        mtp="nemotron",
     ),
     "mimo_v2_flash": TinyModel(
         SIZES
@@ -238,6 +242,7 @@ TINY_MODELS = {
             "value_scale": {"attention_value_scale": 1.0},
             "experts_chosen": {"num_experts_per_tok": 2},
         },
+        mtp="mimo",
     ),
     "gemma3": TinyModel(
         SIZES
@@ -352,9 +357,8 @@ def write_tiny_model(folder: Path, tiny: TinyModel) -> None:
     drafts: list[dict[str, Any]] = []
     if tiny.mtp:
         loaded = load(folder, published)
-        drafts = add_mtp_layer(
-            folder, loaded, tiny.mtp, lambda mtp: randomise(mtp, tiny.stored), TOKEN_IDS
-        )
+        add = add_composed_mtp if tiny.mtp in ("nemotron", "mimo") else add_mtp_layer
+        drafts = add(folder, loaded, tiny.mtp, lambda mtp: randomise(mtp, tiny.stored), TOKEN_IDS)
     golden = {
         "made_with": made_with() | {"dtype": "float32", "attention": "eager"},
         "token_ids": TOKEN_IDS,

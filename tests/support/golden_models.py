@@ -10,7 +10,7 @@ from headlong.weights.checkpoint import open_checkpoint
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
-WITH_MTP = ("tiny-qwen3_5",)
+WITH_MTP = ("tiny-qwen3_5", "tiny-mimo_v2_flash", "tiny-nemotron_h")
 
 
 def load_with_head(name: str, backend: str) -> Head:

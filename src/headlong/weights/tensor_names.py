@@ -12,7 +12,7 @@ from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map
 
 from headlong.errors import TensorError
 from headlong.weights.mapped_file import shown
-from headlong.weights.mtp_names import canonical_mtp_name
+from headlong.weights.mtp_names import canonical_mtp_name, joined_mtp_name
 
 MAX_BLOCKS = 256
 """Blocks beyond this keep their own names; the deepest known model has about half as many."""
@@ -58,7 +58,7 @@ def canonical_names(
 
     Without the number of the backbone's layers, MTP tensors keep their own names.
     """
-    read_as = {name: _read_as(name, num_layers) for name in names}
+    read_as = {name: _read_as(architecture, name, num_layers) for name in names}
     known = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
     arch: MODEL_ARCH | None = known.get(_NAMED_LIKE.get(architecture, architecture))
     if arch is None:
@@ -90,17 +90,22 @@ def _is_behind(text_name: str, num_layers: int | None) -> bool:
     return match is not None and num_layers is not None and int(match[1]) >= num_layers
 
 
-def _read_as(name: str, num_layers: int | None) -> str:
+def _read_as(architecture: str, name: str, num_layers: int | None) -> str:
     """Return the spelling of a name that is looked up in the tables."""
     # Multimodal checkpoints put the text model's names behind a prefix.
     text_name = name.replace("language_model.", "", 1)
+    if num_layers is not None:
+        is_pattern = architecture.startswith("nemotron_h")
+        text_name = joined_mtp_name(text_name) if is_pattern else text_name
+        text_name = canonical_mtp_name(text_name, num_layers)
     # As the tables have it.
-    text_name = re.sub(r"\.(?:sinks|attention_sink_bias)$", ".attention_sink_bias.weight", text_name)
     if ".mixer." in text_name:
         text_name = text_name.replace("model.layers.", "backbone.layers.", 1)
+    text_name = re.sub(
+        r"\.(?:sinks|attention_sink_bias)$", ".attention_sink_bias.weight", text_name
+    )
     text_name = text_name.replace(".dt_bias", ".dt_proj.bias")
-    text_name = text_name.replace(".e_score_correction_bias", ".e_score_correction.bias")
-    return text_name if num_layers is None else canonical_mtp_name(text_name, num_layers)
+    return text_name.replace(".e_score_correction_bias", ".e_score_correction.bias")
 
 
 def _experts_name(name: str) -> str | None:

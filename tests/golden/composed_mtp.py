@@ -17,7 +17,7 @@ from transformers.models.mimo_v2_flash import modeling_mimo_v2_flash as mimo
 from transformers.models.nemotron_h import modeling_nemotron_h as nemotron
 
 
-class ComposedMtp(nn.Module):
+class ComposedMtp(nn.Module):  # type: ignore[misc]  # torch has no types here
     """[norm(embedding), norm(hidden row)], projected, through blocks, normed."""
 
     def __init__(self, model: Any, blocks: list[nn.Module], eps: float) -> None:
@@ -114,7 +114,7 @@ def add_composed_mtp(
 ) -> list[dict[str, Any]]:
     """Write an MTP layer of random weights into a folder's safetensors file; return its drafts."""
     mtp = _KINDS[style](model).float().eval()
-    mtp.config = model.config  # type: ignore[assignment]  # what `randomise` asks for
+    mtp.config = model.config  # what `randomise` asks for
     randomise(mtp)
     file = folder / "model.safetensors"
     tensors = load_file(file) | dict(mtp.published())

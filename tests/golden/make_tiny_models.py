@@ -205,10 +205,10 @@ TINY_MODELS = {
             "model_type": "mimo_v2_flash",
             "architectures": ["MiMoV2FlashForCausalLM"],
             "vocab_size": 96,
-            # Six layers, since transformers takes the pattern to be the published one.
-            "num_hidden_layers": 6,
-            "hybrid_layer_pattern": [0, 1, 1, 1, 1, 0],
-            "moe_layer_freq": [0, 1, 1, 1, 1, 1],
+            # The beginning of the published pattern, which transformers takes for granted.
+            "num_hidden_layers": 7,
+            "hybrid_layer_pattern": [0, 1, 1, 1, 1, 0, 1],
+            "moe_layer_freq": [0, 1, 1, 1, 1, 1, 1],
             "num_key_value_heads": 1,
             "swa_num_key_value_heads": 2,
             "head_dim": 24,

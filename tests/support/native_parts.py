@@ -154,6 +154,17 @@ class Parts:
             window=window,
         )
 
+    def sunk_attention(self, *, value_dim: int = 24, window: int | None = None) -> Attention:
+        """Return attention with sinks, and values of another size than keys."""
+        return replace(
+            self.attention(window=window),
+            value=self.linear(6, self.num_kv_heads * value_dim, self.hidden_size),
+            output=self.linear(8, self.hidden_size, self.num_heads * value_dim),
+            value_size=value_dim,
+            value_scale=0.7,
+            sinks=2 * random(14, self.num_heads),
+        )
+
     def latent_attention(
         self, *, rank: int = 64, plain_dim: int = 32, value_dim: int = 48, is_low: bool = True
     ) -> LatentAttention:

@@ -165,9 +165,9 @@ TINY_MODELS = {
             "mlp_bias": False,
             "mlp_hidden_act": "relu2",
             "tie_word_embeddings": False,
-            "layer_norm_epsilon": 1e-5,
-            # Three heads to a group; the inner size is not the hidden size.
-            "mamba_num_heads": 6,
+            "layer_norm_epsilon": 1e-6,
+            # Four heads to a group; the inner size is not the hidden size.
+            "mamba_num_heads": 8,
             "mamba_head_dim": 8,
             "n_groups": 2,
             "ssm_state_size": 12,

@@ -1,7 +1,7 @@
 """The numbers that define Mamba-2 layers and the pattern they stand in (Nemotron-H)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,7 @@ class MambaConfig:
         unknown = sorted(set(self.kinds) - set("M*-E"))
         if unknown:
             raise ArchitectureError(
-                f"The model has layers of the kind {unknown[0]!r}.",
+                f"The model has layers of the kind {unknown[0]!r}, or lacks their tensors.",
                 "Known are M (Mamba-2), * (attention), - (MLP) and E (mixture of experts).",
             )
 
@@ -87,16 +87,16 @@ def read_kinds(keys: Settings) -> str:
     return keys.text("hybrid_override_pattern")
 
 
-def gguf_mamba(keys: Settings, num_layers: int) -> MambaConfig | None:
-    """Read them from GGUF metadata; None where a model has no Mamba-2 layers."""
-    if not keys.has("ssm.time_step_rank") or not keys.has("ssm.group_count"):
+def gguf_mamba(keys: Settings, num_layers: int, names: Container[str]) -> MambaConfig | None:
+    """Read them from GGUF metadata; None where a model has no Mamba-2 layers.
+
+    Metadata tells only some kinds of layers apart, but the tensors' names tell all.
+    """
+    if not keys.has("ssm.group_count"):
         return None
     num_heads = keys.integer("ssm.time_step_rank")
-    has_experts = keys.integer("expert_count", 0) > 0
-    num_kv_heads = keys.by_layer("attention.head_count_kv", num_layers)
-    inner_sizes = keys.by_layer("feed_forward_length", num_layers)
     return MambaConfig(
-        kinds=_kinds_of(num_kv_heads, inner_sizes, "E" if has_experts else "-"),
+        kinds="".join(_kind_of(f"blk.{index}.", names) for index in range(num_layers)),
         num_heads=num_heads,
         head_dim=keys.integer("ssm.inner_size") // max(num_heads, 1),
         num_groups=keys.integer("ssm.group_count"),
@@ -105,10 +105,10 @@ def gguf_mamba(keys: Settings, num_layers: int) -> MambaConfig | None:
     )
 
 
-def _kinds_of(num_kv_heads: Sequence[int], inner_sizes: Sequence[int], channel: str) -> str:
-    """Tell layers apart by what they have: neither heads nor an inner size means Mamba-2."""
-    pairs = zip(num_kv_heads, inner_sizes, strict=True)
-    return "".join(channel if inner else "*" if heads else "M" for heads, inner in pairs)
+def _kind_of(prefix: str, names: Container[str]) -> str:
+    marks = {"ssm_in": "M", "attn_q": "*", "ffn_gate_inp": "E", "ffn_up": "-"}
+    kinds = [kind for mark, kind in marks.items() if f"{prefix}{mark}.weight" in names]
+    return kinds[0] if kinds else "?"
 
 
 def _number(value: Any) -> float:

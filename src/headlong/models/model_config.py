@@ -141,13 +141,19 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         head_dim=head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("context_length"),
-        norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
+        norm_eps=keys.number("attention.layer_norm_rms_epsilon", _plain_eps(keys)),
         rope_theta=keys.number("rope.freq_base", 10_000.0),
         rope_scaling=read_gguf_scaling(keys.under("rope.scaling.")),
         sliding_window=keys.integer("attention.sliding_window", 0) or None,
         experts=gguf_experts(keys),
-        mamba=gguf_mamba(keys, num_layers),
+        mamba=gguf_mamba(keys, num_layers, checkpoint.tensors),
     )
+
+
+def _plain_eps(keys: Settings) -> float | None:
+    """Return what some files of models with root-mean-square norms only give for others."""
+    name = "attention.layer_norm_epsilon"
+    return keys.number(name) if keys.has(name) else None
 
 
 def _text_part(settings: Settings) -> Settings:

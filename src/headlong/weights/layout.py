@@ -13,6 +13,7 @@ Out: the same tensors as the packages above expect them: rotary rows as Hugging 
     |             |              | `A_log`; conv1d (C, 1, W) | GGUF: `ssm_a`, (C, W)         |
     | safetensors | nemotron_h   | `A_log`; conv1d (C, 1, W) | same                          |
     | GGUF        | nemotron_h…  | vectors as (heads, 1)     | making them vectors           |
+    | GGUF        | mimo2        | `layer_output_norm`       | `nextn.shared_head_norm`      |
 """
 
 import re
@@ -32,6 +33,7 @@ _ROTARY = re.compile(r"blk\.\d+\.attn_([qk])\.(?:weight|bias)")
 _NORM = re.compile(r"(?:blk\.\d+\.(?!ssm_)(?:\w+_norm|nextn\.\w*norm)|output_norm)\.weight")
 _ROW = re.compile(r"blk\.\d+\.ffn_gate_inp_shexp\.weight")
 _FLAT = re.compile(r"blk\.\d+\.(?:ssm_[ad]|ssm_norm\.weight)")
+_LAYER_NORM = ".layer_output_norm."
 _LOG_DECAY = re.compile(r"blk\.\d+\.ssm_a")
 _CONVOLUTION = re.compile(r"blk\.\d+\.ssm_conv1d\.weight")
 
@@ -42,6 +44,10 @@ def unify_gguf(
     """Return a GGUF file's tensors in the one layout."""
     if architecture.startswith("nemotron_h"):
         return {name: _flat(one) if _FLAT.fullmatch(name) else one for name, one in tensors.items()}
+    if architecture == "mimo2":
+        # llama.cpp's converter takes the final norm of an MTP module for one of the layer.
+        names = {name: name.replace(_LAYER_NORM, ".nextn.shared_head_norm.") for name in tensors}
+        return {names[name]: replace(one, name=names[name]) for name, one in tensors.items()}
     if architecture != "llama":
         return {
             name: _as_row(one) if _ROW.fullmatch(name) else one for name, one in tensors.items()

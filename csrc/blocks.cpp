@@ -8,6 +8,7 @@
 #include "experts.hpp"
 #include "kv_layer.hpp"
 #include "latent_attention.hpp"
+#include "mamba2.hpp"
 
 namespace headlong {
 
@@ -43,7 +44,8 @@ void check_kv_layer(const MixerState& state, const AttendShape& shape, const Spa
 }  // namespace
 
 void Rope::reach(int64_t num_positions) {
-    const int64_t known = half() == 0 ? 0 : static_cast<int64_t>(cosines_.size()) / half();
+    if (half() == 0) return;
+    const int64_t known = static_cast<int64_t>(cosines_.size()) / half();
     if (num_positions <= known) return;
     const int64_t wanted = std::max(num_positions, known + 256);
     cosines_.resize(wanted * half());
@@ -60,9 +62,10 @@ void Rope::reach(int64_t num_positions) {
 void Attention::check() const {
     require(num_heads > 0 && num_kv_heads > 0 && num_heads % num_kv_heads == 0,
             "query heads must share key/value heads evenly");
-    require(is_head_dim(head_dim), "the head size must be even, at most 4096");
-    require(rope != nullptr && rope->half() >= 1 && rope->half() <= head_dim / 2,
+    require(is_head_dim(head_dim) && is_head_dim(value_dim), "the head size must be even, at most 4096");
+    require(rope != nullptr && rope->half() <= head_dim / 2,
             "rotary frequencies do not fit the head size");
+    require(sinks.empty() || static_cast<int64_t>(sinks.size()) == num_heads, "sinks do not fit the number of heads");
     require(window >= 0, "the window must be 0 (all) or a number of positions");
     require(output.weight != nullptr, "a projection has no weights");
     const int64_t hidden = hidden_size(), inputs = beside_norm ? 2 * hidden : hidden;
@@ -70,16 +73,16 @@ void Attention::check() const {
     check_linear(query, query_size(), inputs, "the query projection");
     if (writes_keys()) {
         check_linear(key, key_size(), inputs, "the key projection");
-        check_linear(value, key_size(), inputs, "the value projection");
+        check_linear(value, value_size(), inputs, "the value projection");
     }
-    check_linear(output, hidden, query_size(), "the output projection");
+    check_linear(output, hidden, attended_size(), "the output projection");
     if (gate) {
-        check_linear(*gate, query_size(), inputs, "the gate projection");
+        check_linear(*gate, attended_size(), inputs, "the gate projection");
         require(gate->weight->is_quantised() == query.weight->is_quantised(), "query and gate differ in their format");
     }
     if (query_norm) check_norm(*query_norm, head_dim);
     if (key_norm) check_norm(*key_norm, head_dim);
-    if (value_norm) check_norm(*value_norm, head_dim);
+    if (value_norm) check_norm(*value_norm, value_dim);
     if (beside_norm) check_norm(*beside_norm, hidden);
     if (output_norm) check_norm(*output_norm, hidden);
 }
@@ -109,15 +112,13 @@ void LatentAttention::check_state(const MixerState& state, const Span& span) con
     check_kv_layer(state, shape(), span);
 }
 
-void GatedDeltaNet::check() const {
+void RecurrentMixer::check_shared() const {
     require(shape.is_sound(), kUnsound);
     require(output.weight != nullptr, "a projection has no weights");
     const int64_t hidden = hidden_size(), num_heads = shape.num_value_heads;
     check_norm(norm, hidden);
-    check_norm(head_norm, shape.value_dim);
     check_linear(mixed, shape.num_channels(), hidden, "the projection of queries, keys and values");
     check_linear(gate, value_size(), hidden, "the gate projection");
-    check_linear(update, num_heads, hidden, "the update projection");
     check_linear(decay, num_heads, hidden, "the decay projection");
     check_linear(output, hidden, value_size(), "the output projection");
     require(static_cast<int64_t>(convolution.size()) == shape.conv_width * shape.num_channels() &&
@@ -126,10 +127,25 @@ void GatedDeltaNet::check() const {
             "the convolution or the decay does not fit the heads");
 }
 
-void GatedDeltaNet::check_state(const MixerState& state, const Span& span) const {
-    const auto* held = dynamic_cast<const DeltaState*>(&state);
+void RecurrentMixer::check_state(const MixerState& state, const Span& span) const {
+    const auto* held = dynamic_cast<const RecurrentState*>(&state);
     require(held != nullptr && held->shape == shape, "a recurrent state has another shape than its block");
     require(held->num_expected() == span.num_rows, "a recurrent state was not told of these rows");
+}
+
+void GatedDeltaNet::check() const {
+    check_shared();
+    check_norm(head_norm, shape.value_dim);
+    check_linear(update, shape.num_value_heads, hidden_size(), "the update projection");
+}
+
+void Mamba2::check() const {
+    check_shared();
+    check_norm(group_norm, value_size());
+    require(static_cast<int64_t>(convolution_bias.size()) == shape.num_channels() &&
+                static_cast<int64_t>(skip.size()) == shape.num_value_heads,
+            "the bias of the convolution or the skip does not fit the heads");
+    require(least_step >= 0.0 && least_step <= most_step, "the limits of the time step must rise from 0 or more");
 }
 
 void GatedMlp::check() const {

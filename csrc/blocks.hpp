@@ -50,15 +50,20 @@ struct Attention final : Mixer {
     int num_heads = 0;
     int num_kv_heads = 0;
     int head_dim = 0;
+    int value_dim = 0;
     float scale = 0.0f;
-    int64_t window = 0;  // 0 sees all
+    float value_scale = 1.0f;  // multiplies what was attended to
+    int64_t window = 0;        // 0 sees all
+    std::vector<float> sinks;  // a score per head that takes its share and brings no value; empty when there are none
     std::shared_ptr<Rope> rope;
     std::optional<Norm> query_norm, key_norm, value_norm, beside_norm, output_norm;
     std::optional<Linear> gate;  // sigmoid of it multiplies what was attended to
 
     int64_t query_size() const { return int64_t{num_heads} * head_dim; }
     int64_t key_size() const { return int64_t{num_kv_heads} * head_dim; }
-    AttendShape shape() const { return {num_heads, num_kv_heads, head_dim, head_dim, window}; }
+    int64_t value_size() const { return int64_t{num_kv_heads} * value_dim; }
+    int64_t attended_size() const { return int64_t{num_heads} * value_dim; }
+    AttendShape shape() const { return {num_heads, num_kv_heads, head_dim, value_dim, window}; }
     bool writes_keys() const { return key.weight != nullptr; }
 
     int64_t hidden_size() const override { return output.outputs(); }

@@ -1,29 +1,23 @@
-// The gated delta net, a recurrent mixer: every row updates a matrix per value head, and reads it.
+// The gated delta net, a recurrent mixer: a key takes back what it recalls before it adds its value.
 #pragma once
 
-#include "blocks.hpp"
-#include "delta_state.hpp"
+#include "recurrent_mixer.hpp"
 
 namespace headlong {
 
-struct GatedDeltaNet final : Mixer {
-    Norm norm;
-    Linear mixed, gate, update, decay, output;  // mixed: queries, keys and values side by side
-    std::vector<float> convolution;             // (width, channels), the oldest row first
-    std::vector<float> decay_rate, decay_bias;
+struct GatedDeltaNet final : RecurrentMixer {
+    static constexpr int64_t kFactors = 2;  // per value head: update, decay
+
+    Linear update;
     Norm head_norm;
-    DeltaShape shape{};
     // Norms that give queries and keys unit length; queries are also scaled. Set by `settle`.
     Norm query_norm, key_norm;
 
-    int64_t value_size() const { return int64_t{shape.num_value_heads} * shape.value_dim; }
     // Derive what follows from the shape; call it once, after all else is set.
     void settle();
 
-    int64_t hidden_size() const override { return output.outputs(); }
     void check() const override;
-    void check_state(const MixerState& state, const Span& span) const override;
-    ScratchNeeds needs(const std::vector<Span>& spans, const Kernels& kernels) const override;
+    ScratchNeeds needs(const std::vector<Span>&, const Kernels&) const override { return needs_with(kFactors); }
     void run(Pass& pass, Worker& worker, const MixerStates& states) const override;
 };
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "attend.hpp"
-#include "delta_steps.hpp"
+#include "recurrent_steps.hpp"
 #include "kernels.hpp"
 #include "matmul.hpp"
 #include "pick_steps.hpp"
@@ -40,7 +40,7 @@ constexpr Kernels make_kernels(const char* name) {
         .finish = finish<V>,
         .convolve = convolve<V>,
         .multiply_gate = multiply_gate<V>,
-        .delta_rows = delta_rows<V>,
+        .recurrent_rows = recurrent_rows<V>,
         .read = read_all<V>,
     };
 }

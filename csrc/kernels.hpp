@@ -77,8 +77,8 @@ struct AttendTask {
     }
 };
 
-// Rows of a gated delta net that update, and may read, one block of columns of a value head's matrix.
-struct DeltaTask {
+// Rows of a recurrent mixer that update, and may read, one block of columns of a value head's matrix.
+struct RecurrentTask {
     float* memory;         // (key_dim, width of a vector)
     int64_t key_dim;
     int64_t num_rows;
@@ -89,10 +89,11 @@ struct DeltaTask {
     const float* values;   // of these columns
     int64_t value_stride;
     const float* decays;
-    const float* betas;
+    const float* strengths;
     int64_t factor_stride;
     float* read;           // of these columns
     int64_t read_stride;
+    bool corrects;         // whether what a key recalls is taken back before its value is added
 };
 
 struct Kernels {
@@ -119,9 +120,10 @@ struct Kernels {
     void (*attend)(const AttendTask& task);
     void (*merge)(const Partial& part, int size, Partial& running);
     void (*finish)(const Partial& running, int size, float* out);
-    void (*convolve)(const float* const* inputs, const float* const* factors, int width, int64_t size, float* out);
+    void (*convolve)(const float* const* inputs, const float* const* factors, const float* bias, int width, int64_t size,
+                     float* out);
     void (*multiply_gate)(float* x, const float* gate, int64_t size);
-    void (*delta_rows)(const DeltaTask& task);
+    void (*recurrent_rows)(const RecurrentTask& task);
     float (*read)(const float* first, int64_t count);  // touches every number, for bandwidth
 };
 

@@ -88,6 +88,8 @@ void bind_records(nb::module_& module) {
         .def_rw("key", &Attention::key).def_rw("value", &Attention::value)
         .def_rw("output", &Attention::output).def_rw("num_heads", &Attention::num_heads)
         .def_rw("num_kv_heads", &Attention::num_kv_heads).def_rw("head_dim", &Attention::head_dim)
+        .def_rw("value_dim", &Attention::value_dim).def_rw("value_scale", &Attention::value_scale)
+        .def("set_sinks", [](Attention& block, Vector sinks) { block.sinks = to_vector(sinks); }, nb::arg("sinks"))
         .def_rw("scale", &Attention::scale).def_rw("window", &Attention::window)
         .def_rw("rope", &Attention::rope).def_rw("query_norm", &Attention::query_norm)
         .def_rw("key_norm", &Attention::key_norm)
@@ -187,7 +189,7 @@ NB_MODULE(_native, module) {
     bind_index(module);
     bind_packed_rows(module);
     bind_draft(module, engine);
-    bind_delta(module, engine);
+    bind_recurrent(module, engine);
     bind_latent(module);
     bind_channels(module);
 }

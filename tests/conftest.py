@@ -9,6 +9,7 @@ from hypothesis import settings
 
 import model_files
 import tiny_text
+from golden_models import GOLDEN
 from headlong.llm import LLM
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
@@ -52,10 +53,14 @@ def tiny_backbone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], B
     def make(name: str) -> Backbone:
         if name not in made:
             architecture, _, backend = name.partition("@")
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setitem(model_files.NUM_LAYERS, architecture, NUM_LAYERS)
-                folder = tmp_path_factory.mktemp(architecture)
-                checkpoint = open_checkpoint(model_files.write_hf_folder(folder, architecture))
+            if architecture in model_files.FROM_GOLDEN:
+                folder = GOLDEN / architecture
+            else:
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setitem(model_files.NUM_LAYERS, architecture, NUM_LAYERS)
+                    folder = tmp_path_factory.mktemp(architecture)
+                    model_files.write_hf_folder(folder, architecture)
+            checkpoint = open_checkpoint(folder)
             made[name] = load_backbone(checkpoint, make_ops(backend or "numpy")).backbone
         return made[name]
 

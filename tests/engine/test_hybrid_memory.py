@@ -1,5 +1,6 @@
 """A hybrid in the engine: states are forked only where a snapshot lies; the text is the same."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -14,6 +15,7 @@ from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
 from headlong.engine.request import Running
 from headlong.models.transformer import Backbone
+from headlong.ops.blocks import GatedDeltaNet, Mamba2
 from model_files import HYBRIDS
 from random_drafters import drafter_named
 
@@ -119,8 +121,8 @@ def test_short_memory_sets_the_newest_back(
 
 def test_state_and_snapshots_are_counted(backbone: Backbone) -> None:
     memory = CacheMemory(backbone, None, None, 0)
-    sizes = backbone.config.delta_net
-    assert sizes is not None
-    per_layer = sizes.num_value_heads * sizes.key_dim * sizes.value_dim
-    num_states = len(sizes.layers) * (1 + MAX_SNAPSHOTS)
-    assert memory.bytes_for(1, drafts=False) > num_states * per_layer * np.float32().itemsize
+    mixers = [layer.mixer for layer in backbone.layers]
+    recurrent = [mixer for mixer in mixers if isinstance(mixer, GatedDeltaNet | Mamba2)]
+    num_floats = sum(math.prod(mixer.memory_shape) for mixer in recurrent)
+    least = num_floats * (1 + MAX_SNAPSHOTS) * np.float32().itemsize
+    assert memory.bytes_for(1, drafts=False) > least > 0

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from composed_mtp import add_composed_mtp
 from make_golden import dumps, made_with
 from native_mtp import add_mtp_layer
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -272,6 +273,99 @@ TINY_MODELS = {
         {"rope_theta": {"rope_theta": 10000.0}, "interleaved": {"rope_interleave": False}},
         mtp="layer",
     ),
+    "nemotron_h": TinyModel(
+        SIZES
+        | {
+            "model_type": "nemotron_h",
+            "architectures": ["NemotronHForCausalLM"],
+            "vocab_size": 96,
+            "hybrid_override_pattern": "M-ME*M*E",
+            "num_hidden_layers": 8,
+            "intermediate_size": 48,
+            "head_dim": 16,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "mlp_hidden_act": "relu2",
+            "tie_word_embeddings": False,
+            "layer_norm_epsilon": 1e-6,
+            # Four heads to a group; the inner size is not the hidden size.
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 8,
+            "n_groups": 2,
+            "ssm_state_size": 12,
+            "conv_kernel": 4,
+            "use_conv_bias": True,
+            "mamba_proj_bias": False,
+            "mamba_hidden_act": "silu",
+            # transformers clamps prompts at this and single rows not at all; no one else does.
+            "num_nextn_predict_layers": 1,
+            "mtp_hybrid_override_pattern": "*E",
+            "time_step_min": 1e-9,
+            "chunk_size": 8,
+            "n_routed_experts": 8,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 24,
+            "moe_shared_expert_intermediate_size": 40,
+            "moe_latent_size": 20,
+            "routed_scaling_factor": 2.5,
+            "norm_topk_prob": True,
+            "n_group": 1,
+            "topk_group": 1,
+        },
+        torch.float32,
+        {
+            "norm_eps": {"layer_norm_epsilon": 1e-2},
+            "expert_scale": {"routed_scaling_factor": 1.0},
+            "experts_chosen": {"num_experts_per_tok": 2},
+        },
+        mtp="nemotron",
+    ),
+    "mimo_v2_flash": TinyModel(
+        SIZES
+        | {
+            "model_type": "mimo_v2_flash",
+            "architectures": ["MiMoV2FlashForCausalLM"],
+            "vocab_size": 96,
+            # The beginning of the published pattern, which transformers takes for granted.
+            "num_hidden_layers": 7,
+            "hybrid_layer_pattern": [0, 1, 1, 1, 1, 0, 1],
+            "moe_layer_freq": [0, 1, 1, 1, 1, 1, 1],
+            "num_key_value_heads": 1,
+            "swa_num_key_value_heads": 2,
+            "head_dim": 24,
+            "v_head_dim": 16,
+            "partial_rotary_factor": 0.334,
+            "rope_theta": 5000000.0,
+            "swa_rope_theta": 10000.0,
+            "sliding_window": 8,
+            "sliding_window_size": 8,
+            "add_swa_attention_sink_bias": True,
+            "add_full_attention_sink_bias": False,
+            "attention_value_scale": 0.707,
+            "attention_bias": False,
+            "hidden_act": "silu",
+            "layernorm_epsilon": 1e-6,
+            "tie_word_embeddings": False,
+            "moe_intermediate_size": 24,
+            "n_routed_experts": 8,
+            "n_shared_experts": None,
+            "num_experts_per_tok": 3,
+            "norm_topk_prob": True,
+            "n_group": 1,
+            "topk_group": 1,
+            "routed_scaling_factor": None,
+            "scoring_func": "sigmoid",
+            "topk_method": "noaux_tc",
+        },
+        torch.float32,
+        {
+            "window_one_less": {"sliding_window_size": 7},
+            "value_scale": {"attention_value_scale": 1.0},
+            "experts_chosen": {"num_experts_per_tok": 2},
+        },
+        mtp="mimo",
+    ),
     "gemma3": TinyModel(
         SIZES
         | {
@@ -352,8 +446,8 @@ TINY_MODELS = {
 def randomise(model: Any, stored: torch.dtype) -> None:
     """Give every weight a size at which it matters, rounded to the stored type."""
     generator = torch.Generator().manual_seed(0)
-    biases = [(name, one) for name, one in model.named_buffers() if name.endswith("_bias")]
-    for name, weight in sorted([*model.named_parameters(), *biases]):
+    choices = [one for one in model.named_buffers() if one[0].endswith("correction_bias")]
+    for name, weight in sorted([*model.named_parameters(), *choices]):
         noise = torch.randn(weight.shape, generator=generator)
         if "norm" in name:
             # Gemma3 and Qwen3.5 store norm weights as their difference from one, but for one norm.
@@ -362,6 +456,8 @@ def randomise(model: Any, stored: torch.dtype) -> None:
             value = centre + 0.3 * noise
         elif name.endswith("A_log"):
             value = noise - 1  # memories that last from one row to ten
+        elif name.endswith((".D", "sinks")):
+            value = noise
         elif name.endswith("bias"):
             value = 0.5 * noise
         elif "per_layer.weight" in name:
@@ -383,7 +479,11 @@ def randomise(model: Any, stored: torch.dtype) -> None:
 
 def make_config(fields: dict[str, Any]) -> Any:
     """Return the transformers config of published fields."""
-    # transformers writes into the dicts it is given.
+    # transformers writes into the dicts it is given, and saves infinity as {"__float__": …}.
+    limits = fields.get("time_step_limit")
+    if limits is not None:
+        read = [float(x["__float__"]) if isinstance(x, dict) else x for x in limits]
+        fields = fields | {"time_step_limit": read}
     return AutoConfig.for_model(**copy.deepcopy(fields))
 
 
@@ -431,9 +531,8 @@ def write_tiny_model(folder: Path, tiny: TinyModel) -> None:
     drafts: list[dict[str, Any]] = []
     if tiny.mtp:
         loaded = load(folder, published)
-        drafts = add_mtp_layer(
-            folder, loaded, tiny.mtp, lambda mtp: randomise(mtp, tiny.stored), TOKEN_IDS
-        )
+        add = add_composed_mtp if tiny.mtp in ("nemotron", "mimo") else add_mtp_layer
+        drafts = add(folder, loaded, tiny.mtp, lambda mtp: randomise(mtp, tiny.stored), TOKEN_IDS)
     golden = {
         "made_with": made_with() | {"dtype": "float32", "attention": "eager"},
         "token_ids": TOKEN_IDS,

@@ -51,7 +51,14 @@ def add_mtp_layer(
     tensors = split_experts(load_file(file))
     tensors |= {name: values.detach().clone().contiguous() for name, values in named.items()}
     save_file(tensors, file, metadata={"format": "pt"})
-    return _drafts(model, mtp, token_ids)
+
+    def read(states: torch.Tensor, ids: list[int]) -> torch.Tensor:
+        positions = torch.arange(1, len(ids) + 1)[None]
+        inputs = torch.tensor([ids])
+        rows: torch.Tensor = mtp.forward_layer(0, states[None], positions, None, input_ids=inputs)
+        return rows[0]
+
+    return record_drafts(model, read, token_ids)
 
 
 def split_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -59,7 +66,7 @@ def split_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     split: dict[str, torch.Tensor] = {}
     for name, values in tensors.items():
         stem, _, part = name.rpartition(".")
-        if not stem.endswith("mlp.experts") or values.ndim != 3:
+        if not stem.endswith(".experts") or values.ndim != 3:
             split[name] = values
             continue
         for index, expert in enumerate(values):
@@ -90,8 +97,13 @@ def _published(
     return named
 
 
-def _drafts(model: Any, mtp: Any, token_ids: list[int]) -> list[dict[str, Any]]:
-    """Draft after every prefix, as if its last token were the newest of a text."""
+def record_drafts(
+    model: Any, read: Callable[[torch.Tensor, list[int]], torch.Tensor], token_ids: list[int]
+) -> list[dict[str, Any]]:
+    """Draft after every prefix, as if its last token were the newest of a text.
+
+    `read` runs the layer over hidden states and next tokens; it returns what is carried on.
+    """
     drafts = []
     with torch.no_grad():
         hidden = model.model(input_ids=torch.tensor([token_ids]), use_cache=False).last_hidden_state
@@ -99,13 +111,10 @@ def _drafts(model: Any, mtp: Any, token_ids: list[int]) -> list[dict[str, Any]]:
             states, ids = hidden[0, :end], token_ids[1 : end + 1]
             margins: list[float] = []
             for _ in range(NUM_DEPTHS):
-                positions = torch.arange(1, len(ids) + 1)[None]
-                read = mtp.forward_layer(
-                    0, states[None], positions, None, input_ids=torch.tensor([ids])
-                )[0]
-                best = model.lm_head(read[-1]).topk(2)
+                carried = read(states, ids)
+                best = model.lm_head(carried[-1]).topk(2)
                 margins.append(float(best.values[0] - best.values[1]))
-                states = torch.cat([states, read[-1:]])
+                states = torch.cat([states, carried[-1:]])
                 ids = [*ids, int(best.indices[0])]
             drafts.append(
                 {

@@ -8,7 +8,7 @@ import pytest
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.models.transformer import Backbone
-from model_files import BOTH_FORMATS, EVERY_BACKBONE, GEMMA4, HYBRID
+from model_files import BOTH_FORMATS, EVERY_BACKBONE, FROM_GOLDEN, GEMMA4, HYBRID
 
 Maker = Callable[[str], Backbone]
 
@@ -58,7 +58,7 @@ def test_refused_rows_leave_no_trace(tiny_backbone: Maker, architecture: str) ->
     assert rest.tobytes() == run(backbone, ids, [12])[6:].tobytes()
 
 
-@pytest.mark.parametrize("architecture", [*BOTH_FORMATS, HYBRID])
+@pytest.mark.parametrize("architecture", [*BOTH_FORMATS, HYBRID, *FROM_GOLDEN])
 def test_native_agrees_with_the_oracle(tiny_backbone: Maker, architecture: str) -> None:
     """Guards fields of a spec that a backend leaves out; 8-bit activations move logits by less."""
     ids = token_ids(10, 30)

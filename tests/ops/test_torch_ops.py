@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from golden_models import GOLDEN
 from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import make_sequence_state
 from headlong.config import SamplingParams, StopParams
@@ -27,7 +28,16 @@ from headlong.ops.blocks import Attention, Linear, Norm
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.op_set import Array, Ops, Rows, Span
 from headlong.weights.checkpoint import open_checkpoint
-from model_files import ARCHITECTURES, BOTH_FORMATS, GEMMA4, HYBRID, write_gguf, write_hf_folder
+from model_files import (
+    ARCHITECTURES,
+    BOTH_FORMATS,
+    FROM_GOLDEN,
+    GEMMA4,
+    HYBRID,
+    SINKS,
+    write_gguf,
+    write_hf_folder,
+)
 from native_parts import stored
 from random_drafters import drafter_named
 from random_heads import HEAD_KINDS, random_head
@@ -51,7 +61,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Maker:
     folders: dict[str, Path] = {}
 
     def make(architecture: str, ops: Ops) -> Backbone:
-        if architecture not in folders:
+        if architecture in FROM_GOLDEN:
+            folders[architecture] = GOLDEN / architecture
+        elif architecture not in folders:
             folder = tmp_path_factory.mktemp(architecture)
             folders[architecture] = write_hf_folder(folder, architecture)
         return load_backbone(open_checkpoint(folders[architecture]), ops).backbone
@@ -139,7 +151,16 @@ def run(backbone: Backbone, ids: IntArray, cuts: list[int]) -> FloatArray:
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("architecture", [*BOTH_FORMATS, HYBRID])
+@pytest.mark.parametrize("is_exact", [True, False])
+@pytest.mark.parametrize("architecture", FROM_GOLDEN)
+def test_whole_models_equal_the_oracle(tiny: Maker, architecture: str, is_exact: bool) -> None:
+    ids = token_ids(3, 30)
+    found = run(tiny(architecture, TorchOps(CPU, is_exact=is_exact)), ids, [30])
+    expected = run(tiny(architecture, NumpyOps()), ids, [30])
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", [*BOTH_FORMATS, HYBRID, *FROM_GOLDEN])
 def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) -> None:
     backbone = tiny(architecture, TorchOps(CPU))
     ids = token_ids(4, 30)
@@ -152,7 +173,7 @@ def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) ->
     assert together[5:35].tobytes() == whole.tobytes()
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, SINKS])
 def test_whole_sequences_equal_the_oracle(tiny: Maker, architecture: str) -> None:
     """The uncached way that training reads answers, sliding windows included."""
     ops = TorchOps(CPU, is_exact=False)

@@ -18,9 +18,15 @@ from headlong.weights.checkpoint import open_checkpoint
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 NUM_FREQUENT = 24
-"""Tokens of the smaller vocabulary; the tiny models have 64."""
+"""Tokens of the smaller vocabulary; the tiny models have 64 or 96."""
 
-WITH_MTP = ("tiny-qwen3_5", "tiny-deepseek_v3", "tiny-glm4_moe_lite")
+WITH_MTP = (
+    "tiny-qwen3_5",
+    "tiny-deepseek_v3",
+    "tiny-glm4_moe_lite",
+    "tiny-mimo_v2_flash",
+    "tiny-nemotron_h",
+)
 
 
 def load_with_head(name: str, backend: str) -> Head:

@@ -31,7 +31,11 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
 HYBRID = "qwen35"
 """Recurrent and attending layers; written as a Hugging Face folder only."""
 
-HYBRIDS = (HYBRID, f"{HYBRID}@native")
+MAMBA, SINKS = "tiny-nemotron_h", "tiny-mimo_v2_flash"
+FROM_GOLDEN = (MAMBA, SINKS)
+"""Folders of tests/golden: layers of one part each with Mamba-2; heads of two sizes with sinks."""
+
+HYBRIDS = (HYBRID, f"{HYBRID}@native", MAMBA, f"{MAMBA}@native")
 """The same on both backends, as the fixture `tiny_backbone` names them."""
 
 GEMMA4 = "gemma4"
@@ -43,6 +47,8 @@ EVERY_BACKBONE = (
     *BOTH_FORMATS,
     *(f"{name}@native" for name in BOTH_FORMATS),
     *HYBRIDS,
+    SINKS,
+    f"{SINKS}@native",
 )
 """Every architecture on the numpy and on the native backend."""
 

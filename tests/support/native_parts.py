@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from headlong.ops.blocks import (
     LatentAttention,
     Layer,
     Linear,
+    Mamba2,
     Mixer,
     Norm,
     Router,
@@ -30,6 +32,8 @@ from headlong.ops.op_set import Ops, Rows, Span
 from headlong.weights.tensors import StoredTensor
 
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
+RECURRENT = ("delta", "mamba")
+RecurrentMixer: TypeAlias = GatedDeltaNet | Mamba2
 EXPERT_KINDS = ("qwen", "deepseek", "nemotron", "gemma")
 """Families whose mixtures of experts differ."""
 EXACT_TYPES = ("Q4_0", "Q4_1", "Q8_0", "F16", "BF16", "F32")
@@ -98,6 +102,35 @@ class Parts:
             value_dim=value_dim,
         )
 
+    def mamba(self, *, key_dim: int = 24, value_dim: int = 32) -> Mamba2:
+        """Return a Mamba-2 mixer of four heads in two groups, with limits that some steps meet."""
+        hidden, num_groups, num_heads = self.hidden_size, 2, 4
+        value_size = num_heads * value_dim
+        num_channels = 2 * num_groups * key_dim + value_size
+        return Mamba2(
+            norm=self.norm(30),
+            mixed=self.linear(31, num_channels, hidden),
+            gate=self.linear(33, value_size, hidden),
+            step=self.linear(35, num_heads, hidden),
+            convolution=random(39, 4, num_channels) / np.float32(2),
+            convolution_bias=random(44, num_channels) / np.float32(2),
+            decay_rate=np.exp(random(40, num_heads) - 1).astype(np.float32),
+            step_bias=random(41, num_heads),
+            skip=random(45, num_heads),
+            group_norm=self.norm(42, value_size),
+            output=self.linear(43, hidden, value_size),
+            num_groups=num_groups,
+            num_heads=num_heads,
+            state_size=key_dim,
+            head_dim=value_dim,
+            step_limits=(0.1, 1.5),
+        )
+
+    def recurrent(self, kind: str, *, key_dim: int = 24, value_dim: int = 32) -> RecurrentMixer:
+        """Return a recurrent mixer of a kind in `RECURRENT`."""
+        make = self.delta_net if kind == "delta" else self.mamba
+        return make(key_dim=key_dim, value_dim=value_dim)
+
     def attention(self, *, is_beside: bool = False, window: int | None = None) -> Attention:
         """Return an attention block; with `is_beside` it has every optional part as well."""
         hidden, dim = self.hidden_size, self.head_dim
@@ -119,6 +152,17 @@ class Parts:
             beside_norm=self.norm(12) if is_beside else None,
             output_norm=self.norm(13) if is_beside else None,
             window=window,
+        )
+
+    def sunk_attention(self, *, value_dim: int = 24, window: int | None = None) -> Attention:
+        """Return attention with sinks, and values of another size than keys."""
+        return replace(
+            self.attention(window=window),
+            value=self.linear(6, self.num_kv_heads * value_dim, self.hidden_size),
+            output=self.linear(8, self.hidden_size, self.num_heads * value_dim),
+            value_size=value_dim,
+            value_scale=0.7,
+            sinks=2 * random(14, self.num_heads),
         )
 
     def latent_attention(

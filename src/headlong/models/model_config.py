@@ -12,6 +12,8 @@ from headlong.models.gemma4_config import (
     read_hf_gemma4,
 )
 from headlong.models.latent_config import LatentConfig, gguf_latent, hugging_face_latent
+from headlong.models.mamba_config import MambaConfig, gguf_mamba, hugging_face_mamba
+from headlong.models.mimo_config import MimoConfig, with_gguf_mimo, with_hugging_face_mimo
 from headlong.models.rope_scaling import RopeScaling, read_gguf_scaling, read_rope_scaling
 from headlong.models.settings import Settings
 from headlong.weights.checkpoint import Checkpoint
@@ -28,6 +30,9 @@ _BOUNDS = {
     "rope_theta": (1.0, 1e15),
 }
 """What no real model leaves; beyond it, metadata is damaged and would take memory or overflow."""
+
+_PART_ROTARY = ("mimo2", "nemotron_h", "nemotron_h_moe")
+"""Architectures whose GGUF files may name fewer rotary dimensions than a head has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,8 @@ class ModelConfig:
     experts: ExpertsConfig | None = None
     latent: LatentConfig | None = None
     """Sizes of latent attention, where it is of this kind; all heads then share one key."""
+    mamba: MambaConfig | None = None
+    mimo: MimoConfig | None = None
 
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():
@@ -112,11 +119,14 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
             "It is not a whole language model; perhaps it holds a head or an adapter only.",
         )
     settings = Settings(checkpoint.metadata, checkpoint.path)
+    is_mimo = checkpoint.architecture == "mimo2"
     if checkpoint.format == "gguf":
-        return _from_gguf(
-            settings.under(f"{checkpoint.architecture}."), checkpoint, embedding.shape
-        )
-    return _from_hugging_face(_text_part(settings), checkpoint, embedding.shape)
+        keys = settings.under(f"{checkpoint.architecture}.")
+        config = _from_gguf(keys, checkpoint, embedding.shape)
+        return with_gguf_mimo(config, keys) if is_mimo else config
+    keys = _text_part(settings)
+    config = _from_hugging_face(keys, checkpoint, embedding.shape)
+    return with_hugging_face_mimo(config, keys) if is_mimo else config
 
 
 def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...]) -> ModelConfig:
@@ -128,25 +138,27 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
     hidden_size = keys.integer("embedding_length")
     head_dim = keys.integer("attention.key_length", hidden_size // max(num_heads, 1))
     latent = gguf_latent(keys)
-    if latent is None and keys.integer("rope.dimension_count", head_dim) != head_dim:
+    is_part_rotary = keys.integer("rope.dimension_count", head_dim) != head_dim
+    if is_part_rotary and latent is None and checkpoint.architecture not in _PART_ROTARY:
         raise ArchitectureError(
             f"Only {keys.integer('rope.dimension_count')} of {head_dim} dimensions are rotary.",
             "Such models are read from Hugging Face folders only; use the model's safetensors.",
         )
     # llama.cpp counts the blocks of an MTP head among the layers.
     num_layers = keys.integer("block_count") - keys.integer("nextn_predict_layers", 0)
+    kv_heads = keys.by_layer("attention.head_count_kv", num_layers, num_heads)
     kinds = [] if gemma4 is None else keys.items("attention.sliding_window_pattern")
     return ModelConfig(
         architecture=checkpoint.architecture,
         num_layers=num_layers,
         hidden_size=hidden_size,
-        intermediate_size=keys.integer("feed_forward_length"),
+        intermediate_size=max(keys.by_layer("feed_forward_length", num_layers)),
         num_heads=num_heads,
-        num_kv_heads=keys.integer("attention.head_count_kv", num_heads) if latent is None else 1,
+        num_kv_heads=max(kv_heads) if latent is None else 1,
         head_dim=head_dim if latent is None else latent.head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("context_length"),
-        norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
+        norm_eps=keys.number("attention.layer_norm_rms_epsilon", _plain_eps(keys)),
         rope_theta=keys.number("rope.freq_base", 10_000.0),
         rope_scaling=read_gguf_scaling(keys.under("rope.scaling.")),
         sliding_window=keys.integer("attention.sliding_window", 0) or None,
@@ -155,7 +167,14 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         gemma4=gemma4,
         experts=gguf_experts(keys, is_usually_renormalised=latent is None),
         latent=latent,
+        mamba=gguf_mamba(keys, num_layers, checkpoint.tensors),
     )
+
+
+def _plain_eps(keys: Settings) -> float | None:
+    """Return what some files of models with root-mean-square norms only give for others."""
+    name = "attention.layer_norm_epsilon"
+    return keys.number(name) if keys.has(name) else None
 
 
 def _text_part(settings: Settings) -> Settings:
@@ -176,6 +195,9 @@ def _from_hugging_face(
         )
     num_heads = keys.integer("num_attention_heads")
     hidden_size = keys.integer("hidden_size")
+    mamba = hugging_face_mamba(keys)
+    # transformers 5 saves the kinds of Nemotron's layers, and not how many there are.
+    num_layers = keys.integer("num_hidden_layers", len(mamba.kinds) if mamba else None)
     head_dim = keys.integer("head_dim", hidden_size // max(num_heads, 1))
     # transformers 5 moved rotary settings into one record, per kind of layer for Gemma3.
     rope = keys.under("rope_parameters.") if keys.has("rope_parameters") else keys
@@ -187,7 +209,7 @@ def _from_hugging_face(
     latent = hugging_face_latent(keys, scaling)
     return ModelConfig(
         architecture=checkpoint.architecture,
-        num_layers=keys.integer("num_hidden_layers"),
+        num_layers=num_layers,
         hidden_size=hidden_size,
         intermediate_size=keys.integer("intermediate_size"),
         num_heads=num_heads,
@@ -195,11 +217,11 @@ def _from_hugging_face(
         head_dim=head_dim if latent is None else latent.head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("max_position_embeddings"),
-        norm_eps=keys.number("rms_norm_eps", 1e-6),
+        norm_eps=_norm_eps(keys),
         rope_theta=rope.number("rope_theta", 10_000.0),
         rope_scaling=read_rope_scaling(scaling),
         sliding_window=keys.integer("sliding_window", 0) or None,
-        local_layers=_local_layers(keys),
+        local_layers=_local_layers(keys, num_layers),
         local_rope_theta=local_rope_theta or None,
         attention_scale=_attention_scale(keys),
         rotary_dim=None if latent else _rotary_dim(keys, rope, head_dim),
@@ -207,7 +229,13 @@ def _from_hugging_face(
         gemma4=read_hf_gemma4(keys) if checkpoint.architecture == "gemma4" else None,
         experts=hugging_face_experts(keys),
         latent=latent,
+        mamba=mamba,
     )
+
+
+def _norm_eps(keys: Settings) -> float:
+    names = ("layer_norm_epsilon", "layernorm_epsilon", "rms_norm_eps")
+    return next((keys.number(name) for name in names if keys.has(name)), 1e-6)
 
 
 def _rotary_dim(keys: Settings, rope: Settings, head_dim: int) -> int | None:
@@ -241,9 +269,8 @@ def _delta_net(keys: Settings) -> DeltaNetConfig | None:
     )
 
 
-def _local_layers(keys: Settings) -> frozenset[int]:
+def _local_layers(keys: Settings, num_layers: int) -> frozenset[int]:
     """Find the sliding-window layers in the three ways config.json has said it over the years."""
-    num_layers = keys.integer("num_hidden_layers")
     if keys.has("layer_types"):
         kinds = enumerate(keys.items("layer_types"))
         return frozenset(index for index, kind in kinds if kind == "sliding_attention")

@@ -1,4 +1,4 @@
-"""Qwen2 and Qwen2.5: Llama with biases on query, key and value.
+"""Qwen2, Qwen2.5 and MiMo-7B: Llama with biases on query, key and value.
 
 Llama's builder takes biases along where a file has them; here they must be there.
 """
@@ -24,7 +24,8 @@ def layer_builder(config: ModelConfig, weights: WeightReader) -> llama.LayerBuil
     missing = [name for name in names if not weights.has(name)]
     if missing:
         raise TensorError(
-            f"A qwen2 model needs biases on query, key and value; missing: {', '.join(missing)}.",
+            f"A {config.architecture} model needs biases on query, key and value; missing: "
+            f"{', '.join(missing)}.",
             "The file was converted incompletely; pull the model again or use another copy.",
         )
     return llama.layer_builder(config, weights)

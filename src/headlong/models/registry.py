@@ -5,7 +5,17 @@ from functools import partial
 from typing import Protocol
 
 from headlong.errors import ArchitectureError
-from headlong.models import deepseek2, gemma3, gemma4, llama, qwen2, qwen3, qwen3_5
+from headlong.models import (
+    deepseek2,
+    gemma3,
+    gemma4,
+    llama,
+    mimo2,
+    nemotron_h,
+    qwen2,
+    qwen3,
+    qwen3_5,
+)
 from headlong.models.llama import LayerBuilder
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.transformer import Backbone
@@ -32,6 +42,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gemma3": gemma3,
     "deepseek2": deepseek2,
     "gemma4": gemma4,
+    "mimo": qwen2,
+    "mimo2": mimo2,
+    "nemotron_h": nemotron_h,
+    "nemotron_h_moe": nemotron_h,
 }
 
 

@@ -44,6 +44,15 @@ class Settings:
             raise self._refusal(name, value, "a whole number, 0 or more")
         return value
 
+    def by_layer(self, name: str, num_layers: int, default: int | None = None) -> list[int]:
+        """Return a whole number per layer, whether the file gives one for all or one for each."""
+        value = self._value(name, default)
+        if not isinstance(value, list):
+            return [self.integer(name, default)] * max(num_layers, 1)
+        if len(value) < max(num_layers, 1) or any(type(one) is not int or one < 0 for one in value):
+            raise self._refusal(name, value, f"{num_layers} whole numbers, 0 or more")
+        return value[: max(num_layers, 1)]
+
     def number(self, name: str, default: float | None = None) -> float:
         """Return a finite number."""
         value = self._value(name, default)

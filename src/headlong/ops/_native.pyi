@@ -65,7 +65,9 @@ class Attention(Mixer):
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    value_dim: int
     scale: float
+    value_scale: float
     window: int
     rope: Rope
     query_norm: Norm | None
@@ -74,15 +76,14 @@ class Attention(Mixer):
     beside_norm: Norm | None
     output_norm: Norm | None
     gate: Linear | None
+    def set_sinks(self, sinks: FloatArray) -> None: ...
 
-class GatedDeltaNet(Mixer):
+class RecurrentMixer(Mixer):
     norm: Norm
     mixed: Linear
     gate: Linear
-    update: Linear
     decay: Linear
     output: Linear
-    head_norm: Norm
     def __init__(
         self,
         engine: Engine,
@@ -91,13 +92,23 @@ class GatedDeltaNet(Mixer):
         decay_rate: FloatArray,
         decay_bias: FloatArray,
     ) -> None: ...
+
+class GatedDeltaNet(RecurrentMixer):
+    update: Linear
+    head_norm: Norm
     def settle(self) -> None: ...
 
-class DeltaState(MixerState):
+class Mamba2(RecurrentMixer):
+    group_norm: Norm
+    def set_steps(
+        self, convolution_bias: FloatArray, skip: FloatArray, limits: tuple[float, float]
+    ) -> None: ...
+
+class RecurrentState(MixerState):
     def append(self, num_rows: int, *, all_or_none: bool, snapshots: Sequence[int]) -> None: ...
     def commit(self, num_rows: int) -> None: ...
     def rollback(self) -> None: ...
-    def copy_from(self, other: DeltaState, snapshot: int | None) -> None: ...
+    def copy_from(self, other: RecurrentState, snapshot: int | None) -> None: ...
     def forget_snapshot(self, snapshot: int) -> None: ...
     @property
     def num_bytes(self) -> int: ...
@@ -193,7 +204,9 @@ class Engine:
     def pack_rows(self, matrix: Matrix, source: str, first_row: int, data: ByteArray) -> None: ...
     def settle(self) -> None: ...
     def make_kv_layer(self, num_kv_heads: int, key_dim: int, value_dim: int) -> KVLayer: ...
-    def make_delta_state(self, sizes: tuple[int, int, int, int], conv_width: int) -> DeltaState: ...
+    def make_recurrent_state(
+        self, sizes: tuple[int, int, int, int], conv_width: int
+    ) -> RecurrentState: ...
     def embed(self, matrix: Matrix, ids: IntArray, out: FloatArray) -> None: ...
     def project(self, x: FloatArray, linear: Linear, y: FloatArray) -> None: ...
     def norm(self, x: FloatArray, norm: Norm, y: FloatArray) -> None: ...

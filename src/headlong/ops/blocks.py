@@ -6,8 +6,9 @@ subclasses. A backend may cache what it makes of a spec for as long as the spec 
 a weak-reference slot and are compared by identity.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from headlong.arrays import FloatArray, IntArray
 
@@ -37,7 +38,8 @@ class Linear:
 class Rope:
     """Rotary positions: of the first R dimensions, pairs (i, i + R/2) turn by position × frequency.
 
-    The other dimensions of a head, if there are any, stay as they are.
+    The other dimensions of a head, if there are any, stay as they are. Without frequencies heads
+    do not turn at all (Nemotron).
     """
 
     frequencies: FloatArray  # (R // 2,), R at most the head size
@@ -52,14 +54,20 @@ class Attention:
     norm: Norm
     query: Linear  # (num_heads * head_dim, H), or 2H inputs when `beside_norm` is set
     key: Linear  # (num_kv_heads * head_dim, H or 2H)
-    value: Linear
-    output: Linear  # (H, num_heads * head_dim)
+    value: Linear  # (num_kv_heads * value_dim, H or 2H)
+    output: Linear  # (H, num_heads * value_dim)
     num_heads: int
     num_kv_heads: int
     head_dim: int
     rope: Rope
     scale: float
     """Multiplies query · key; usually head_dim ** -0.5."""
+    value_size: int | None = None
+    """Numbers of a value head, where they are not as many as those of a key head (MiMo-V2)."""
+    value_scale: float = 1.0
+    """Multiplies what was attended to."""
+    sinks: FloatArray | None = None
+    """(num_heads,) scores that take their shares of each head's softmax and bring no value."""
     query_norm: Norm | None = None
     """Norm of each query head before rotary (Qwen3, Gemma3)."""
     key_norm: Norm | None = None
@@ -73,7 +81,12 @@ class Attention:
     window: int | None = None
     """Look back at most this many positions, the own one included; None looks at all."""
     gate: Linear | None = None
-    """(num_heads * head_dim, H): sigmoid of it multiplies what was attended to (Qwen3.5)."""
+    """(num_heads * value_dim, H): sigmoid of it multiplies what was attended to (Qwen3.5)."""
+
+    @property
+    def value_dim(self) -> int:
+        """Numbers of a value head."""
+        return self.value_size or self.head_dim
 
     @property
     def linears(self) -> tuple[Linear, ...]:
@@ -144,6 +157,13 @@ class SharedAttention:
     query_norm: Norm
     output_norm: Norm
     window: int | None
+    value_scale: ClassVar[float] = 1.0
+    sinks: ClassVar[None] = None
+
+    @property
+    def value_dim(self) -> int:
+        """Numbers of a value head."""
+        return self.head_dim
 
     @property
     def linears(self) -> tuple[Linear, ...]:
@@ -183,6 +203,50 @@ class GatedDeltaNet:
     def linears(self) -> tuple[Linear, ...]:
         """Its projections."""
         return (self.mixed, self.gate, self.update, self.decay, self.output)
+
+    @property
+    def memory_shape(self) -> tuple[int, int, int]:
+        """Value heads, and the rows and columns of the matrix of each."""
+        return self.num_value_heads, self.key_dim, self.value_dim
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Mamba2:
+    """x + output(group_norm(o * silu(gate(norm(x))))), where o reads a state S per head.
+
+    With q, k, v = silu(convolution(mixed) + convolution_bias), called C, B and x in Mamba:
+        S = exp(-decay_rate * t) S + k ⊗ t v;  o = Sᵀ q + skip * v
+        t = softplus(step(x) + step_bias), within `step_limits`
+    Heads share q and k evenly: head h reads those of group h // (heads / groups). The norm is over
+    all heads of a group together.
+    """
+
+    norm: Norm
+    mixed: Linear  # (2 * num_groups * state_size + num_heads * head_dim, H): q, k, v
+    gate: Linear  # (num_heads * head_dim, H)
+    step: Linear  # (num_heads, H)
+    convolution: FloatArray  # (width, outputs of `mixed`), the oldest row's factors first
+    convolution_bias: FloatArray  # (outputs of `mixed`,)
+    decay_rate: FloatArray  # (num_heads,)
+    step_bias: FloatArray  # (num_heads,)
+    skip: FloatArray  # (num_heads,)
+    group_norm: Norm  # (num_heads * head_dim,)
+    output: Linear  # (H, num_heads * head_dim)
+    num_groups: int
+    num_heads: int
+    state_size: int
+    head_dim: int
+    step_limits: tuple[float, float] = (0.0, math.inf)
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        return (self.mixed, self.gate, self.step, self.output)
+
+    @property
+    def memory_shape(self) -> tuple[int, int, int]:
+        """Heads, and the rows and columns of the state of each."""
+        return self.num_heads, self.state_size, self.head_dim
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -299,7 +363,7 @@ class PerLayerInput:
         return (self.gate, self.projection)
 
 
-Mixer: TypeAlias = Attending | LatentAttention | GatedDeltaNet
+Mixer: TypeAlias = Attending | LatentAttention | GatedDeltaNet | Mamba2
 """The part of a layer that lets rows of a sequence read earlier ones, through a state."""
 
 Channel: TypeAlias = GatedMlp | Experts | PerLayerInput

@@ -24,6 +24,7 @@ from headlong.ops.blocks import (
     LatentAttention,
     Layer,
     Linear,
+    Mamba2,
     Mixer,
     Norm,
     PerLayerInput,
@@ -48,10 +49,10 @@ class NativeBlocks:
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state: keys and values are 16-bit integers with scales."""
         if isinstance(mixer, Attending):
-            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim, mixer.value_dim)
         if isinstance(mixer, LatentAttention):
             return self._engine.make_kv_layer(1, mixer.rank + mixer.rotary_dim, mixer.rank)
-        return self._engine.make_delta_state(_sizes(mixer), len(mixer.convolution))
+        return self._engine.make_recurrent_state(_sizes(mixer), len(mixer.convolution))
 
     def stack(self, layers: Sequence[Layer]) -> _native.Stack:
         """Return layers to be run in one call."""
@@ -112,6 +113,8 @@ class NativeBlocks:
     def _mixer(self, spec: Mixer) -> _native.Mixer:
         if isinstance(spec, LatentAttention):
             return self._latent_attention(spec)
+        if isinstance(spec, Mamba2):
+            return self._mamba(spec)
         if isinstance(spec, GatedDeltaNet):
             return self._delta_net(spec)
         return self._attention(spec)
@@ -132,12 +135,25 @@ class NativeBlocks:
     def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
         vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]
         block = _native.GatedDeltaNet(self._engine, _sizes(spec), *vectors)
-        block.norm, block.head_norm = self.norm(spec.norm), self.norm(spec.head_norm)
-        block.mixed, block.gate = self.linear(spec.mixed), self.linear(spec.gate)
-        block.update, block.decay = self.linear(spec.update), self.linear(spec.decay)
-        block.output = self.linear(spec.output)
+        self._fill(block, spec, spec.decay)
+        block.update, block.head_norm = self.linear(spec.update), self.norm(spec.head_norm)
         block.settle()
         return block
+
+    def _mamba(self, spec: Mamba2) -> _native.Mamba2:
+        vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.step_bias)]
+        block = _native.Mamba2(self._engine, _sizes(spec), *vectors)
+        self._fill(block, spec, spec.step)
+        block.group_norm = self.norm(spec.group_norm)
+        block.set_steps(_vector(spec.convolution_bias), _vector(spec.skip), spec.step_limits)
+        return block
+
+    def _fill(
+        self, block: _native.RecurrentMixer, spec: GatedDeltaNet | Mamba2, decay: Linear
+    ) -> None:
+        block.norm, block.mixed = self.norm(spec.norm), self.linear(spec.mixed)
+        block.gate, block.decay = self.linear(spec.gate), self.linear(decay)
+        block.output = self.linear(spec.output)
 
     def _attention(self, spec: Attending) -> _native.Attention:
         block = _native.Attention()
@@ -145,6 +161,9 @@ class NativeBlocks:
         block.query, block.output = self.linear(spec.query), self.linear(spec.output)
         block.num_heads, block.num_kv_heads = spec.num_heads, spec.num_kv_heads
         block.head_dim, block.scale = spec.head_dim, spec.scale
+        block.value_dim, block.value_scale = spec.value_dim, spec.value_scale
+        if spec.sinks is not None:
+            block.set_sinks(_vector(spec.sinks))
         block.window = spec.window or 0
         block.rope = self._rope(spec.rope)
         block.query_norm = self._optional_norm(spec.query_norm)
@@ -240,7 +259,9 @@ class NativeBlocks:
         )
 
 
-def _sizes(spec: GatedDeltaNet) -> tuple[int, int, int, int]:
+def _sizes(spec: GatedDeltaNet | Mamba2) -> tuple[int, int, int, int]:
+    if isinstance(spec, Mamba2):
+        return spec.num_groups, spec.num_heads, spec.state_size, spec.head_dim
     return spec.num_key_heads, spec.num_value_heads, spec.key_dim, spec.value_dim
 
 

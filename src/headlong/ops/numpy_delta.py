@@ -1,49 +1,57 @@
 """The gated delta rule in numpy: one recurrence step per row, in order. The oracle of the kernels.
 
-In:  projected rows of one sequence and its state. Out: what every row reads of the state.
+In:  rows, and the states of their sequences. Out: what the mixer adds to the rows.
 Prompt, verify and decode rows take the very same step, and all shapes are those of one row, so how
 rows are cut into passes changes no bit.
 """
+
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from headlong.arrays import FloatArray
 from headlong.ops.blocks import GatedDeltaNet
-from headlong.ops.delta_state import DeltaRows, DeltaState, Recurrence
+from headlong.ops.layer_state import LayerState
+from headlong.ops.numpy_maths import sigmoid, silu
+from headlong.ops.numpy_recurrent import convolve, run_recurrence
+from headlong.ops.op_set import Ops, Rows
+from headlong.ops.recurrent_state import Recurrence, RecurrentRows
 
 UNIT_EPS = np.float32(1e-6)
 """Added to the squared length of queries and keys before they are divided by it."""
 
 
-def make_delta_state(block: GatedDeltaNet) -> DeltaState:
-    """Return the state of a sequence without rows."""
-    width, num_channels = block.convolution.shape
-    shape = (block.num_value_heads, block.key_dim, block.value_dim)
-    window = np.zeros((width - 1, num_channels), dtype=np.float32)
-    return DeltaState(Recurrence(np.zeros(shape, dtype=np.float32), window))
+def delta_net_result(
+    ops: Ops, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState | None], rows: Rows
+) -> FloatArray:
+    """Return what a gated delta net adds to x: (N, H) → (N, H)."""
+    normed = ops.norm(x, block.norm)
+    rate = np.logaddexp(np.float32(0), ops.project(normed, block.decay) + block.decay_bias)
+    projected = RecurrentRows(
+        ops.project(normed, block.mixed),
+        sigmoid(ops.project(normed, block.update)),
+        np.exp(-(block.decay_rate * rate)),
+    )
+    read = run_recurrence(projected, states, rows, partial(take_row, block=block))
+    heads = ops.norm(read.reshape(len(x), -1, block.value_dim), block.head_norm)
+    gated = heads.reshape(read.shape) * silu(ops.project(normed, block.gate))
+    result: FloatArray = ops.project(gated, block.output)
+    return result
 
 
 def take_row(
-    state: Recurrence, row: DeltaRows, block: GatedDeltaNet
+    state: Recurrence, row: RecurrentRows, block: GatedDeltaNet
 ) -> tuple[Recurrence, FloatArray]:
     """Take one row in: decay, correct what its key recalls, read with its query."""
     inputs = np.concatenate([state.window, row.mixed[None]])  # (width, channels)
-    query, key, value = _heads(_convolve(inputs, block.convolution), block)
+    query, key, value = _heads(convolve(inputs, block.convolution), block)
     memory = state.memory * row.decay[:, None, None]
     recalled = np.sum(memory * key[:, :, None], axis=1)  # (heads, value_dim)
-    correction = row.beta[:, None] * (value - recalled)
+    correction = row.strength[:, None] * (value - recalled)
     memory = memory + key[:, :, None] * correction[:, None]
     read = np.sum(memory * query[:, :, None], axis=1)  # (heads, value_dim)
     return Recurrence(memory, inputs[1:]), read.reshape(-1)
-
-
-def _convolve(inputs: FloatArray, factors: FloatArray) -> FloatArray:
-    """Mix every channel with its own past, then silu: (width, channels) → (channels,)."""
-    mixed: FloatArray = inputs[0] * factors[0]
-    for row, factor in zip(inputs[1:], factors[1:], strict=True):
-        mixed = mixed + row * factor
-    with np.errstate(over="ignore"):
-        return np.divide(mixed, np.float32(1) + np.exp(-mixed), dtype=np.float32)
 
 
 def _heads(mixed: FloatArray, block: GatedDeltaNet) -> tuple[FloatArray, FloatArray, FloatArray]:

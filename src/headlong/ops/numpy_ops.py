@@ -9,7 +9,6 @@ its shapes depend on the position alone.
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -21,23 +20,24 @@ from headlong.ops.blocks import (
     Attention,
     Channel,
     Experts,
-    GatedDeltaNet,
     LatentAttention,
     Linear,
+    Mamba2,
     Mixer,
     Norm,
     PerLayerInput,
     SharedAttention,
 )
-from headlong.ops.delta_state import DeltaRows, DeltaState
 from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
-from headlong.ops.numpy_delta import make_delta_state, take_row
+from headlong.ops.numpy_delta import delta_net_result
 from headlong.ops.numpy_experts import experts_result, mlp_result, per_layer_result
 from headlong.ops.numpy_host import NumpyHost
 from headlong.ops.numpy_latent import mix_latent
+from headlong.ops.numpy_mamba import mamba_result
 from headlong.ops.numpy_maths import sigmoid, silu
+from headlong.ops.numpy_recurrent import make_stepped_state
 from headlong.ops.numpy_rotary import rotate
 from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix, round_to
 from headlong.ops.op_set import Rows
@@ -72,10 +72,10 @@ class NumpyOps(HostArrays, BlockByBlock):
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty float32 state."""
         if isinstance(mixer, Attending):
-            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim, mixer.value_dim)
         if isinstance(mixer, LatentAttention):
             return NumpyKVLayer(1, mixer.rank + mixer.rotary_dim, mixer.rank)
-        return make_delta_state(mixer)
+        return make_stepped_state(mixer)
 
     def embed(self, table: NumpyMatrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
         """Look up embedding rows: (N,) → (N, H)."""
@@ -108,7 +108,9 @@ class NumpyOps(HostArrays, BlockByBlock):
         if isinstance(block, SharedAttention):
             query = self._queries(self.norm(x, block.norm), block, rows)
             return self._add(x, _attend_all(query, block, states, rows), block)
-        return self._gated_delta_net(x, block, states, rows)
+        if isinstance(block, Mamba2):
+            return x + mamba_result(self, x, block, states, rows)
+        return x + delta_net_result(self, x, block, states, rows)
 
     def transform(
         self, x: FloatArray, block: Channel, beside: FloatArray | None = None
@@ -136,7 +138,9 @@ class NumpyOps(HostArrays, BlockByBlock):
             normed = np.concatenate([self.norm(beside, block.beside_norm), normed], axis=-1)
         key = self._heads(normed, block.key, block.key_norm, block)  # (N, G, D)
         key = rotate(key, rows.positions, block.rope)
-        value = self._heads(normed, block.value, block.value_norm, block)  # (N, G, D)
+        value = self.project(normed, block.value).reshape(*key.shape[:2], -1)  # (N, G, D of values)
+        if block.value_norm is not None:
+            value = self.norm(value, block.value_norm)
         for span, layer in zip(rows.spans, states, strict=True):
             assert isinstance(layer, NumpyKVLayer)
             own = slice(span.first_row, span.first_row + span.num_rows)
@@ -158,26 +162,6 @@ class NumpyOps(HostArrays, BlockByBlock):
             result = self.norm(result, block.output_norm)
         return x + result
 
-    def _gated_delta_net(
-        self, x: FloatArray, block: GatedDeltaNet, states: Sequence[LayerState | None], rows: Rows
-    ) -> FloatArray:
-        """Norm, projections, convolution, delta rule row by row, gated norm, project, add."""
-        normed = self.norm(x, block.norm)
-        projected = DeltaRows(
-            self.project(normed, block.mixed),
-            sigmoid(self.project(normed, block.update)),
-            _decay(self.project(normed, block.decay), block),
-        )
-        read = np.empty((len(x), block.num_value_heads * block.value_dim), dtype=np.float32)
-        for span, state in zip(rows.spans, states, strict=True):
-            assert isinstance(state, DeltaState)
-            own = slice(span.first_row, span.first_row + span.num_rows)
-            part = DeltaRows(*(values[own] for values in projected))
-            read[own] = state.run(part, partial(take_row, block=block))
-        heads = self.norm(read.reshape(len(x), -1, block.value_dim), block.head_norm)
-        gated = heads.reshape(read.shape) * silu(self.project(normed, block.gate))
-        return x + self.project(gated, block.output)
-
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:
         """x + silu(linear(x))."""
         return x + silu(self.project(x, linear))
@@ -196,8 +180,8 @@ def _attend_all(
     states: Sequence[LayerState | None],
     rows: Rows,
 ) -> FloatArray:
-    """Attend row by row: (N, heads, D) → (N, heads * D)."""
-    attended = np.empty((len(query), block.num_heads * block.head_dim), dtype=np.float32)
+    """Attend row by row: (N, heads, D) → (N, heads * D of values)."""
+    attended = np.empty((len(query), block.num_heads * block.value_dim), dtype=np.float32)
     for span, layer in zip(rows.spans, states, strict=True):
         assert isinstance(layer, NumpyKVLayer)
         for offset in range(span.num_rows):
@@ -207,23 +191,21 @@ def _attend_all(
 
 
 def _attend(query: FloatArray, layer: NumpyKVLayer, position: int, block: Attending) -> FloatArray:
-    """Attend from one row over everything it may see: (heads, D) → (heads * D,)."""
+    """Attend from one row over everything it may see: (heads, D) → (heads * D of values,)."""
     first = 0 if block.window is None else max(0, position + 1 - block.window)
     keys = layer.keys[:, first : position + 1]  # (G, L, D)
     values = layer.values[:, first : position + 1]  # (G, L, D)
     grouped = query.reshape(block.num_kv_heads, -1, block.head_dim)  # (G, heads / G, D)
     scores = grouped @ keys.swapaxes(1, 2) * np.float32(block.scale)  # (G, heads / G, L)
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
-    attended: FloatArray = weights @ values  # (G, heads / G, D)
-    return attended.reshape(-1)
-
-
-def _decay(projected: FloatArray, block: GatedDeltaNet) -> FloatArray:
-    """Return what the memory of every head is multiplied with: (N, heads)."""
-    rate = block.decay_rate * np.logaddexp(np.float32(0), projected + block.decay_bias)
-    kept: FloatArray = np.exp(-rate)
-    return kept
+    largest = scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores - largest)
+    total = weights.sum(axis=-1, keepdims=True)
+    if block.sinks is not None:
+        with np.errstate(over="ignore"):  # a sink that high leaves nothing for the values
+            total = total + np.exp(block.sinks.reshape(*total.shape) - largest)
+    weights /= total
+    attended: FloatArray = weights @ values  # (G, heads / G, D of values)
+    return attended.reshape(-1) * np.float32(block.value_scale)
 
 
 @register_backend("numpy")

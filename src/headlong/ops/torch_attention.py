@@ -60,8 +60,19 @@ def attend_plain(
     is_hidden = entries >= lengths[:, None]
     if block.window is not None:
         is_hidden = is_hidden | (entries < lengths[:, None] - block.window)
-    probs = scores.masked_fill(is_hidden[:, None, None], float("-inf")).softmax(-1)
-    return (probs.to(values.dtype) @ values).view(query.shape)
+    probs = soften(scores.masked_fill(is_hidden[:, None, None], float("-inf")), block)
+    attended = probs.to(values.dtype) @ values * block.value_scale
+    return attended.view(*query.shape[:2], values.shape[-1])
+
+
+def soften(scores: Tensor, block: Attending, num_behind: int = 1) -> Tensor:
+    """Turn scores into shares, of which sinks take theirs; `num_behind` axes follow the heads'."""
+    if block.sinks is None:
+        return scores.softmax(-1)
+    sinks = torch.as_tensor(block.sinks, device=scores.device)
+    sinks = sinks.view(block.num_kv_heads, -1, *[1] * num_behind)
+    joined = torch.cat([scores, sinks.expand(*scores.shape[:-1], 1)], -1)
+    return joined.softmax(-1)[..., :-1]
 
 
 def attend_triton(
@@ -101,7 +112,7 @@ def attend_row(
     values = values[:, first : position + 1].contiguous()  # (G, L, D)
     grouped = query.reshape(block.num_kv_heads, -1, block.head_dim)  # (G, heads / G, D)
     scores = (grouped @ keys.transpose(1, 2)).float() * block.scale  # (G, heads / G, L)
-    return (scores.softmax(-1).to(values.dtype) @ values).view(-1)
+    return (soften(scores, block).to(values.dtype) @ values).view(-1) * block.value_scale
 
 
 def write_rows(heads: HeadRows, states: Sequence[LayerState | None], rows: Rows) -> None:
@@ -133,9 +144,26 @@ def attend_sequences(query: Tensor, keys: Tensor, values: Tensor, block: Attenti
         index = torch.arange(length, device=query.device)
         distance = index[:, None] - index[None]
         mask = (distance >= 0) & (distance < block.window)
-    return F.scaled_dot_product_attention(
+    if block.sinks is not None:
+        return _attend_with_sinks(query, keys, values, mask, block)
+    attended = F.scaled_dot_product_attention(
         query, keys, values, mask, is_causal=mask is None, scale=block.scale, enable_gqa=True
     )
+    return attended * block.value_scale
+
+
+def _attend_with_sinks(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, block: Attention
+) -> Tensor:
+    """Attend within whole sequences; a mask without a window is the causal one."""
+    batch, _, length, head_dim = query.shape
+    if mask is None:
+        mask = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
+    grouped = query.reshape(batch, block.num_kv_heads, -1, length, head_dim)
+    scores = (grouped @ keys[:, :, None].transpose(-1, -2)).float() * block.scale
+    scores = scores.masked_fill(~mask, float("-inf"))  # (B, KV, G, T, T)
+    attended = soften(scores, block, 2).to(values.dtype) @ values[:, :, None] * block.value_scale
+    return attended.reshape(batch, -1, length, values.shape[-1])
 
 
 def choose_attention(
@@ -146,6 +174,9 @@ def choose_attention(
         return attend_plain, "plain attention"
     if attend_kernel is None:
         return attend_plain, "plain attention (triton is not installed)"
+    blocks = tuple(blocks)
+    if any(b.sinks is not None or b.value_dim != b.head_dim for b in blocks):
+        return attend_plain, "plain attention (the Triton kernel has no sinks and one head size)"
     kinds = {(b.num_heads, b.num_kv_heads, b.head_dim, b.window): b for b in blocks}
     try:
         difference = max(_compare(device, block) for block in kinds.values())

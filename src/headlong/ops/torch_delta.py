@@ -1,28 +1,28 @@
 """The gated delta rule in torch: one recurrence step per row, in order, in float32.
 
-In:  projected rows of one sequence and its state. Out: what every row reads of the state.
+In:  rows, and the states of their sequences. Out: what the mixer adds to the rows.
 All shapes are those of one row, so how rows are cut into passes changes no bit.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from headlong.ops.blocks import GatedDeltaNet
-from headlong.ops.delta_state import DeltaRows, DeltaState, Recurrence
+from headlong.ops.layer_state import LayerState
+from headlong.ops.op_set import Rows
+from headlong.ops.recurrent_state import Recurrence, RecurrentRows
+from headlong.ops.torch_recurrent import convolve, run_recurrence
+
+if TYPE_CHECKING:
+    from headlong.ops.torch_ops import TorchOps
 
 UNIT_EPS = 1e-6
 """Added to the squared length of queries and keys before they are divided by it."""
-
-
-def make_delta_state(block: GatedDeltaNet, device: torch.device) -> DeltaState:
-    """Return the state of a sequence without rows."""
-    width, num_channels = block.convolution.shape
-    shape = (block.num_value_heads, block.key_dim, block.value_dim)
-    window = torch.zeros(width - 1, num_channels, device=device)
-    return DeltaState(Recurrence(torch.zeros(shape, device=device), window))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,40 @@ class DeltaRule:
     decay_rate: Tensor  # (value heads,)
     decay_bias: Tensor  # (value heads,)
 
+    @staticmethod
+    def numbers(block: GatedDeltaNet, device: torch.device) -> list[Tensor]:
+        """Return a block's own numbers on a device."""
+        vectors = (block.convolution, block.decay_rate, block.decay_bias)
+        return [torch.tensor(one, device=device) for one in vectors]
+
+    def result(
+        self, ops: "TorchOps", x: Tensor, states: Sequence[LayerState | None], rows: Rows
+    ) -> Tensor:
+        """Return what the mixer adds to x: (N, H) → (N, H)."""
+        block = self.block
+        normed = ops.norm(x, block.norm)
+        projected = RecurrentRows(
+            ops.project(normed, block.mixed),
+            ops.by_row(torch.sigmoid, ops.project(normed, block.update).float()),
+            ops.by_row(self.kept, ops.project(normed, block.decay)),
+        )
+        read = run_recurrence(projected, states, rows, self.step)
+        heads = read.view(len(x), -1, block.value_dim)
+        gate = ops.by_row(F.silu, ops.project(normed, block.gate))
+        gated = ops.norm(heads, block.head_norm).view(len(x), -1) * gate
+        return ops.project(gated.to(ops.dtype), block.output)
+
     def kept(self, projected: Tensor) -> Tensor:
         """Return what the memory of every head is multiplied with: (N, heads)."""
         return torch.exp(-self.decay_rate * F.softplus(projected.float() + self.decay_bias))
 
-    def step(self, state: Recurrence, row: DeltaRows) -> tuple[Recurrence, Tensor]:
+    def step(self, state: Recurrence, row: RecurrentRows) -> tuple[Recurrence, Tensor]:
         """Take one row in: decay, correct what its key recalls, read with its query."""
         inputs = torch.cat([state.window, row.mixed[None].float()])  # (width, channels)
-        mixed = inputs[0] * self.convolution[0]
-        for row_inputs, factors in zip(inputs[1:], self.convolution[1:], strict=True):
-            mixed = mixed + row_inputs * factors
-        query, key, value = self._heads(F.silu(mixed))
+        query, key, value = self._heads(convolve(inputs, self.convolution))
         memory = state.memory * row.decay[:, None, None]
         recalled = (memory * key[:, :, None]).sum(1)  # (heads, value_dim)
-        correction = row.beta[:, None] * (value - recalled)
+        correction = row.strength[:, None] * (value - recalled)
         memory = memory + key[:, :, None] * correction[:, None]
         read = (memory * query[:, :, None]).sum(1)  # (heads, value_dim)
         return Recurrence(memory, inputs[1:]), read.view(-1)

@@ -29,13 +29,13 @@ from headlong.ops.blocks import (
     LatentAttention,
     Layer,
     Linear,
+    Mamba2,
     Mixer,
     Norm,
     PerLayerInput,
     Rope,
     SharedAttention,
 )
-from headlong.ops.delta_state import DeltaRows, DeltaState
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
 from headlong.ops.numpy_weights import round_to
@@ -47,11 +47,13 @@ from headlong.ops.torch_attention import (
     attend_sequences,
     write_rows,
 )
-from headlong.ops.torch_delta import DeltaRule, make_delta_state
+from headlong.ops.torch_delta import DeltaRule
 from headlong.ops.torch_experts import experts_result, mlp_result, per_layer_result
 from headlong.ops.torch_host import TorchHost
 from headlong.ops.torch_latent import mix_latent
+from headlong.ops.torch_mamba import StateSpace
 from headlong.ops.torch_maths import Angles, RowMaths, make_row_maths
+from headlong.ops.torch_recurrent import make_stepped_state
 from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix, joined_bias
 from headlong.weights.tensors import StoredTensor
 
@@ -104,10 +106,10 @@ class TorchOps(BlockByBlock):
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state on the device; recurrent ones are in float32."""
         if isinstance(mixer, Attending):
-            return TorchKVLayer(self._like, mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+            return TorchKVLayer(self._like, mixer.num_kv_heads, mixer.head_dim, mixer.value_dim)
         if isinstance(mixer, LatentAttention):
             return TorchKVLayer(self._like, 1, mixer.rank + mixer.rotary_dim, mixer.rank)
-        return make_delta_state(mixer, self.device)
+        return make_stepped_state(mixer, self.device)
 
     def join(self, parts: Sequence[Any], axis: int = 0) -> Tensor:
         """Put arrays one after the other along an axis; rows that waited on the host come back."""
@@ -157,7 +159,7 @@ class TorchOps(BlockByBlock):
         if isinstance(block, LatentAttention):
             angles = self.angles(torch.tensor(rows.positions, device=self.device), block.rope)
             return mix_latent(self, x, block, states, rows, angles)
-        return self._gated_delta_net(x, block, states, rows)
+        return x + self._recurrence(block).result(self, x, states, rows)
 
     def transform(self, x: Tensor, block: Channel, beside: Tensor | None = None) -> Tensor:
         """Run one channel part."""
@@ -184,27 +186,6 @@ class TorchOps(BlockByBlock):
         attended = attend_rows(heads.query, states, rows, block)
         return self.add_attended(x, attended, block, heads.gate)
 
-    def _gated_delta_net(
-        self, x: Tensor, block: GatedDeltaNet, states: Sequence[LayerState | None], rows: Rows
-    ) -> Tensor:
-        """Norm, projections, convolution, delta rule row by row, gated norm, project, add."""
-        rule = self._delta_rule(block)
-        normed = self.norm(x, block.norm)
-        projected = DeltaRows(
-            self.project(normed, block.mixed),
-            self.by_row(torch.sigmoid, self.project(normed, block.update).float()),
-            self.by_row(rule.kept, self.project(normed, block.decay)),
-        )
-        read: list[Tensor] = []
-        for span, state in zip(rows.spans, states, strict=True):
-            assert isinstance(state, DeltaState)
-            own = slice(span.first_row, span.first_row + span.num_rows)
-            read += state.run(DeltaRows(*(values[own] for values in projected)), rule.step)
-        heads = torch.stack(read).view(len(x), -1, block.value_dim)
-        gate = self.by_row(F.silu, self.project(normed, block.gate))
-        gated = self.norm(heads, block.head_norm).view(len(x), -1) * gate
-        return x + self.project(gated.to(self.dtype), block.output)
-
     def residual_silu(self, x: Tensor, linear: Linear) -> Tensor:
         """x + silu(linear(x))."""
         return x + self.by_row(F.silu, self.project(x, linear))
@@ -230,7 +211,7 @@ class TorchOps(BlockByBlock):
                 tapped[index] = x
             heads = self.project_heads(x, block, angles[block.rope])
             query, key, value = (
-                part.view(-1, length, part.shape[1], block.head_dim).transpose(1, 2)
+                part.view(-1, length, *part.shape[1:]).transpose(1, 2)
                 for part in (heads.query, heads.key, heads.value)
             )  # each (B, heads, T, D)
             if keep is not None:
@@ -267,9 +248,11 @@ class TorchOps(BlockByBlock):
             normed = torch.cat([self.norm(beside, block.beside_norm), normed], -1)
         gates = () if block.gate is None else (block.gate,)
         heads = self.project_fused(normed, block, block.query, block.key, block.value, *gates)
-        heads = heads.view(len(x), -1, block.head_dim)
-        sizes = [block.num_heads, block.num_kv_heads, block.num_kv_heads]
+        key_size = block.num_kv_heads * block.head_dim
+        sizes = [block.num_heads * block.head_dim, key_size, block.num_kv_heads * block.value_dim]
         query, key, value, gate = heads.split([*sizes, heads.shape[1] - sum(sizes)], dim=1)
+        query, key = (part.reshape(len(x), -1, block.head_dim) for part in (query, key))
+        value, gate = (part.reshape(len(x), -1, block.value_dim) for part in (value, gate))
         if block.query_norm is not None:
             query = self.norm(query, block.query_norm)
         if block.key_norm is not None:
@@ -339,13 +322,15 @@ class TorchOps(BlockByBlock):
         fused: tuple[TorchMatrix, Tensor | None] = found
         return fused
 
-    def _delta_rule(self, block: GatedDeltaNet) -> DeltaRule:
-        found = self._made.get(block)
-        if found is None:
-            vectors = (block.convolution, block.decay_rate, block.decay_bias)
-            found = [torch.tensor(one, device=self.device) for one in vectors]
-            self._made[block] = found
-        return DeltaRule(block, *found)
+    def _recurrence(self, block: GatedDeltaNet | Mamba2) -> DeltaRule | StateSpace:
+        # Only the numbers are kept: what holds the block would keep its own entry alive.
+        if isinstance(block, Mamba2):
+            if block not in self._made:
+                self._made[block] = StateSpace.numbers(block, self.device)
+            return StateSpace(block, *self._made[block])
+        if block not in self._made:
+            self._made[block] = DeltaRule.numbers(block, self.device)
+        return DeltaRule(block, *self._made[block])
 
 
 @register_backend("torch")

@@ -67,9 +67,10 @@ class Sampler:
         """Keys and values of every layer: (rows, kv_heads, capacity, D)."""
         for layer in teacher.backbone.layers:
             block = layer.attention
-            shape = (num_rows, block.num_kv_heads, capacity, block.head_dim)
-            keys = torch.zeros(shape, device=device, dtype=dtype)
-            self._caches.append((keys, torch.zeros_like(keys)))
+            shape = (num_rows, block.num_kv_heads, capacity)
+            keys = torch.zeros(*shape, block.head_dim, device=device, dtype=dtype)
+            values = torch.zeros(*shape, block.value_dim, device=device, dtype=dtype)
+            self._caches.append((keys, values))
         long = {"dtype": torch.long, "device": device}
         self._history = torch.zeros(num_rows, capacity, dtype=torch.int32, device=device)
         self._token = torch.zeros(num_rows, **long)

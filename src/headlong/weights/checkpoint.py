@@ -128,7 +128,9 @@ def _open_folder(folder: Path, tensors: Mapping[str, StoredTensor] | None = None
 def count_layers(config: Mapping[str, Any]) -> int | None:
     """Return how many layers the backbone has, so that MTP tensors are told from its own."""
     nested = config.get("text_config")
-    count = (nested if isinstance(nested, dict) else config).get("num_hidden_layers")
+    text = nested if isinstance(nested, dict) else config
+    kinds = text.get("layers_block_type")  # all that transformers 5 saves of Nemotron's layers
+    count = text.get("num_hidden_layers", len(kinds) if isinstance(kinds, list) else None)
     return count if type(count) is int and count >= 0 else None
 
 

@@ -12,6 +12,9 @@ Out: the same tensors as the packages above expect them: rotary rows as Hugging 
     | safetensors | gemma3       | norms hold w, mean 1 + w  | adding the 1 that GGUF stores |
     | safetensors | qwen35       | same, but for `ssm_norm`; | same; −exp and the shape of   |
     |             |              | `A_log`; conv1d (C, 1, W) | GGUF: `ssm_a`, (C, W)         |
+    | safetensors | nemotron_h   | `A_log`; conv1d (C, 1, W) | same                          |
+    | GGUF        | nemotron_h…  | vectors as (heads, 1)     | making them vectors           |
+    | GGUF        | mimo2        | `layer_output_norm`       | `nextn.shared_head_norm`      |
 """
 
 import re
@@ -31,6 +34,8 @@ _ROTARY = re.compile(r"blk\.\d+\.attn_([qk])\.(?:weight|bias)")
 _NORM = re.compile(r"(?:blk\.\d+\.(?!ssm_)(?:\w+_norm|nextn\.\w*norm)|output_norm)\.weight")
 _ROW = re.compile(r"blk\.\d+\.ffn_gate_inp_shexp\.weight")
 _BY_HEAD = re.compile(r"blk\.\d+\.attn_[kv]_b\.weight")
+_FLAT = re.compile(r"blk\.\d+\.(?:ssm_[ad]|ssm_norm\.weight)")
+_LAYER_NORM = ".layer_output_norm."
 _LOG_DECAY = re.compile(r"blk\.\d+\.ssm_a")
 _CONVOLUTION = re.compile(r"blk\.\d+\.ssm_conv1d\.weight")
 
@@ -39,6 +44,12 @@ def unify_gguf(
     architecture: str, metadata: Mapping[str, Any], tensors: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
     """Return a GGUF file's tensors in the one layout."""
+    if architecture.startswith("nemotron_h"):
+        return {name: _flat(one) if _FLAT.fullmatch(name) else one for name, one in tensors.items()}
+    if architecture == "mimo2":
+        # llama.cpp's converter takes the final norm of an MTP module for one of the layer.
+        names = {name: name.replace(_LAYER_NORM, ".nextn.shared_head_norm.") for name in tensors}
+        return {names[name]: replace(one, name=names[name]) for name, one in tensors.items()}
     if architecture != "llama":
         return {name: _as_matrix(name, one) for name, one in tensors.items()}
     num_heads = _head_count(metadata, "llama.attention.head_count", None)
@@ -55,11 +66,12 @@ def unify_safetensors(
     architecture: str, tensors: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
     """Return a Hugging Face folder's tensors in the one layout."""
-    if architecture not in ("gemma3", "qwen35"):
+    has_centred_norms = architecture in ("gemma3", "qwen35")
+    if not has_centred_norms and not architecture.startswith("nemotron_h"):
         return dict(tensors)
     unified = {}
     for name, tensor in tensors.items():
-        if _NORM.fullmatch(name):
+        if has_centred_norms and _NORM.fullmatch(name):
             tensor = _with_values(tensor, tensor.to_float32() + np.float32(1))
         elif _LOG_DECAY.fullmatch(name):
             tensor = _with_values(tensor, -np.exp(tensor.to_float32()))
@@ -76,6 +88,10 @@ def _as_matrix(name: str, tensor: StoredTensor) -> StoredTensor:
     if _BY_HEAD.fullmatch(name) and len(tensor.shape) == 3:
         return replace(tensor, shape=(len(tensor.data), tensor.shape[-1]))
     return tensor
+
+
+def _flat(tensor: StoredTensor) -> StoredTensor:
+    return _with_values(tensor, tensor.to_float32().reshape(-1))
 
 
 def _halves_apart(tensor: StoredTensor, num_heads: int) -> StoredTensor:

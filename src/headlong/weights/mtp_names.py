@@ -31,6 +31,20 @@ _LAYER_PREFIXES = ("transformer.", "transformer_layer.")
 _LAYER_SPELLINGS = {"pre_mlp_layernorm": "post_attention_layernorm"}
 
 
+# Nemotron publishes a module as a pattern of layers, one for attention and one for experts.
+_PATTERN = re.compile(r"mtp\.layers\.([01])\.(.+)")
+_PATTERN_NORMS = {"0.norm.weight": "input_layernorm", "1.norm.weight": "post_attention_norm"}
+
+
+def joined_mtp_name(name: str) -> str:
+    """Return a name of Nemotron's as if both layers of a module were one."""
+    match = _PATTERN.fullmatch(name)
+    if match is None:
+        return name
+    part = _PATTERN_NORMS.get(f"{match[1]}.{match[2]}")
+    return f"mtp.layers.0.{match[2] if part is None else f'{part}.weight'}"
+
+
 def has_mtp_module(names: Iterable[str], num_layers: int) -> bool:
     """Tell whether there are tensors of an MTP module among these."""
     return any(canonical_mtp_name(name, num_layers) != name for name in names)

@@ -12,7 +12,7 @@ from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map
 
 from headlong.errors import TensorError
 from headlong.weights.mapped_file import shown
-from headlong.weights.mtp_names import canonical_mtp_name
+from headlong.weights.mtp_names import canonical_mtp_name, joined_mtp_name
 
 MAX_BLOCKS = 256
 """Blocks beyond this keep their own names; the deepest known model has about half as many."""
@@ -20,15 +20,17 @@ MAX_BLOCKS = 256
 _BLOCK = re.compile(r"(?:^|\.)layers\.(\d{1,3})\.")
 _ARCHITECTURES = {
     "gemma3_text": "gemma3",
-    "gemma4_text": "gemma4",
-    "qwen3_5_text": "qwen35",
-    "qwen3_5": "qwen35",
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
-    "kimi_k2": "deepseek2",
+    "gemma4_text": "gemma4",
     "glm4_moe_lite": "deepseek2",
+    "kimi_k2": "deepseek2",
+    "mimo_v2": "mimo2",
+    "mimo_v2_flash": "mimo2",
+    "qwen3_5": "qwen35",
+    "qwen3_5_text": "qwen35",
 }
-_NAMED_LIKE: dict[str, str] = {}
+_NAMED_LIKE = {"mimo": "qwen2", "nemotron_h": "nemotron_h_moe"}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
 
 
@@ -64,7 +66,7 @@ def canonical_names(
 
     Without the number of the backbone's layers, MTP tensors keep their own names.
     """
-    read_as = {name: _read_as(name, num_layers) for name in names}
+    read_as = {name: _read_as(architecture, name, num_layers) for name in names}
     known = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
     arch: MODEL_ARCH | None = known.get(_NAMED_LIKE.get(architecture, architecture))
     if arch is None:
@@ -96,19 +98,27 @@ def _is_behind(text_name: str, num_layers: int | None) -> bool:
     return match is not None and num_layers is not None and int(match[1]) >= num_layers
 
 
-def _read_as(name: str, num_layers: int | None) -> str:
+def _read_as(architecture: str, name: str, num_layers: int | None) -> str:
     """Return the spelling of a name that is looked up in the tables."""
     # Multimodal checkpoints put the text model's names behind a prefix.
     text_name = name.replace("language_model.", "", 1)
+    if num_layers is not None:
+        is_pattern = architecture.startswith("nemotron_h")
+        text_name = joined_mtp_name(text_name) if is_pattern else text_name
+        text_name = canonical_mtp_name(text_name, num_layers)
     # As the tables have it.
+    if ".mixer." in text_name:
+        text_name = text_name.replace("model.layers.", "backbone.layers.", 1)
+    text_name = re.sub(
+        r"\.(?:sinks|attention_sink_bias)$", ".attention_sink_bias.weight", text_name
+    )
     text_name = text_name.replace(".dt_bias", ".dt_proj.bias")
     text_name = re.sub(r"\.layer_scalar$", ".layer_scalar.weight", text_name)
     scale = _ROUTER_SCALE.fullmatch(text_name)
     if scale is not None:
         kind = "ffn_down_exps" if scale[2] == "per_expert_" else "ffn_gate_inp"
         return f"blk.{int(scale[1])}.{kind}.scale"
-    text_name = text_name.replace(".e_score_correction_bias", ".e_score_correction.bias")
-    return text_name if num_layers is None else canonical_mtp_name(text_name, num_layers)
+    return text_name.replace(".e_score_correction_bias", ".e_score_correction.bias")
 
 
 def _experts_name(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The gated delta net on compiled kernels: the oracle's numbers, and the same bits on every way.
+"""Recurrent mixers on compiled kernels: the oracle's numbers, and the same bits on every way.
 
 However rows are cut into passes, refused, taken back, forked or batched, a row that stands must
 leave and read the very same bits.
@@ -14,23 +14,30 @@ import pytest
 
 from headlong.arrays import FloatArray
 from headlong.cache.sequence_state import SNAPSHOT_STEP, SequenceState
-from headlong.ops.blocks import GatedDeltaNet
 from headlong.ops.native_ops import NativeOps
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.op_set import Ops, Rows, Span
-from native_parts import INSTRUCTION_SETS, Parts, native_ops, one_span, random
+from native_parts import (
+    INSTRUCTION_SETS,
+    RECURRENT,
+    Parts,
+    RecurrentMixer,
+    native_ops,
+    one_span,
+    random,
+)
 
 NUM_ROWS = 90
 
 
-def make_state(ops: Ops, block: GatedDeltaNet) -> SequenceState:
+def make_state(ops: Ops, block: RecurrentMixer) -> SequenceState:
     """Return the state of a sequence in a model of this one layer."""
     return SequenceState([ops.make_state(block)])
 
 
 def run(
     ops: Ops,
-    block: GatedDeltaNet,
+    block: RecurrentMixer,
     states: Sequence[SequenceState],
     x: Sequence[FloatArray],
     *,
@@ -48,33 +55,35 @@ def run(
     return np.split(y, stops[:-1])
 
 
-def run_at_once(ops: Ops, block: GatedDeltaNet, x: FloatArray) -> FloatArray:
+def run_at_once(ops: Ops, block: RecurrentMixer, x: FloatArray) -> FloatArray:
     """Run all rows of a sequence in one pass."""
     return run(ops, block, [make_state(ops, block)], [x], all_or_none=True)[0]
 
 
+@pytest.mark.parametrize("kind", RECURRENT)
 @pytest.mark.parametrize("sizes", [(24, 32), (16, 24), (7, 40), (32, 64)])
 @pytest.mark.parametrize("type_name", ["F32", "Q8_0"])
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_results_are_those_of_the_oracle(
-    instruction_set: str, type_name: str, sizes: tuple[int, int]
+    kind: str, instruction_set: str, type_name: str, sizes: tuple[int, int]
 ) -> None:
     results = []
     x = random(1, NUM_ROWS, 64)
     for ops in (native_ops(instruction_set), NumpyOps()):
-        block = Parts(ops, type_name).delta_net(key_dim=sizes[0], value_dim=sizes[1])
+        block = Parts(ops, type_name).recurrent(kind, key_dim=sizes[0], value_dim=sizes[1])
         results.append(run_at_once(ops, block, x) - x)
     got, expected = results
     error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
     assert error < (1e-5 if type_name == "F32" else 2e-2)
 
 
+@pytest.mark.parametrize("kind", RECURRENT)
 @pytest.mark.parametrize("instruction_set", [*INSTRUCTION_SETS, "numpy"])
 @pytest.mark.parametrize("seed", range(6))
-def test_refused_rows_and_cuts_change_no_bit(instruction_set: str, seed: int) -> None:
+def test_refused_rows_and_cuts_change_no_bit(kind: str, instruction_set: str, seed: int) -> None:
     """Rows stand or fall together, are refused in part, or wait pending over several passes."""
     ops = NumpyOps() if instruction_set == "numpy" else native_ops(instruction_set)
-    block = Parts(ops, "F32").delta_net()
+    block = Parts(ops, "F32").recurrent(kind)
     x = random(seed, NUM_ROWS, 64)
     expected = run_at_once(ops, block, x)
     rng = dice.Random(seed)
@@ -100,19 +109,20 @@ def test_refused_rows_and_cuts_change_no_bit(instruction_set: str, seed: int) ->
     assert num_refused > 3
 
 
+@pytest.mark.parametrize("kind", RECURRENT)
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("is_far", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_batches_and_threads_change_no_bit(
-    instruction_set: str, threads: int, is_far: bool
+    kind: str, instruction_set: str, threads: int, is_far: bool
 ) -> None:
     alone = native_ops(instruction_set, threads=1)
     sequences = [random(seed, NUM_ROWS, 64) for seed in range(4)]
-    blocks = Parts(alone, "Q8_0").delta_net()
+    blocks = Parts(alone, "Q8_0").recurrent(kind)
     expected = [run_at_once(alone, blocks, x) for x in sequences]
     ops = native_ops(instruction_set, threads)
     ops.engine.set_far_apart(is_far)
-    block = Parts(ops, "Q8_0").delta_net()
+    block = Parts(ops, "Q8_0").recurrent(kind)
     states = [make_state(ops, block) for _ in sequences]
     rng, done = dice.Random(threads), [0] * len(states)
     while any(one < NUM_ROWS for one in done):
@@ -128,10 +138,11 @@ def test_batches_and_threads_change_no_bit(
             done[i] += size
 
 
+@pytest.mark.parametrize("kind", RECURRENT)
 @pytest.mark.parametrize("instruction_set", [*INSTRUCTION_SETS, "numpy"])
-def test_forked_states_go_on_as_their_original(instruction_set: str) -> None:
+def test_forked_states_go_on_as_their_original(kind: str, instruction_set: str) -> None:
     ops = NumpyOps() if instruction_set == "numpy" else native_ops(instruction_set)
-    block = Parts(ops, "F32").delta_net()
+    block = Parts(ops, "F32").recurrent(kind)
     x = random(3, NUM_ROWS, 64)
     expected = run_at_once(ops, block, x)
     state = make_state(ops, block)
@@ -191,7 +202,7 @@ class TestRefusals:
                 self.ops.mix(random(1, 1, 64), self.block, [state], one_span(1))
 
     def test_part_of_what_stands_together(self) -> None:
-        state = self.ops.engine.make_delta_state((2, 4, 24, 32), 4)
+        state = self.ops.engine.make_recurrent_state((2, 4, 24, 32), 4)
         state.append(4, all_or_none=True, snapshots=[2])
         self.ops.mix(random(1, 4, 64), self.block, [state], one_span(4))
         with pytest.raises(ValueError, match="stand only together"):
@@ -200,7 +211,7 @@ class TestRefusals:
             state.append(1, all_or_none=False, snapshots=[])
 
     def test_snapshots_that_cannot_be(self) -> None:
-        state = self.ops.engine.make_delta_state((2, 4, 24, 32), 4)
+        state = self.ops.engine.make_recurrent_state((2, 4, 24, 32), 4)
         for snapshots in ([0], [5], [2, 2], [-1]):
             with pytest.raises(ValueError, match="no snapshot"):
                 state.append(4, all_or_none=True, snapshots=snapshots)
@@ -214,7 +225,7 @@ class TestRefusals:
     @pytest.mark.parametrize("sizes", [(3, 4, 8, 8), (0, 4, 8, 8), (2, 4, 0, 8), (2, 4, 8, 5000)])
     def test_heads_that_cannot_be(self, sizes: tuple[int, int, int, int]) -> None:
         with pytest.raises(ValueError, match="share key heads evenly"):
-            self.ops.engine.make_delta_state(sizes, 4)
+            self.ops.engine.make_recurrent_state(sizes, 4)
 
     def test_blocks_whose_parts_do_not_fit(self) -> None:
         state = self.ops.make_state(self.block)
@@ -226,4 +237,16 @@ class TestRefusals:
             replace(self.block, head_norm=self.block.norm),
         ):
             with pytest.raises(ValueError, match=r"share|shape|fit"):
+                self.ops.mix(random(1, 1, 64), wrong, [state], one_span(1))
+
+    def test_mamba_blocks_whose_parts_do_not_fit(self) -> None:
+        block = Parts(self.ops, "F32").mamba()
+        state = self.ops.make_state(block)
+        for wrong in (
+            replace(block, convolution_bias=random(1, 40)),
+            replace(block, skip=random(1, 3)),
+            replace(block, group_norm=block.norm),
+            replace(block, step_limits=(2.0, 1.0)),
+        ):
+            with pytest.raises(ValueError, match=r"fit|rise"):
                 self.ops.mix(random(1, 1, 64), wrong, [state], one_span(1))

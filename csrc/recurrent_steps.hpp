@@ -1,4 +1,4 @@
-// The steps of a gated delta net on vectors: the short convolution, and rows that update and read a block of a matrix.
+// The steps of recurrent mixers on vectors: the short convolution, and rows that update and read a block of a matrix.
 //
 // Every row takes the same step on the same numbers, whether it is new or applied again, so it leaves the same bits.
 #pragma once
@@ -8,14 +8,16 @@
 
 namespace headlong {
 
-// out = silu(sum of inputs × factors), channel by channel; the oldest row comes first.
+// out = silu(sum of inputs × factors + bias), channel by channel; the oldest row comes first. The bias may be null.
 template <class V>
-void convolve(const float* const* inputs, const float* const* factors, int width, int64_t size, float* out) {
+void convolve(const float* const* inputs, const float* const* factors, const float* bias, int width, int64_t size,
+              float* out) {
     for (int64_t i = 0; i < size; i += V::W) {
         auto sum = V::mul(load_part<V>(inputs[0] + i, size - i), load_part<V>(factors[0] + i, size - i));
         for (int tap = 1; tap < width; ++tap) {
             sum = V::fma(load_part<V>(inputs[tap] + i, size - i), load_part<V>(factors[tap] + i, size - i), sum);
         }
+        if (bias != nullptr) sum = V::add(sum, load_part<V>(bias + i, size - i));
         store_part<V>(out + i, silu<V>(sum), size - i);
     }
 }
@@ -29,14 +31,11 @@ void multiply_gate(float* x, const float* gate, int64_t size) {
     }
 }
 
-// One row: memory = decay memory + key ⊗ beta (value - decay memoryᵀ key). With a query, return memoryᵀ query.
-template <class V, bool kReads>
-typename V::F delta_row(const DeltaTask& task, int64_t row) {
+// What a key recalls: memoryᵀ key.
+template <class V>
+typename V::F recall(const float* memory, const float* key, int64_t size) {
     constexpr int kSums = 4;
-    const float* key = task.keys + row * task.key_stride;
-    const float* query = kReads ? task.queries + row * task.query_stride : nullptr;
-    float* memory = task.memory;
-    const int64_t size = task.key_dim, whole = size / kSums * kSums;
+    const int64_t whole = size / kSums * kSums;
     typename V::F sums[kSums];
     unroll<kSums>([&](auto s) HEADLONG_INLINE { sums[s] = V::zero(); });
     for (int64_t i = 0; i < whole; i += kSums) {
@@ -45,10 +44,23 @@ typename V::F delta_row(const DeltaTask& task, int64_t row) {
         });
     }
     for (int64_t i = whole; i < size; ++i) sums[0] = V::fma(V::set1(key[i]), V::load(memory + i * V::W), sums[0]);
+    return V::add(V::add(sums[0], sums[1]), V::add(sums[2], sums[3]));
+}
+
+// One row: memory = decay memory + key ⊗ strength (value - what decay memory recalls, where the task corrects).
+// With a query, return memoryᵀ query.
+template <class V, bool kReads>
+typename V::F recurrent_row(const RecurrentTask& task, int64_t row) {
+    constexpr int kSums = 4;
+    const float* key = task.keys + row * task.key_stride;
+    const float* query = kReads ? task.queries + row * task.query_stride : nullptr;
+    float* memory = task.memory;
+    const int64_t size = task.key_dim, whole = size / kSums * kSums;
     const auto decay = V::set1(task.decays[row * task.factor_stride]);
-    const auto recalled = V::mul(decay, V::add(V::add(sums[0], sums[1]), V::add(sums[2], sums[3])));
-    const auto value = V::load(task.values + row * task.value_stride);
-    const auto change = V::mul(V::set1(task.betas[row * task.factor_stride]), V::sub(value, recalled));
+    auto value = V::load(task.values + row * task.value_stride);
+    if (task.corrects) value = V::sub(value, V::mul(decay, recall<V>(memory, key, size)));
+    const auto change = V::mul(V::set1(task.strengths[row * task.factor_stride]), value);
+    typename V::F sums[kSums];
     unroll<kSums>([&](auto s) HEADLONG_INLINE { sums[s] = V::zero(); });
     const auto update = [&](int64_t i, typename V::F& sum) HEADLONG_INLINE {
         const auto updated = V::fma(V::set1(key[i]), change, V::mul(decay, V::load(memory + i * V::W)));
@@ -64,12 +76,12 @@ typename V::F delta_row(const DeltaTask& task, int64_t row) {
 
 // All rows of a task, in order.
 template <class V>
-void delta_rows(const DeltaTask& task) {
+void recurrent_rows(const RecurrentTask& task) {
     for (int64_t row = 0; row < task.num_rows; ++row) {
         if (task.queries == nullptr) {
-            delta_row<V, false>(task, row);
+            recurrent_row<V, false>(task, row);
         } else {
-            V::store(task.read + row * task.read_stride, delta_row<V, true>(task, row));
+            V::store(task.read + row * task.read_stride, recurrent_row<V, true>(task, row));
         }
     }
 }

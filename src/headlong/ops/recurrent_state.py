@@ -1,8 +1,8 @@
-"""The recurrent state of a gated delta net: what is committed, pending and kept for others.
+"""The recurrent state of a mixer that takes rows one by one: committed, pending, kept for others.
 
 In:  rows of one sequence, one after the other, and the step that takes one in.
 Out: what every row reads. Every step makes new arrays, so a refused row is just dropped. Whose
-arrays they are is the backend's business.
+arrays they are is the backend's business, and what a step computes is the mixer's.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,23 +12,23 @@ from typing import Any, NamedTuple, Self, TypeAlias
 class Recurrence(NamedTuple):
     """The state after some row."""
 
-    memory: Any  # (value heads, key_dim, value_dim)
+    memory: Any  # (heads, key_dim, value_dim)
     window: Any  # (width - 1, channels), the newest inputs of the convolution
 
 
-class DeltaRows(NamedTuple):
+class RecurrentRows(NamedTuple):
     """The projections of rows of one sequence."""
 
     mixed: Any  # (n, channels): q, k, v before the convolution
-    beta: Any  # (n, value heads)
-    decay: Any  # (n, value heads), what `memory` is multiplied with
+    strength: Any  # (n, heads), how much of what a row brings goes into `memory`
+    decay: Any  # (n, heads), what `memory` is multiplied with
 
 
-Step: TypeAlias = Callable[[Recurrence, DeltaRows], tuple[Recurrence, Any]]
+Step: TypeAlias = Callable[[Recurrence, RecurrentRows], tuple[Recurrence, Any]]
 """Takes one row in, without its first axis; returns the new state and what the row reads."""
 
 
-class DeltaState:
+class SteppedState:
     """The recurrent state of one layer and sequence; one copy per pending row."""
 
     def __init__(self, newest: Recurrence) -> None:
@@ -68,13 +68,13 @@ class DeltaState:
         """Let go of one snapshot."""
         del self._snapshots[snapshot]
 
-    def run(self, rows: DeltaRows, step: Step) -> list[Any]:
+    def run(self, rows: RecurrentRows, step: Step) -> list[Any]:
         """Take all rows in, one after the other; return what each reads: (heads * value_dim,)."""
         read: list[Any] = []
         state = self._after(len(self._pending)) if self._pending else self.newest
         last = len(rows.mixed) - 1
         for index, row in enumerate(zip(*rows, strict=True)):
-            state, found = step(state, DeltaRows(*row))
+            state, found = step(state, RecurrentRows(*row))
             read.append(found)
             is_kept = not self._all_or_none or index == last or index + 1 in self._wanted
             self._pending.append(state if is_kept else None)

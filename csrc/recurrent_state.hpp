@@ -1,4 +1,4 @@
-// The recurrent state of one gated delta net and one sequence, with commits that are applied late.
+// The recurrent state of one mixer and one sequence, with commits that are applied late.
 //
 // A copy of the state is a matrix for every value head and the newest inputs of the convolution. Committed rows need
 // not be in the matrices yet: their keys, values and factors are kept, and the next pass applies them on its way, when
@@ -23,20 +23,20 @@
 namespace headlong {
 
 constexpr int kMostHeads = 1024;
-constexpr int kMostDeltaDim = 4096;
+constexpr int kMostStateDim = 4096;
 constexpr int kMostConvWidth = 16;
 constexpr const char* kUnsound =
     "value heads, at most 1024, must share key heads evenly, be of size 1 to 4096, and convolve 2 to 16 rows";
 
-struct DeltaShape {
+struct RecurrentShape {
     int num_key_heads, num_value_heads, key_dim, value_dim;
     int conv_width;
     int vector_width;
 
     bool is_sound() const {
         return num_key_heads >= 1 && num_value_heads >= 1 && num_value_heads <= kMostHeads &&
-               num_value_heads % num_key_heads == 0 && key_dim >= 1 && key_dim <= kMostDeltaDim && value_dim >= 1 &&
-               value_dim <= kMostDeltaDim && conv_width >= 2 && conv_width <= kMostConvWidth;
+               num_value_heads % num_key_heads == 0 && key_dim >= 1 && key_dim <= kMostStateDim && value_dim >= 1 &&
+               value_dim <= kMostStateDim && conv_width >= 2 && conv_width <= kMostConvWidth;
     }
     int heads_each() const { return num_value_heads / num_key_heads; }
     int padded_dim() const { return (value_dim + vector_width - 1) / vector_width * vector_width; }
@@ -46,27 +46,27 @@ struct DeltaShape {
     int64_t num_blocks() const { return padded_dim() / vector_width; }
     int64_t memory_size() const { return num_value_heads * num_blocks() * block_size(); }
     int64_t window_size() const { return (conv_width - 1) * num_channels(); }
-    // A row that is kept: keys, values (padded), decays, betas.
+    // A row that is kept: keys, values (padded), decays, strengths.
     int64_t value_offset() const { return key_size(); }
     int64_t decay_offset() const { return value_offset() + int64_t{num_value_heads} * padded_dim(); }
-    int64_t beta_offset() const { return decay_offset() + num_value_heads; }
-    int64_t row_size() const { return beta_offset() + num_value_heads; }
-    bool operator==(const DeltaShape&) const = default;
+    int64_t strength_offset() const { return decay_offset() + num_value_heads; }
+    int64_t row_size() const { return strength_offset() + num_value_heads; }
+    bool operator==(const RecurrentShape&) const = default;
 };
 
-class DeltaState final : public MixerState {
+class RecurrentState final : public MixerState {
 public:
     // The matrices after some row, and the inputs of the convolution up to it.
     struct Copy {
         std::shared_ptr<HugeBuffer> room;
 
         float* memory() const { return reinterpret_cast<float*>(room->bytes()); }
-        float* window(const DeltaShape& shape) const { return memory() + shape.memory_size(); }
+        float* window(const RecurrentShape& shape) const { return memory() + shape.memory_size(); }
     };
 
-    DeltaState(const DeltaShape& shape, std::shared_ptr<Recycler> rooms) : shape(shape), rooms_(std::move(rooms)) {}
+    RecurrentState(const RecurrentShape& shape, std::shared_ptr<Recycler> rooms) : shape(shape), rooms_(std::move(rooms)) {}
 
-    const DeltaShape shape;
+    const RecurrentShape shape;
 
     size_t num_bytes() const { return (shape.memory_size() + shape.window_size()) * sizeof(float); }
     int64_t num_expected() const { return num_expected_; }
@@ -116,7 +116,7 @@ public:
     }
 
     // Hold what `other`, which may be this one, holds now or held at a snapshot; -1 for now.
-    void copy_from(const DeltaState& other, int64_t snapshot) {
+    void copy_from(const RecurrentState& other, int64_t snapshot) {
         if (!(shape == other.shape)) throw std::invalid_argument("a state can only be copied from one of the same shape");
         if (snapshot < -1 || snapshot >= static_cast<int64_t>(other.snapshots_.size())) {
             throw std::invalid_argument("there is no such snapshot");

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import model_files
+from golden_models import GOLDEN
+from headlong.cache.sequence_state import MAX_SNAPSHOTS
 from headlong.cli.main import main
 from headlong.errors import TextError
 from headlong.heads.head_files import save_head
@@ -96,6 +98,16 @@ def test_hybrid_grows_by_its_attending_layers_only(
     layer = inspect(capsys, str(folder), "--backend", "numpy")["kv_bytes_per_token"]
     assert told["can_run"]
     assert layer == 2 * model_files.NUM_KV_HEADS * model_files.HEAD_DIM * 4
+
+
+def test_recurrent_states_are_told_by_the_sequence(capsys: pytest.CaptureFixture[str]) -> None:
+    """Three Mamba-2 layers of 8 heads with states of 12 × 8, over windows of 3 × 112 inputs."""
+    folder = str(GOLDEN / model_files.MAMBA)
+    told = inspect(capsys, folder, "--backend", "numpy")
+    per_layer = 4 * (8 * 12 * 8 + 3 * 112)
+    assert told["state_bytes_per_sequence"] == 3 * per_layer * (1 + MAX_SNAPSHOTS)
+    assert main(["inspect", folder]) == 0
+    assert "for the recurrent states of a sequence" in " ".join(capsys.readouterr().out.split())
 
 
 def test_text_side_is_described(

@@ -27,17 +27,8 @@ from headlong.models.rope_scaling import read_rope_scaling
 from headlong.models.rows import append_rows
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import (
-    Attention,
-    DraftBlocks,
-    Fusion,
-    GatedMlp,
-    Layer,
-    Linear,
-    Matrix,
-    Norm,
-    Rope,
-)
+from headlong.ops.blocks import Attention, GatedMlp, Layer, Linear, Matrix, Norm, Rope
+from headlong.ops.draft_blocks import DraftBlocks, Fusion
 from headlong.ops.op_set import Array, Ops, Rows
 
 ACTIVATIONS: Mapping[str, Literal["silu", "gelu_tanh"]] = {

@@ -15,10 +15,8 @@ from headlong.ops import _native
 from headlong.ops.blocks import (
     Attention,
     Channel,
-    DraftBlocks,
     Expert,
     Experts,
-    Fusion,
     GatedDeltaNet,
     GatedMlp,
     Layer,
@@ -30,6 +28,7 @@ from headlong.ops.blocks import (
     Router,
 )
 from headlong.ops.calibration import EDGES, Calibration
+from headlong.ops.draft_blocks import DraftBlocks, Fusion
 from headlong.ops.layer_state import LayerState
 
 _T = TypeVar("_T")

@@ -1,5 +1,6 @@
 """Memory as planned and as measured."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,13 @@ def test_parts_add_up() -> None:
     assert need.plain_bytes == 1_000_000 + 204_800 + 7_000 + 50_000
     assert need.mtp_bytes == need.plain_bytes + 20_000 + 6_144
     assert need.to_dict()["mtp_bytes"] == need.mtp_bytes
+
+
+def test_recurrent_states_count_for_every_request_and_not_for_its_length() -> None:
+    sizes = replace(SIZES, state_bytes_per_sequence=900)
+    for context in (64, 4096):
+        plain, hybrid = (plan_memory(one, context, 3, 0) for one in (SIZES, sizes))
+        assert hybrid.plain_bytes - plain.plain_bytes == hybrid.state_bytes == 2_700
 
 
 def test_contexts_take_whole_steps_of_the_cache() -> None:

@@ -7,6 +7,8 @@ import pytest
 
 import gemma4_files
 import model_files
+from golden_models import GOLDEN
+from headlong.cache.sequence_state import MAX_SNAPSHOTS
 from headlong.cli.main import main
 from headlong.errors import TextError
 from headlong.heads.head_files import save_head
@@ -112,6 +114,16 @@ def test_keys_that_layers_share_count_once(
     assert main(["inspect", str(folder)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "1 key/value head of size 32 · the last 2 read those of earlier layers" in shown
+
+
+def test_recurrent_states_are_told_by_the_sequence(capsys: pytest.CaptureFixture[str]) -> None:
+    """Three Mamba-2 layers of 8 heads with states of 12 × 8, over windows of 3 × 112 inputs."""
+    folder = str(GOLDEN / model_files.MAMBA)
+    told = inspect(capsys, folder, "--backend", "numpy")
+    per_layer = 4 * (8 * 12 * 8 + 3 * 112)
+    assert told["state_bytes_per_sequence"] == 3 * per_layer * (1 + MAX_SNAPSHOTS)
+    assert main(["inspect", folder]) == 0
+    assert "for the recurrent states of a sequence" in " ".join(capsys.readouterr().out.split())
 
 
 def test_text_side_is_described(

@@ -18,6 +18,7 @@ import torch
 from composed_mtp import add_composed_mtp
 from make_golden import dumps, made_with
 from native_mtp import add_mtp_layer
+from tiny_hybrids import MIMO_V2_FLASH, MIMO_V2_FLASH_TRAITS, NEMOTRON_H, NEMOTRON_H_TRAITS
 from transformers import AutoConfig, AutoModelForCausalLM
 
 VOCAB_SIZE = 64
@@ -273,98 +274,9 @@ TINY_MODELS = {
         {"rope_theta": {"rope_theta": 10000.0}, "interleaved": {"rope_interleave": False}},
         mtp="layer",
     ),
-    "nemotron_h": TinyModel(
-        SIZES
-        | {
-            "model_type": "nemotron_h",
-            "architectures": ["NemotronHForCausalLM"],
-            "vocab_size": 96,
-            "hybrid_override_pattern": "M-ME*M*E",
-            "num_hidden_layers": 8,
-            "intermediate_size": 48,
-            "head_dim": 16,
-            "attention_bias": False,
-            "mlp_bias": False,
-            "mlp_hidden_act": "relu2",
-            "tie_word_embeddings": False,
-            "layer_norm_epsilon": 1e-6,
-            # Four heads to a group; the inner size is not the hidden size.
-            "mamba_num_heads": 8,
-            "mamba_head_dim": 8,
-            "n_groups": 2,
-            "ssm_state_size": 12,
-            "conv_kernel": 4,
-            "use_conv_bias": True,
-            "mamba_proj_bias": False,
-            "mamba_hidden_act": "silu",
-            # transformers clamps prompts at this and single rows not at all; no one else does.
-            "num_nextn_predict_layers": 1,
-            "mtp_hybrid_override_pattern": "*E",
-            "time_step_min": 1e-9,
-            "chunk_size": 8,
-            "n_routed_experts": 8,
-            "n_shared_experts": 1,
-            "num_experts_per_tok": 3,
-            "moe_intermediate_size": 24,
-            "moe_shared_expert_intermediate_size": 40,
-            "moe_latent_size": 20,
-            "routed_scaling_factor": 2.5,
-            "norm_topk_prob": True,
-            "n_group": 1,
-            "topk_group": 1,
-        },
-        torch.float32,
-        {
-            "norm_eps": {"layer_norm_epsilon": 1e-2},
-            "expert_scale": {"routed_scaling_factor": 1.0},
-            "experts_chosen": {"num_experts_per_tok": 2},
-        },
-        mtp="nemotron",
-    ),
+    "nemotron_h": TinyModel(SIZES | NEMOTRON_H, torch.float32, NEMOTRON_H_TRAITS, mtp="nemotron"),
     "mimo_v2_flash": TinyModel(
-        SIZES
-        | {
-            "model_type": "mimo_v2_flash",
-            "architectures": ["MiMoV2FlashForCausalLM"],
-            "vocab_size": 96,
-            # The beginning of the published pattern, which transformers takes for granted.
-            "num_hidden_layers": 7,
-            "hybrid_layer_pattern": [0, 1, 1, 1, 1, 0, 1],
-            "moe_layer_freq": [0, 1, 1, 1, 1, 1, 1],
-            "num_key_value_heads": 1,
-            "swa_num_key_value_heads": 2,
-            "head_dim": 24,
-            "v_head_dim": 16,
-            "partial_rotary_factor": 0.334,
-            "rope_theta": 5000000.0,
-            "swa_rope_theta": 10000.0,
-            "sliding_window": 8,
-            "sliding_window_size": 8,
-            "add_swa_attention_sink_bias": True,
-            "add_full_attention_sink_bias": False,
-            "attention_value_scale": 0.707,
-            "attention_bias": False,
-            "hidden_act": "silu",
-            "layernorm_epsilon": 1e-6,
-            "tie_word_embeddings": False,
-            "moe_intermediate_size": 24,
-            "n_routed_experts": 8,
-            "n_shared_experts": None,
-            "num_experts_per_tok": 3,
-            "norm_topk_prob": True,
-            "n_group": 1,
-            "topk_group": 1,
-            "routed_scaling_factor": None,
-            "scoring_func": "sigmoid",
-            "topk_method": "noaux_tc",
-        },
-        torch.float32,
-        {
-            "window_one_less": {"sliding_window_size": 7},
-            "value_scale": {"attention_value_scale": 1.0},
-            "experts_chosen": {"num_experts_per_tok": 2},
-        },
-        mtp="mimo",
+        SIZES | MIMO_V2_FLASH, torch.float32, MIMO_V2_FLASH_TRAITS, mtp="mimo"
     ),
     "gemma3": TinyModel(
         SIZES

@@ -15,15 +15,19 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from golden_gguf import write_golden_gguf
 from headlong.arrays import FloatArray
 from headlong.config import SamplingParams
 from headlong.decode.autoregressive import generate_plain
 from headlong.decode.sampling import Sampler
+from headlong.heads.head_files import find_native_head
+from headlong.heads.nextn import NextnHead
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.sources import resolve_model
+from model_files import FROM_GOLDEN
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 TOLERANCE = 5e-4
@@ -149,3 +153,25 @@ def test_other_real_models_agree(name: str) -> None:
     backbone = load(resolve_model(name))
     for prompt in golden["prompts"]:
         check_rows(all_logits(backbone, prompt["token_ids"]), golden, prompt)
+
+
+@pytest.mark.parametrize("name", FROM_GOLDEN)
+def test_gguf_files_agree_with_transformers(name: str, tmp_path: Path) -> None:
+    """The same model as llama.cpp's converter writes it, its MTP layers included."""
+    path = write_golden_gguf(tmp_path / "tiny.gguf", name)
+    golden = json.loads((GOLDEN / name / "golden.json").read_text())
+    folder, checkpoint = open_checkpoint(GOLDEN / name), open_checkpoint(path)
+    backbone = load(path)
+    logits = all_logits(backbone, golden["token_ids"])
+    np.testing.assert_allclose(logits, np.array(golden["logits"]), atol=TOLERANCE, rtol=1e-5)
+    heads = [find_native_head(one, backbone) for one in (folder, checkpoint)]
+    assert isinstance(heads[1], NextnHead)
+    first, second = (_carried(head) for head in heads if isinstance(head, NextnHead))
+    np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+def _carried(head: NextnHead) -> FloatArray:
+    ids = np.array([1, 17, 42, 42, 5, 63])
+    hidden = head.backbone.forward([ids[:-1]], [head.backbone.make_cache()])
+    states: FloatArray = head.step(head.features(hidden), [ids[1:]], [head.make_cache()])
+    return states

@@ -61,23 +61,6 @@ def test_attention_does_not_know_its_chunks(
             assert result == whole, (threads, cuts)
 
 
-@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-@pytest.mark.parametrize("window", [None, 70])
-@pytest.mark.parametrize("value_dim", [16, 64])
-def test_sinks_join_at_the_same_place_however_rows_are_cut(
-    instruction_set: str, window: int | None, value_dim: int
-) -> None:
-    rng = np.random.default_rng(4)
-    x, whole = random(5, 330, 64), None
-    for threads in (1, 2, 3):
-        ops = native_ops(instruction_set, threads)
-        block = Parts(ops, "Q8_0").sunk_attention(value_dim=value_dim, window=window)
-        for cuts in ([len(x)], [1] * len(x), random_cuts(rng, len(x))):
-            result = attend_in_cuts(ops, block, x, cuts).tobytes()
-            whole = whole or result
-            assert result == whole, (threads, cuts)
-
-
 @pytest.mark.parametrize("length", [64, 449, 700, 961])
 def test_results_over_many_chunks_are_merged_alike_by_any_team(length: int) -> None:
     """Members merge what they made themselves first, so every number of chunks has other shares."""

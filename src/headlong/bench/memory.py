@@ -36,6 +36,8 @@ class ModelSizes:
     """The longest context the model has; None when it is not known."""
     process_bytes: int = 0
     """Python, its libraries, the tokenizer."""
+    state_bytes_per_sequence: int = 0
+    """Of recurrent layers, however long a sequence is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,14 @@ class MemoryNeed:
     prefix_bytes: int
     process_bytes: int
     """Python, its libraries, the tokenizer."""
+    state_bytes: int = 0
+    """Of recurrent layers, for all requests."""
 
     @property
     def plain_bytes(self) -> int:
         """All of it without MTP."""
-        return self.weights_bytes + self.kv_bytes + self.prefix_bytes + self.process_bytes
+        of_requests = self.kv_bytes + self.state_bytes + self.prefix_bytes
+        return self.weights_bytes + of_requests + self.process_bytes
 
     @property
     def mtp_bytes(self) -> int:
@@ -89,6 +94,7 @@ def plan_memory(sizes: ModelSizes, context: int, concurrency: int, prefix_bytes:
         head_kv_bytes=held * sizes.head_kv_bytes_per_token,
         prefix_bytes=prefix_bytes,
         process_bytes=sizes.process_bytes,
+        state_bytes=concurrency * sizes.state_bytes_per_sequence,
     )
 
 

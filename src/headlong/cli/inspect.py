@@ -167,6 +167,9 @@ def _memory(model: "ModelDescription") -> Iterator[tuple[str, str | Text]]:
         f"{format_bytes(per_token * 1000)} for 1,000 tokens of KV cache, "
         f"{format_bytes(per_token * context)} for all {context:,}",
     ]
+    if model.state_bytes_per_sequence:
+        state = format_bytes(model.state_bytes_per_sequence)
+        parts.append(f"{state} for the recurrent states of a sequence, snapshots included")
     parts += [
         f"{format_bytes(head.memory_bytes)} for the head {head.source}"
         for head in model.heads

@@ -95,6 +95,8 @@ class ModelDescription:
     """Memory of the backbone's matrices; None when it cannot be built."""
     kv_bytes_per_token: int | None
     problem: str = ""
+    state_bytes_per_sequence: int = 0
+    """Of recurrent layers, snapshots included; a sequence takes them however long it is."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON."""
@@ -158,6 +160,7 @@ def describe_model(path: Path, ops: Ops, head_path: Path | None = None) -> Model
         backend_note=ops.note,
         weights_bytes=weights_bytes,
         kv_bytes_per_token=None if backbone is None else _kv_bytes_per_token(backbone),
+        state_bytes_per_sequence=0 if backbone is None else backbone.make_cache().bytes_for(0),
         problem=problem,
     )
 

@@ -119,7 +119,7 @@ class PlanView:
 
     def _say_reuse(self, memory: MemoryNeed) -> str | None:
         """Say when contexts are too large to be kept, so that the planned reuse is out of reach."""
-        held = memory.kv_bytes + memory.head_kv_bytes
+        held = memory.kv_bytes + memory.head_kv_bytes + memory.state_bytes
         if self.workload.steps == 1 or not self.workload.reuse or held <= memory.prefix_bytes:
             return None
         return (
@@ -152,6 +152,7 @@ class PlanView:
             ("head", memory.head_bytes),
             (f"keys and values, {self.concurrency} × {self.context:,} tokens", memory.kv_bytes),
             ("the head's keys and values", memory.head_kv_bytes),
+            *([("recurrent states", memory.state_bytes)] if memory.state_bytes else []),
             ("kept prefixes, at most", memory.prefix_bytes),
             ("Python and libraries", memory.process_bytes),
             ("together", memory.mtp_bytes),

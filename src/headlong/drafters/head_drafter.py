@@ -22,7 +22,7 @@ from headlong.drafters.drafter import (
 )
 from headlong.heads.head import Head, ParallelHeads, RecursiveHead
 from headlong.models.hidden import HiddenRows
-from headlong.ops.blocks import DraftBlocks
+from headlong.ops.draft_blocks import DraftBlocks
 from headlong.ops.op_set import Array, DraftingOps, DraftRow
 
 _SHARE_TOKENS = 64

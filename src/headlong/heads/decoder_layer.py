@@ -19,13 +19,7 @@ from headlong.models.rope import make_rope
 from headlong.models.rope_scaling import read_rope_scaling
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import (
-    Attention,
-    GatedMlp,
-    Layer,
-    Norm,
-    Rope,
-)
+from headlong.ops.blocks import Attention, GatedMlp, Layer, Norm, Rope
 
 ACTIVATIONS: Mapping[str, Literal["silu", "gelu_tanh"]] = {
     "silu": "silu",

@@ -18,7 +18,7 @@ from headlong.cache.sequence_state import SequenceState
 from headlong.config import QuantName
 from headlong.heads.draft_vocabulary import DraftVocabulary
 from headlong.models.hidden import HiddenRows
-from headlong.ops.blocks import DraftBlocks
+from headlong.ops.draft_blocks import DraftBlocks
 from headlong.ops.op_set import Array, Ops
 
 

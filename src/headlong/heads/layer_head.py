@@ -16,14 +16,8 @@ from headlong.heads.head import HeadReport
 from headlong.models.hidden import HiddenRows
 from headlong.models.rows import append_rows
 from headlong.models.transformer import Backbone, cap_logits
-from headlong.ops.blocks import (
-    DraftBlocks,
-    Fusion,
-    Layer,
-    Linear,
-    Matrix,
-    Norm,
-)
+from headlong.ops.blocks import Layer, Linear, Matrix, Norm
+from headlong.ops.draft_blocks import DraftBlocks, Fusion
 from headlong.ops.op_set import Array, Ops, Rows
 
 

@@ -30,7 +30,8 @@ from headlong.heads.nextn_families import (
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import Fusion, Norm
+from headlong.ops.blocks import Norm
+from headlong.ops.draft_blocks import Fusion
 from headlong.ops.op_set import Array, Rows
 
 MTP_LAYER = "layers.0."

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from headlong.arrays import FloatArray, IntArray
+from headlong.arrays import FloatArray
 
 Matrix: TypeAlias = Any
 """A weight matrix (outputs, inputs) in whatever form its backend packs it; opaque to others."""
@@ -400,31 +400,3 @@ class Layer:
         """The projections of all parts."""
         parts = [part for part in (self.mixer, self.channel, self.second) if part is not None]
         return tuple(linear for part in parts for linear in part.linears)
-
-
-@dataclass(frozen=True, slots=True)
-class Fusion:
-    """fc([embedding_norm(embedding), state_norm(state)]), what a nextn head's layer reads."""
-
-    embedding_norm: Norm
-    state_norm: Norm
-    fc: Linear  # (H, 2 * H)
-    is_state_first: bool
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class DraftBlocks:
-    """All that a recursive head computes between one draft token and the next."""
-
-    embedding: Matrix  # (V, H)
-    embedding_scale: float
-    layer: Layer
-    fusion: Fusion | None
-    """None where the attention reads the embedding beside the state."""
-    norm: Norm
-    lm_head: Linear  # (V_draft, H)
-    carries_normed: bool
-    """Whether the state is carried on after `norm`, which then is not applied again to score."""
-    logit_cap: float | None
-    """Logits become cap * tanh(logit / cap); None leaves them."""
-    vocabulary: IntArray | None  # (V_draft,)

@@ -15,10 +15,8 @@ from headlong.ops import _native
 from headlong.ops.blocks import (
     Attending,
     Channel,
-    DraftBlocks,
     Expert,
     Experts,
-    Fusion,
     GatedDeltaNet,
     GatedMlp,
     LatentAttention,
@@ -33,6 +31,7 @@ from headlong.ops.blocks import (
     SharedAttention,
 )
 from headlong.ops.calibration import EDGES, Calibration
+from headlong.ops.draft_blocks import DraftBlocks, Fusion
 from headlong.ops.layer_state import LayerState
 
 _T = TypeVar("_T")

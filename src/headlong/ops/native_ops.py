@@ -18,7 +18,8 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
 from headlong.ops import _native
 from headlong.ops.backends import register_backend
-from headlong.ops.blocks import Channel, DraftBlocks, Layer, Linear, Mixer, Norm, PerLayerInput
+from headlong.ops.blocks import Channel, Layer, Linear, Mixer, Norm, PerLayerInput
+from headlong.ops.draft_blocks import DraftBlocks
 from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState

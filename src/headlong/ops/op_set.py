@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.ops.blocks import Channel, DraftBlocks, Layer, Linear, Matrix, Mixer, Norm
+from headlong.ops.blocks import Channel, Layer, Linear, Matrix, Mixer, Norm
 from headlong.ops.calibration import Calibration
+from headlong.ops.draft_blocks import DraftBlocks
 from headlong.ops.host_ops import HostOps, PickRule
 from headlong.ops.layer_state import LayerState
 from headlong.weights.tensors import StoredTensor

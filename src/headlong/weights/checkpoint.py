@@ -112,7 +112,7 @@ def _open_folder(folder: Path, tensors: Mapping[str, StoredTensor] | None = None
     if not isinstance(model_type, str):
         problem = f"{config_path}: model_type is {shown(model_type)}, not a name."
         raise CheckpointError(problem, "Put the model's own config.json in its place.")
-    architecture = canonical_architecture(model_type)
+    architecture = canonical_architecture(model_type, has_experts="num_experts_per_tok" in config)
     if tensors is None:
         tensors = _read_folder_tensors(folder)
     num_layers = count_layers(config)

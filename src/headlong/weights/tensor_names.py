@@ -30,7 +30,9 @@ _ARCHITECTURES = {
     "qwen3_5": "qwen35",
     "qwen3_5_text": "qwen35",
 }
-_NAMED_LIKE = {"mimo": "qwen2", "nemotron_h": "nemotron_h_moe"}
+_WITH_EXPERTS = {"nemotron_h": "nemotron_h_moe"}
+"""Architectures that GGUF calls otherwise where they have experts."""
+_NAMED_LIKE = {"mimo": "qwen2"}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
 
 
@@ -54,9 +56,10 @@ def fused_name(stack: str) -> str | None:
     return None if fused == stack else fused
 
 
-def canonical_architecture(model_type: str) -> str:
+def canonical_architecture(model_type: str, *, has_experts: bool = False) -> str:
     """Return GGUF's name for a Hugging Face `model_type`; unknown ones pass through."""
-    return _ARCHITECTURES.get(model_type, model_type)
+    name = _ARCHITECTURES.get(model_type, model_type)
+    return _WITH_EXPERTS.get(name, name) if has_experts else name
 
 
 def canonical_names(

@@ -82,9 +82,9 @@ async def create_completion(body: CompletionBody, request: Request) -> Response:
 
 
 def prepare_completion(
-    service: Service, body: CompletionBody, mtp: MtpMode
+    service: Service, body: CompletionBody, mtp: MtpMode, warnings: Sequence[str] = ()
 ) -> preparation.PreparedAnswer:
-    """Turn a body into engine requests and writers."""
+    """Turn a body into engine requests and writers; `warnings` are told besides its own."""
     prompts = body.prompts()
     _check(body, len(prompts))
     preparation.check_body(service, body, len(prompts))
@@ -95,7 +95,8 @@ def prepare_completion(
     maker = preparation.RequestMaker(service, body, mtp, options, grammar, asked)
     wanted = TokenDetails.of(body, logprobs=body.logprobs is not None)
     tokenizer = service.llm.tokenizer
-    choices, writers, warnings = list[ChoiceRequest](), list[CompletionChoice](), body.warnings()
+    choices, writers = list[ChoiceRequest](), list[CompletionChoice]()
+    warnings = [*warnings, *body.warnings()]
     for prompt in prompts:
         prompt_ids = _encode(service, prompt)
         warnings += preparation.room_warnings(service, body.max_tokens, len(prompt_ids))

@@ -161,6 +161,11 @@ class ChatTemplate:
         return replace(written, marked=text, reasoning=Reasoning(self.tags, begins))
 
     @property
+    def source(self) -> str:
+        """The template that is used where there are no tools."""
+        return self._sources[self._choose(has_tools=False)]
+
+    @property
     def tool_style(self) -> ToolStyle:
         """How the model writes tool calls: its template's own way, else the one we describe."""
         name = self._choose(has_tools=True)

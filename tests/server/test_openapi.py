@@ -18,6 +18,8 @@ ROUTES = [
     ("POST", "/v1/messages"),
     ("POST", "/v1/messages/count_tokens"),
     ("POST", "/v1/responses"),
+    ("POST", "/completion"),
+    ("POST", "/apply-template"),
     ("POST", "/api/chat"),
     ("POST", "/api/generate"),
     ("POST", "/tokenize"),
@@ -28,6 +30,7 @@ ROUTES = [
 ]
 
 SHORT: dict[str, dict[str, Any]] = {
+    "/completion": {"n_predict": 4},
     "/api/chat": {"options": {"num_predict": 4}},
     "/api/generate": {"options": {"num_predict": 4}},
     "/v1/chat/completions": {"max_tokens": 4},
@@ -92,6 +95,11 @@ def test_every_route_and_field_is_described(tiny_live: LiveServer) -> None:
         "/v1/completions",
         "/v1/messages",
         "/v1/messages/count_tokens",
+        "/apply-template",
+        "/completion",
+        "/infill",
+        "/props",
+        "/slots",
         "/api/chat",
         "/api/generate",
         "/api/ps",

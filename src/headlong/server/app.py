@@ -21,6 +21,7 @@ from headlong.llm import LLM
 from headlong.server import (
     chat,
     completions,
+    llama,
     messages,
     ollama,
     page,
@@ -44,7 +45,7 @@ Say `"mtp": "auto" | "off" | K` in a body; the text is the same with each.
 """
 
 
-_ROUTES = (chat, completions, responses, messages, ollama, tokenizing, status_routes)
+_ROUTES = (chat, completions, responses, messages, ollama, llama, tokenizing, status_routes)
 
 
 def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:

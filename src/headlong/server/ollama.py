@@ -61,7 +61,7 @@ async def generate(body: OllamaGenerateBody, request: Request) -> Response:
     warnings = body.idle_warnings()
     warnings += ["context has no effect here."] if body.context else []
     make_format = partial(OllamaFormat, is_chat=False)
-    if body.raw or service.llm.tokenizer.chat_template is None:
+    if body.raw or body.suffix is not None or service.llm.tokenizer.chat_template is None:
         plain = body.to_completion(body.prompt)
         prepare_plain = partial(prepare_completion, warnings=warnings)
         return await answer_with(prepare_plain, OLLAMA_GENERATE, plain, request, make_format)
@@ -105,6 +105,8 @@ async def show_model(body: ShowBody, request: Request) -> Response:
     service.check_model(name.removesuffix(":latest"))
     template = service.llm.tokenizer.chat_template
     capabilities = ["completion"]
+    if service.llm.tokenizer.infill_tokens is not None:
+        capabilities.append("insert")
     if template is not None:
         capabilities += ["tools", *(["thinking"] if template.tags is not None else [])]
     architecture = service.llm.architecture

@@ -149,7 +149,8 @@ class OllamaGenerateBody(_Generating):
 
     def to_completion(self, prompt: str | list[int]) -> CompletionBody:
         """Return the plain request that goes on with a prompt."""
-        fields = self.shared_fields() | {"prompt": prompt}
+        fields = self.shared_fields() | {"prompt": prompt, "suffix": self.suffix}
+        fields["max_tokens"] = fields["max_tokens"] or -1
         if self.format:
             schema = {"type": "object"} if self.format == "json" else self.format
             fields["guided_json"] = schema

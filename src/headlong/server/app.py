@@ -21,6 +21,7 @@ from headlong.llm import LLM
 from headlong.server import (
     chat,
     completions,
+    embeddings,
     llama,
     messages,
     ollama,
@@ -45,7 +46,17 @@ Say `"mtp": "auto" | "off" | K` in a body; the text is the same with each.
 """
 
 
-_ROUTES = (chat, completions, responses, messages, ollama, llama, tokenizing, status_routes)
+_ROUTES = (
+    chat,
+    completions,
+    responses,
+    messages,
+    embeddings,
+    ollama,
+    llama,
+    tokenizing,
+    status_routes,
+)
 
 
 def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:

@@ -41,9 +41,9 @@ router = APIRouter(tags=["completions"])
 
 TokenIds = Annotated[list[TokenId], Field(min_length=1)]
 # `_check` counts them: pydantic would complain of whichever kind of list was not meant.
-_NUM_PROMPTS: Any = Field(min_length=1, json_schema_extra={"maxItems": MAX_PROMPTS})
-Texts = Annotated[list[str], _NUM_PROMPTS]
-TokenIdLists = Annotated[list[TokenIds], _NUM_PROMPTS]
+NUM_PROMPTS: Any = Field(min_length=1, json_schema_extra={"maxItems": MAX_PROMPTS})
+Texts = Annotated[list[str], NUM_PROMPTS]
+TokenIdLists = Annotated[list[TokenIds], NUM_PROMPTS]
 
 
 class ExtraFile(Body):
@@ -117,7 +117,7 @@ def prepare_completion(
     choices, writers = list[ChoiceRequest](), list[CompletionChoice]()
     warnings = [*warnings, *body.warnings()]
     for prompt in prompts:
-        prompt_ids = _encode(service, body, prompt)
+        prompt_ids = encode_prompt(service, body, prompt)
         warnings += preparation.room_warnings(service, body.max_tokens, len(prompt_ids))
         echo = Echo(_echoed_text(service, prompt), prompt_ids) if body.echo else None
         for choice in maker.choices_for(PreparedPrompt(tuple(prompt_ids))):
@@ -165,7 +165,10 @@ def _encode_gap(service: Service, body: CompletionBody, before: str) -> Sequence
     return [*tokenizer.encode(""), *ids]  # what every prompt begins with
 
 
-def _encode(service: Service, body: CompletionBody, prompt: str | Sequence[int]) -> Sequence[int]:
+def encode_prompt(
+    service: Service, body: CompletionBody, prompt: str | Sequence[int]
+) -> Sequence[int]:
+    """Return the token ids of a prompt; refuse one that is empty, too long, or names no tokens."""
     if isinstance(prompt, str):
         preparation.check_text(service, prompt, "prompt")
     try:

@@ -28,10 +28,6 @@ class LlamaFormat(AnswerFormat):
         tokens = choice.get("token_ids", [])
         return {"content": choice["text"], "tokens": tokens, **self._end(choice, ending)}
 
-    def opening(self, choices: Sequence[Mapping[str, Any]]) -> bytes:
-        """Return nothing: the first event is the first piece."""
-        return b""
-
     def pieces(self, pieces: Sequence[Mapping[str, Any]]) -> bytes:
         """Return an event for each piece with text or tokens."""
         said = [one for one in pieces if one["text"] or one.get("token_ids")]

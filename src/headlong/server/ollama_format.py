@@ -35,10 +35,6 @@ class OllamaFormat(AnswerFormat):
         content = self._content(message["content"] or "", thought, self._finished_calls())
         return self._object(content) | self._end(choice["finish_reason"], ending)
 
-    def opening(self, choices: Sequence[Mapping[str, Any]]) -> bytes:
-        """Return nothing: the first object is the first piece."""
-        return b""
-
     def pieces(self, pieces: Sequence[Mapping[str, Any]]) -> bytes:
         """Return an object for each piece that says something."""
         return b"".join(self._line(piece) for piece in pieces)

@@ -18,7 +18,7 @@ from headlong.llm import GenerateOptions, make_request
 from headlong.prompt import PreparedPrompt
 from headlong.server.answer_stream import ChoiceRequest
 from headlong.server.chat_protocol import ChatMessage
-from headlong.server.choices import ChoiceWriter
+from headlong.server.choices import Writer
 from headlong.server.protocol import DraftFields, GenerateBody
 from headlong.server.refusal import bad_request
 from headlong.server.service import Service
@@ -36,7 +36,7 @@ class PreparedAnswer:
     """An answer that is ready to be computed."""
 
     choices: Sequence[ChoiceRequest]
-    writers: Sequence[ChoiceWriter]
+    writers: Sequence[Writer]
     """One per choice: all choices of the first prompt, then those of the second, …"""
     num_prompts: int
     warnings: Sequence[str]

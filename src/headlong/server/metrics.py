@@ -108,7 +108,7 @@ class Metrics:
             registry.register(_EngineCollector(snapshot))
 
     def request_received(self, kind: str) -> None:
-        """Count a request that is about to run; `kind` is "chat" or "completion"."""
+        """Count a request that is about to run; `kind` names its protocol."""
         self._add("requests_received", 1, kind)
 
     def first_token(self, seconds: float) -> None:

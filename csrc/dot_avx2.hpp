@@ -54,6 +54,65 @@ struct Avx2Dot {
         });
     }
 
+    // Four inputs of 5 or 6 bits each of one vector of outputs.
+    template <int kBits, int kQuad>
+    HEADLONG_INLINE static __m256i quad(const uint8_t* w, int vector) {
+        constexpr int kPlace = kBits == 5 ? kQuad : kQuad % 4 * 2, kPlane = kBits == 5 ? 0 : kQuad / 4;
+        const __m256i low = _mm256_set1_epi8(15), bits = _mm256_set1_epi8(kBits == 5 ? 16 : 48);
+        __m256i packed = V::load_int(w + 32 * (kTileVectors * (kQuad % 4) + vector));
+        __m256i high = V::load_int(w + 32 * (kTileVectors * (4 + kPlane) + vector));
+        if constexpr (kQuad >= 4) packed = _mm256_srli_epi16(packed, 4);
+        if constexpr (kPlace < 4) high = _mm256_slli_epi16(high, 4 - kPlace);
+        if constexpr (kPlace > 4) high = _mm256_srli_epi16(high, kPlace - 4);
+        return _mm256_or_si256(_mm256_and_si256(packed, low), _mm256_and_si256(high, bits));
+    }
+
+    // Adds the products of eight inputs: more of them do not fit 16 bits.
+    template <int kBits, int kQuad, int N>
+    HEADLONG_INLINE static void add_quads(const uint8_t* w, const ActGroup* act, size_t stride, Sums<N>& sums) {
+        const __m256i ones = _mm256_set1_epi16(1);
+        __m256i first[kTileVectors], second[kTileVectors];
+        unroll<kTileVectors>([&](auto t) HEADLONG_INLINE {
+            first[t] = quad<kBits, kQuad>(w, t);
+            second[t] = quad<kBits, kQuad + 1>(w, t);
+        });
+        unroll<N>([&](auto r) HEADLONG_INLINE {
+            const int8_t* a = act[r * stride].q + 4 * kQuad;
+            const __m256i a_first = V::set1_int(a), a_second = V::set1_int(a + 4);
+            unroll<kTileVectors>([&](auto t) HEADLONG_INLINE {
+                const __m256i products = _mm256_add_epi16(
+                    _mm256_maddubs_epi16(first[t], a_first), _mm256_maddubs_epi16(second[t], a_second));
+                sums[r][t] = V::dot_pairs(sums[r][t], products, ones);
+            });
+        });
+    }
+
+    template <int N>
+    HEADLONG_INLINE static void q5(const uint8_t* w, const ActGroup* act, size_t stride, Sums<N>& sums) {
+        unroll<N>([&](auto r) HEADLONG_INLINE {
+            unroll<kTileVectors>([&](auto t) HEADLONG_INLINE { sums[r][t] = V::zero_int(); });
+        });
+        fetch_ahead<5, N>(w);
+        unroll<4>([&](auto v) HEADLONG_INLINE {
+            fetch_ahead<5, N>(w + 64 * (v + 1));
+            add_quads<5, 2 * v, N>(w, act, stride, sums);
+        });
+    }
+
+    // Half a group, since 16 numbers share a scale. Weights are stored + 32.
+    template <int kHalf, int N>
+    HEADLONG_INLINE static void q6(const uint8_t* w, const ActGroup* act, size_t stride, Sums<N>& sums) {
+        unroll<N>([&](auto r) HEADLONG_INLINE {
+            const __m256i start = _mm256_set1_epi32(act[r * stride].minus_halves[kHalf]);
+            unroll<kTileVectors>([&](auto t) HEADLONG_INLINE { sums[r][t] = start; });
+        });
+        fetch_ahead<6, N>(w + 192 * kHalf);
+        unroll<2>([&](auto v) HEADLONG_INLINE {
+            fetch_ahead<6, N>(w + 192 * kHalf + 64 * (v + 1));
+            add_quads<6, 4 * kHalf + 2 * v, N>(w, act, stride, sums);
+        });
+    }
+
     // 8-bit: the sign moves from the weight to the activation; 128 × 127 × 2 just fits 16 bits, so
     // every product is widened at once.
     template <int N>

@@ -16,11 +16,12 @@ namespace headlong {
 HEADLONG_INLINE inline void fetch_soon(const void* place) { __builtin_prefetch(place, 0, 2); }
 
 // Fetch a line ahead of the one at `line`; called for one line after the other between the products, since many at
-// once are too many to wait for. For a matrix of 4 or 8 bits, or of floats (0), times N rows.
+// once are too many to wait for. For a matrix of 4 to 8 bits, or of floats (0), times N rows.
 template <int kBits, int N>
 HEADLONG_INLINE inline void fetch_ahead(const uint8_t* line) {
-    constexpr bool kOnlyStreams = (kBits == 4 && N == 1) || (kBits == 8 && N <= 2);
-    constexpr bool kMultiplies = (kBits == 4 && N >= 2) || (kBits == 8 && N >= 4);
+    constexpr bool kIsPacked = kBits >= 4 && kBits < 8;
+    constexpr bool kOnlyStreams = (kIsPacked && N == 1) || (kBits == 8 && N <= 2);
+    constexpr bool kMultiplies = (kIsPacked && N >= 2) || (kBits == 8 && N >= 4);
     if constexpr (kMultiplies) {
         fetch_soon(line + 8192);
         __builtin_prefetch(line + 2048);

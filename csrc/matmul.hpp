@@ -27,44 +27,77 @@ void store_tile(typename V::F value, float* out, int64_t num_valid) {
     std::memcpy(out, lanes, num_valid * sizeof(float));
 }
 
-// A quantised tile times N rows. `Dot` is the instruction set, kBits is 4 or 8.
-template <class Dot, int kBits, int N>
+// The scales of one vector of outputs in a group, or in half a group of 6 bits.
+template <class V, Format kFormat, Scales kScales, int kWidth>
+struct GroupScales {
+    const uint8_t* shared;  // of nested scales
+    const uint8_t* own;
+
+    static const uint16_t* halves(const uint8_t* place) { return reinterpret_cast<const uint16_t*>(place); }
+
+    typename V::F scale(int part, int lane) const {
+        if constexpr (kScales != Scales::nested) return V::load_f16(halves(own) + lane);
+        if constexpr (kFormat == Format::q6) {
+            const auto common = V::load(reinterpret_cast<const float*>(shared) + lane);
+            return V::mul(common, V::to_float(V::load_i8(own + part * kWidth + lane)));
+        }
+        return V::mul(V::load_f16(halves(shared) + lane), V::to_float(V::load_u8(own + lane)));
+    }
+    typename V::F minimum(int lane) const {
+        if constexpr (kScales == Scales::one) {
+            return V::mul(V::load_f16(halves(own) + lane), V::set1(kFormat == Format::q4 ? -8.0f : -16.0f));
+        }
+        if constexpr (kScales == Scales::two) return V::load_f16(halves(own) + kWidth + lane);
+        return V::mul(V::load_f16(halves(shared) + kWidth + lane), V::to_float(V::load_u8(own + kWidth + lane)));
+    }
+};
+
+// A quantised tile times N rows. `Dot` is the instruction set.
+template <class Dot, Format kFormat, Scales kScales, int N>
 void multiply_quantised(
     const Matrix& m, int64_t index, const ActGroup* act, size_t stride, float* y, size_t ldy) {
     using V = typename Dot::V;
     constexpr int kVectors = Dot::kTileVectors, kWidth = V::W * kVectors;
-    constexpr int kWeightBytes = kWidth * kGroup * kBits / 8;
-    constexpr int kScales = kBits == 4 ? 2 * kWidth : kWidth;
+    constexpr TileLayout kLayout = layout_of(kFormat, kScales, kWidth);
+    constexpr int kBits = static_cast<int>(kLayout.weights * 8 / (kWidth * kGroup));
+    constexpr bool kHasMinimum = kBits <= 5;
     const uint8_t* pair = m.tile(index);
+    const uint8_t* shared = nullptr;
     const int64_t num_groups = m.num_groups();
 
     typename V::F acc[N][kVectors];
     unroll<N>([&](auto r) { unroll<kVectors>([&](auto t) { acc[r][t] = V::zero(); }); });
-    const auto add_group = [&](const uint16_t* scales, const uint8_t* weights, const ActGroup* group) HEADLONG_INLINE {
-        typename V::I sums[N][kVectors];
-        if constexpr (kBits == 4) {
-            Dot::template q4<N>(weights, group, stride, sums);
-        } else {
-            Dot::template q8<N>(weights, group, stride, sums);
-        }
-        unroll<kVectors>([&](auto t) HEADLONG_INLINE {
-            const typename V::F scale = V::load_f16(scales + t * V::W);
-            unroll<N>([&](auto r) HEADLONG_INLINE {
-                const ActGroup& row = group[r * stride];
-                acc[r][t] = V::fma(V::to_float(sums[r][t]), V::mul(scale, V::set1(row.scale)), acc[r][t]);
-                if constexpr (kBits == 4) {
-                    acc[r][t] = V::fma(V::load_f16(scales + kWidth + t * V::W), V::set1(row.sum), acc[r][t]);
-                }
+    const auto add_group = [&](const uint8_t* scales, const uint8_t* weights, const ActGroup* group) HEADLONG_INLINE {
+        const GroupScales<V, kFormat, kScales, kWidth> sizes{shared, scales};
+        unroll<kFormat == Format::q6 ? 2 : 1>([&](auto part) HEADLONG_INLINE {
+            typename V::I sums[N][kVectors];
+            if constexpr (kFormat == Format::q4) Dot::template q4<N>(weights, group, stride, sums);
+            if constexpr (kFormat == Format::q5) Dot::template q5<N>(weights, group, stride, sums);
+            if constexpr (kFormat == Format::q6) Dot::template q6<part, N>(weights, group, stride, sums);
+            if constexpr (kFormat == Format::q8) Dot::template q8<N>(weights, group, stride, sums);
+            unroll<kVectors>([&](auto t) HEADLONG_INLINE {
+                const typename V::F scale = sizes.scale(part, t * V::W);
+                unroll<N>([&](auto r) HEADLONG_INLINE {
+                    const ActGroup& row = group[r * stride];
+                    acc[r][t] = V::fma(V::to_float(sums[r][t]), V::mul(scale, V::set1(row.scale)), acc[r][t]);
+                    if constexpr (kHasMinimum) {
+                        acc[r][t] = V::fma(sizes.minimum(t * V::W), V::set1(row.sum), acc[r][t]);
+                    }
+                });
             });
         });
     };
     for (int64_t g = 0; g < num_groups; g += 2) {
-        const auto* scales = reinterpret_cast<const uint16_t*>(pair);
-        const uint8_t* weights = pair + 2 * kScales * sizeof(uint16_t);
+        const uint8_t* scales = pair;
+        if (kLayout.shared > 0 && g % kNested == 0) {
+            shared = pair;
+            scales += kLayout.shared;
+        }
+        const uint8_t* weights = scales + 2 * kLayout.scales;
         for (const uint8_t* line = pair; line < weights; line += 64) fetch_ahead<kBits, N>(line);
         add_group(scales, weights, act + g);
-        if (g + 1 < num_groups) add_group(scales + kScales, weights + kWeightBytes, act + g + 1);
-        pair = weights + 2 * kWeightBytes;
+        if (g + 1 < num_groups) add_group(scales + kLayout.scales, weights + kLayout.weights, act + g + 1);
+        pair = weights + 2 * kLayout.weights;
     }
     const int64_t num_valid = m.outputs - index * kWidth;
     unroll<N>([&](auto r) {
@@ -72,6 +105,16 @@ void multiply_quantised(
             store_tile<V>(acc[r][t], y + r * ldy + t * V::W, num_valid - t * V::W);
         });
     });
+}
+
+// The same for a matrix of 4 or 5 bits, whose scales may be of any kind.
+template <class Dot, Format kFormat, int N>
+void multiply_scaled(const Matrix& m, int64_t index, const ActGroup* act, size_t stride, float* y, size_t ldy) {
+    switch (m.scales) {
+        case Scales::one: return multiply_quantised<Dot, kFormat, Scales::one, N>(m, index, act, stride, y, ldy);
+        case Scales::two: return multiply_quantised<Dot, kFormat, Scales::two, N>(m, index, act, stride, y, ldy);
+        case Scales::nested: return multiply_quantised<Dot, kFormat, Scales::nested, N>(m, index, act, stride, y, ldy);
+    }
 }
 
 template <class V, Format kFormat>
@@ -126,23 +169,21 @@ void with_rows(int num_rows, Block&& block) {
 template <class Dot, int N>
 void multiply_tile(
     const Matrix& m, int64_t tile, const Activations& x, int64_t row, float* y, size_t ldy) {
-    if (m.is_quantised()) {
-        const ActGroup* act = x.groups + row * x.groups_per_row;
-        if (m.format == Format::q4) {
-            multiply_quantised<Dot, 4, N>(m, tile, act, x.groups_per_row, y, ldy);
-        } else {
-            multiply_quantised<Dot, 8, N>(m, tile, act, x.groups_per_row, y, ldy);
-        }
-        return;
+    const size_t groups = x.groups_per_row, floats = x.values_per_row;
+    const ActGroup* act = m.is_quantised() ? x.groups + row * groups : nullptr;
+    switch (m.format) {
+        case Format::q4: return multiply_scaled<Dot, Format::q4, N>(m, tile, act, groups, y, ldy);
+        case Format::q5: return multiply_scaled<Dot, Format::q5, N>(m, tile, act, groups, y, ldy);
+        case Format::q6: return multiply_quantised<Dot, Format::q6, Scales::nested, N>(m, tile, act, groups, y, ldy);
+        case Format::q8: return multiply_quantised<Dot, Format::q8, Scales::one, N>(m, tile, act, groups, y, ldy);
+        default: break;
     }
     if constexpr (N <= Dot::kMaxFloatRows) {
-        const float* values = x.values + row * x.values_per_row;
-        if (m.format == Format::f32) {
-            multiply_float<Dot, Format::f32, N>(m, tile, values, x.values_per_row, y, ldy);
-        } else if (m.format == Format::f16) {
-            multiply_float<Dot, Format::f16, N>(m, tile, values, x.values_per_row, y, ldy);
-        } else {
-            multiply_float<Dot, Format::bf16, N>(m, tile, values, x.values_per_row, y, ldy);
+        const float* values = x.values + row * floats;
+        switch (m.format) {
+            case Format::f32: return multiply_float<Dot, Format::f32, N>(m, tile, values, floats, y, ldy);
+            case Format::f16: return multiply_float<Dot, Format::f16, N>(m, tile, values, floats, y, ldy);
+            default: return multiply_float<Dot, Format::bf16, N>(m, tile, values, floats, y, ldy);
         }
     }
 }

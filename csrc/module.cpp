@@ -13,30 +13,27 @@ namespace headlong {
 
 namespace {
 
-Format format_named(const std::string& name) {
-    static const std::pair<const char*, Format> formats[] = {
-        {"q4", Format::q4}, {"q8", Format::q8}, {"f16", Format::f16},
-        {"bf16", Format::bf16}, {"f32", Format::f32}};
-    for (const auto& [known, format] : formats) {
-        if (name == known) return format;
+template <class T, size_t kCount>
+T named(const std::pair<const char*, T> (&known)[kCount], const std::string& name, const char* what) {
+    for (const auto& [own, value] : known) {
+        if (name == own) return value;
     }
-    throw std::invalid_argument("unknown weight format '" + name + "'");
+    throw std::invalid_argument(std::string(what) + " '" + name + "' is unknown");
 }
 
-Source source_named(const std::string& name) {
-    static const std::pair<const char*, Source> sources[] = {
-        {"Q4_0", Source::q4_0}, {"Q4_1", Source::q4_1}, {"Q4_K", Source::q4_k}, {"Q8_0", Source::q8_0},
-        {"F16", Source::f16},   {"BF16", Source::bf16}, {"F32", Source::f32}};
-    for (const auto& [known, source] : sources) {
-        if (name == known) return source;
-    }
-    throw std::invalid_argument("rows of type '" + name + "' cannot be packed");
-}
+constexpr std::pair<const char*, Format> kFormats[] = {
+    {"q4", Format::q4},   {"q5", Format::q5},     {"q6", Format::q6},  {"q8", Format::q8},
+    {"f16", Format::f16}, {"bf16", Format::bf16}, {"f32", Format::f32}};
 
-const char* format_name(const Matrix& m) {
-    static const char* const names[] = {"q4", "q8", "f16", "bf16", "f32"};
-    return names[static_cast<int>(m.format)];
-}
+constexpr std::pair<const char*, Scales> kScales[] = {
+    {"one", Scales::one}, {"two", Scales::two}, {"nested", Scales::nested}};
+
+constexpr std::pair<const char*, Source> kSources[] = {
+    {"Q4_0", Source::q4_0}, {"Q4_1", Source::q4_1}, {"Q4_K", Source::q4_k}, {"Q5_0", Source::q5_0},
+    {"Q5_1", Source::q5_1}, {"Q5_K", Source::q5_k}, {"Q6_K", Source::q6_k}, {"Q8_0", Source::q8_0},
+    {"F16", Source::f16},   {"BF16", Source::bf16}, {"F32", Source::f32}};
+
+const char* format_name(const Matrix& m) { return kFormats[static_cast<int>(m.format)].first; }
 
 void bind_records(nb::module_& module) {
     nb::class_<Matrix>(module, "Matrix")
@@ -99,16 +96,19 @@ void bind_records(nb::module_& module) {
 }
 
 void bind_weights(nb::class_<Engine>& engine) {
-    engine.def("make_matrix", [](Engine& self, const std::string& format, int64_t outputs, int64_t inputs) {
+    engine.def("make_matrix", [](Engine& self, const std::string& format, const std::string& scales, int64_t outputs,
+                                 int64_t inputs) {
         return std::make_shared<Matrix>(
-            make_matrix(self.arena, self.kernels, format_named(format), outputs, inputs));
-    }, nb::arg("format"), nb::arg("outputs"), nb::arg("inputs"));
+            make_matrix(self.arena, self.kernels, named(kFormats, format, "the weight format"),
+                        named(kScales, scales, "the kind of scales"), outputs, inputs));
+    }, nb::arg("format"), nb::arg("scales"), nb::arg("outputs"), nb::arg("inputs"));
     engine.def("pack_rows", [](Engine& self, Matrix& m, const std::string& source, int64_t first_row, Bytes data) {
-        const Source kind = source_named(source);
+        const Source kind = named(kSources, source, "the type of rows");
         require(data.shape(1) == row_bytes(kind, m.inputs), "rows have another length than the matrix");
         const auto num_rows = static_cast<int64_t>(data.shape(0));
         const nb::gil_scoped_release release;
-        pack_rows(m, self.kernels, kind, first_row, num_rows, data.data());
+        const std::lock_guard lock(self.pool.mutex);
+        pack_rows(m, self.kernels, self.pool, kind, first_row, num_rows, data.data());
     }, nb::arg("matrix"), nb::arg("source"), nb::arg("first_row"), nb::arg("data"));
     engine.def("settle", [](Engine& self) {
         const std::lock_guard lock(self.pool.mutex);

@@ -1,9 +1,11 @@
 #include "pack.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <cstring>
+#include <exception>
 #include <stdexcept>
+#include <vector>
 
 #include "simd_portable.hpp"
 
@@ -11,144 +13,132 @@ namespace headlong {
 
 namespace {
 
-constexpr int kSuper = 256;  // numbers of a K-quant block
-
-// One group of quantised weights on its way into a tile.
-struct Group {
-    uint16_t scale = 0;    // binary16
-    uint16_t minimum = 0;  // binary16, 4-bit only
-    uint8_t q[kGroup];     // 4-bit: two halves as nibbles in 16 bytes, as GGUF has them
+// Where the numbers of one output lie.
+struct Place {
+    uint8_t* shared;
+    uint8_t* scales;
+    uint8_t* weights;  // the first quad; the others are `width` * 4 bytes apart
 };
 
-size_t scales_per_group(const Matrix& m) { return m.format == Format::q4 ? 2 * m.width : m.width; }
-size_t weight_bytes(const Matrix& m) { return size_t(m.width) * kGroup / (m.format == Format::q4 ? 2 : 1); }
-size_t pair_bytes(const Matrix& m) { return 2 * (2 * scales_per_group(m) + weight_bytes(m)); }
-
-struct Place { uint16_t* scales; uint8_t* weights; };
-
-// Where a group of an output starts; its quads are `width` * 4 bytes apart.
 Place place(const Matrix& m, int64_t output, int64_t group) {
+    const TileLayout layout = m.layout();
+    const size_t lane = output % m.width, odd = group % 2;
     uint8_t* tile = m.data.bytes + output / m.width * m.tile_bytes;
-    uint8_t* pair = tile + group / 2 * pair_bytes(m);
-    const size_t lane = output % m.width, half = group % 2;
-    uint8_t* weights = pair + 4 * scales_per_group(m) + half * weight_bytes(m) + lane * 4;
-    return {reinterpret_cast<uint16_t*>(pair) + half * scales_per_group(m) + lane, weights};
+    uint8_t* block = tile + group / kNested * (layout.shared + kNested / 2 * layout.pair());
+    uint8_t* pair = block + layout.shared + group % kNested / 2 * layout.pair();
+    return {block, pair + odd * layout.scales, pair + 2 * layout.scales + odd * layout.weights + 4 * lane};
 }
 
-void put(Matrix& m, uint8_t flip, int64_t output, int64_t group, const Group& from) {
-    const Place to = place(m, output, group);
-    to.scales[0] = from.scale;
-    if (m.format == Format::q4) to.scales[m.width] = from.minimum;
-    const int num_quads = m.format == Format::q4 ? 4 : 8;
-    for (int quad = 0; quad < num_quads; ++quad) {
-        uint32_t four;
-        std::memcpy(&four, from.q + 4 * quad, 4);
-        four ^= flip * 0x01010101u;
-        std::memcpy(to.weights + size_t(quad) * m.width * 4, &four, 4);
-    }
-}
+void put_half(uint8_t* at, size_t index, uint16_t half) { std::memcpy(at + 2 * index, &half, 2); }
 
-uint16_t read_half(const uint8_t* p) {
+uint16_t get_half(const uint8_t* at, size_t index) {
     uint16_t half;
-    std::memcpy(&half, p, 2);
+    std::memcpy(&half, at + 2 * index, 2);
     return half;
 }
 
-Group read_q4_0(const uint8_t* block) {
-    Group group{read_half(block), 0, {}};
-    // (q - 8) * d is q * d + m with m = -8 d, which is exact in binary16 unless d is enormous.
-    group.minimum = float_to_half(-8.0f * half_to_float(group.scale));
-    std::memcpy(group.q, block + 2, 16);
-    return group;
+uint32_t get_quad(const uint8_t* at) {
+    uint32_t four;
+    std::memcpy(&four, at, 4);
+    return four;
 }
 
-Group read_q4_1(const uint8_t* block) {
-    Group group{read_half(block), read_half(block + 2), {}};
-    std::memcpy(group.q, block + 4, 16);
-    return group;
+void put_scales(const Matrix& m, const Block& block, const Group& group, size_t lane, const Place& at) {
+    if (m.scales != Scales::nested) {
+        put_half(at.scales, lane, group.scale);
+        if (m.scales == Scales::two) put_half(at.scales, m.width + lane, group.minimum);
+        return;
+    }
+    at.scales[lane] = group.nested[0];
+    at.scales[m.width + lane] = group.nested[1];
+    if (m.format == Format::q6) {
+        std::memcpy(at.shared + 4 * lane, &block.scale, 4);
+    } else {  // they were binary16 in the file, or are to be
+        put_half(at.shared, lane, float_to_half(block.scale));
+        put_half(at.shared, m.width + lane, float_to_half(block.minimum));
+    }
 }
 
-Group read_q8_0(const uint8_t* block) {
-    Group group{read_half(block), 0, {}};
-    std::memcpy(group.q, block + 2, 32);
-    return group;
-}
-
-// Group `index` (0…7) of a Q4_K block: its 6-bit scale and minimum become one binary16 each.
-Group read_q4_k(const uint8_t* block, int index) {
-    const uint8_t* packed = block + 4;
-    int scale, minimum;
-    if (index < 4) {
-        scale = packed[index] & 63;
-        minimum = packed[index + 4] & 63;
+void get_scales(const Matrix& m, const Place& at, size_t lane, Block& block, Group& group) {
+    if (m.scales != Scales::nested) {
+        group.scale = get_half(at.scales, lane);
+        if (m.scales == Scales::two) group.minimum = get_half(at.scales, m.width + lane);
+        return;
+    }
+    group.nested[0] = at.scales[lane];
+    group.nested[1] = at.scales[m.width + lane];
+    if (m.format == Format::q6) {
+        std::memcpy(&block.scale, at.shared + 4 * lane, 4);
     } else {
-        scale = (packed[index + 4] & 15) | (packed[index - 4] >> 6 << 4);
-        minimum = (packed[index + 4] >> 4) | (packed[index] >> 6 << 4);
+        block.scale = half_to_float(get_half(at.shared, lane));
+        block.minimum = half_to_float(get_half(at.shared, m.width + lane));
     }
-    Group group;
-    group.scale = float_to_half(half_to_float(read_half(block)) * scale);
-    group.minimum = float_to_half(-half_to_float(read_half(block + 2)) * minimum);
-    const uint8_t* bytes = block + 16 + index / 2 * 32;
-    const int shift = index % 2 * 4;
-    for (int i = 0; i < 16; ++i) {
-        group.q[i] = (bytes[i] >> shift & 15) | (bytes[i + 16] >> shift & 15) << 4;
-    }
-    return group;
 }
 
-int to_level(float x, float inverse, int lowest, int highest) {
-    const float level = std::nearbyint(x * inverse);
-    return static_cast<int>(std::clamp(level, float(lowest), float(highest)));
-}
-
-float checked(float scale) {
-    if (!(std::abs(scale) < 65504.0f)) {
-        throw std::invalid_argument("weights are too large, or not finite, for a 16-bit scale");
+// Low nibbles and planes of one group; see formats.hpp.
+template <int kBits>
+void put_weights(const uint8_t* q, uint8_t flip, size_t step, uint8_t* at) {
+    constexpr uint32_t kLow = 0x0f0f0f0fu;
+    for (int v = 0; v < (kBits == 8 ? 8 : 4); ++v) {
+        const uint32_t own = get_quad(q + 4 * v);
+        uint32_t four = own ^ flip * 0x01010101u;
+        if constexpr (kBits < 8) four = (own & kLow) | (get_quad(q + 4 * v + 16) & kLow) << 4;
+        std::memcpy(at + v * step, &four, 4);
     }
-    return scale;
-}
-
-Group quantise_q8(const float* x) {
-    float largest = 0.0f;
-    for (int i = 0; i < kGroup; ++i) largest = std::max(largest, checked(std::abs(x[i]) / 127.0f));
-    Group group{float_to_half(largest), 0, {}};
-    const float scale = half_to_float(group.scale);  // the levels belong to the rounded scale
-    const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
-    for (int i = 0; i < kGroup; ++i) {
-        group.q[i] = static_cast<uint8_t>(static_cast<int8_t>(to_level(x[i], inverse, -127, 127)));
-    }
-    return group;
-}
-
-Group quantise_q4(const float* x) {
-    float low = x[0], high = x[0];
-    for (int i = 0; i < kGroup; ++i) {
-        low = std::min(low, checked(x[i]));
-        high = std::max(high, x[i]);
-    }
-    Group group{float_to_half(checked((high - low) / 15.0f)), float_to_half(low), {}};
-    const float scale = half_to_float(group.scale), minimum = half_to_float(group.minimum);
-    const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
-    for (int i = 0; i < 16; ++i) {
-        const int first = to_level(x[i] - minimum, inverse, 0, 15);
-        const int second = to_level(x[i + 16] - minimum, inverse, 0, 15);
-        group.q[i] = static_cast<uint8_t>(first | second << 4);
-    }
-    return group;
-}
-
-void pack_group_rows(Matrix& m, uint8_t flip, Source source, int64_t output, const uint8_t* row) {
-    for (int64_t g = 0; g < m.num_groups(); ++g) {
-        switch (source) {
-            case Source::q4_0: put(m, flip, output, g, read_q4_0(row + g * 18)); break;
-            case Source::q4_1: put(m, flip, output, g, read_q4_1(row + g * 20)); break;
-            case Source::q8_0: put(m, flip, output, g, read_q8_0(row + g * 34)); break;
-            case Source::q4_k: put(m, flip, output, g, read_q4_k(row + g / 8 * 144, int(g % 8))); break;
-            default: {
-                float x[kGroup];
-                std::memcpy(x, row + g * sizeof x, sizeof x);
-                put(m, flip, output, g, m.format == Format::q4 ? quantise_q4(x) : quantise_q8(x));
+    if constexpr (kBits == 5 || kBits == 6) {
+        constexpr int kQuads = kBits == 5 ? 8 : 4, kShift = kBits - 4;  // of a plane
+        constexpr uint32_t kMask = kBits == 5 ? 0x01010101u : 0x03030303u;
+        for (int plane = 0; plane < 8 / kQuads; ++plane) {
+            uint32_t four = 0;
+            for (int v = 0; v < kQuads; ++v) {
+                four |= (get_quad(q + 4 * (plane * kQuads + v)) >> 4 & kMask) << kShift * v;
             }
+            std::memcpy(at + (4 + plane) * step, &four, 4);
+        }
+    }
+}
+
+// Number i of a group.
+uint8_t get_level(Format format, const uint8_t* weights, size_t step, uint8_t flip, int i) {
+    const int quad = i / 4, byte = i % 4;
+    if (format == Format::q8) return weights[quad * step + byte] ^ flip;
+    const int low = weights[quad % 4 * step + byte] >> quad / 4 * 4 & 15;
+    if (format == Format::q4) return low;
+    if (format == Format::q5) return low | (weights[4 * step + byte] >> quad & 1) << 4;
+    return low | (weights[(4 + quad / 4) * step + byte] >> quad % 4 * 2 & 3) << 4;
+}
+
+void put_block(Matrix& m, uint8_t flip, int64_t output, int64_t first, int64_t stop, const Block& block) {
+    const size_t lane = output % m.width, step = 4 * m.width;
+    for (int64_t g = first; g < stop; ++g) {
+        const Group& group = block.groups[g - first];
+        const Place to = place(m, output, g);
+        put_scales(m, block, group, lane, to);
+        switch (m.format) {
+            case Format::q4: put_weights<4>(group.q, flip, step, to.weights); break;
+            case Format::q5: put_weights<5>(group.q, flip, step, to.weights); break;
+            case Format::q6: put_weights<6>(group.q, flip, step, to.weights); break;
+            default: put_weights<8>(group.q, flip, step, to.weights);
+        }
+    }
+}
+
+// Rows that lie in one tile, block of groups by block: the bytes written stay near each other.
+void pack_groups(Matrix& m, uint8_t flip, Source source, Range rows, size_t step, const uint8_t* data) {
+    const bool is_same = format_of(source) == m.format && scales_of(source) == m.scales;
+    Block block;
+    for (int64_t first = 0; first < m.num_groups(); first += kNested) {
+        const int64_t stop = std::min<int64_t>(m.num_groups(), first + kNested);
+        for (int64_t r = rows.first; r < rows.stop; ++r) {
+            const uint8_t* row = data + (r - rows.first) * step;
+            if (is_same) {
+                read_block(source, row, first, stop, block);
+            } else {
+                float x[kNested * kGroup];
+                read_floats(source, row, first * kGroup, (stop - first) * kGroup, x);
+                round_block(m.format, x, stop - first, block);
+            }
+            put_block(m, flip, r, first, stop, block);
         }
     }
 }
@@ -160,60 +150,48 @@ uint32_t encode(Format format, float x) {
     return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 
-void pack_float_row(Matrix& m, Source source, int64_t output, const uint8_t* row) {
-    const size_t size = m.format == Format::f32 ? 4 : 2;
-    const size_t source_size = source == Source::f32 ? 4 : 2;
-    const bool is_same = (source == Source::f32) == (m.format == Format::f32) &&
-                         (source == Source::bf16) == (m.format == Format::bf16);
-    uint8_t* to = m.data.bytes + output / m.width * m.tile_bytes + output % m.width * size;
-    for (int64_t k = 0; k < m.inputs; ++k, to += m.width * size) {
-        if (is_same) {
-            std::memcpy(to, row + k * size, size);
-            continue;
+// Rows that lie in one tile, some columns at a time, for the same reason.
+template <class T>
+void pack_floats(Matrix& m, Source source, Range rows, size_t step, const uint8_t* data) {
+    constexpr int64_t kColumns = kNested * kGroup;
+    const bool is_same = format_of(source) == m.format;
+    auto* tile = reinterpret_cast<T*>(m.data.bytes + rows.first / m.width * m.tile_bytes);
+    for (int64_t first = 0; first < m.inputs; first += kColumns) {
+        const int64_t count = std::min(kColumns, m.inputs - first);
+        for (int64_t r = rows.first; r < rows.stop; ++r) {
+            const uint8_t* row = data + (r - rows.first) * step;
+            T* to = tile + first * m.width + r % m.width;
+            T numbers[kColumns];
+            if (is_same) {
+                std::memcpy(numbers, row + first * sizeof(T), count * sizeof(T));
+            } else {
+                float x[kColumns];
+                read_floats(source, row, first, count, x);
+                for (int64_t k = 0; k < count; ++k) numbers[k] = static_cast<T>(encode(m.format, x[k]));
+            }
+            for (int64_t k = 0; k < count; ++k) to[k * m.width] = numbers[k];
         }
-        float x;
-        std::memcpy(&x, row + k * source_size, 4);
-        const uint32_t encoded = encode(m.format, x);
-        std::memcpy(to, &encoded, size);  // little endian: the low bytes come first
     }
 }
 
-bool fits(Format format, Source source) {
-    if (source == Source::f32) return true;
-    switch (format) {
-        case Format::q4:
-            return source == Source::q4_0 || source == Source::q4_1 || source == Source::q4_k;
-        case Format::q8: return source == Source::q8_0;
-        case Format::f16: return source == Source::f16;
-        case Format::bf16: return source == Source::bf16;
-        case Format::f32: return false;
-    }
-    return false;
+bool can_have(Format format, Scales scales) {
+    if (format == Format::q6) return scales == Scales::nested;
+    return format <= Format::q5 || scales == Scales::one;
 }
 
 }  // namespace
 
-size_t row_bytes(Source source, int64_t inputs) {
-    struct Block { int64_t numbers; size_t bytes; };
-    const Block block = source == Source::q4_0   ? Block{kGroup, 18}
-                        : source == Source::q4_1 ? Block{kGroup, 20}
-                        : source == Source::q8_0 ? Block{kGroup, 34}
-                        : source == Source::q4_k ? Block{kSuper, 144}
-                        : source == Source::f32  ? Block{1, 4}
-                                                 : Block{1, 2};
-    if (inputs % block.numbers != 0) throw std::invalid_argument("rows do not fill whole blocks");
-    return inputs / block.numbers * block.bytes;
-}
-
-Matrix make_matrix(Arena& arena, const Kernels& kernels, Format format, int64_t outputs, int64_t inputs) {
+Matrix make_matrix(
+    Arena& arena, const Kernels& kernels, Format format, Scales scales, int64_t outputs, int64_t inputs) {
     if (outputs < 1 || inputs < 1 || outputs > int64_t{1} << 31 || inputs > int64_t{1} << 31) {
         throw std::invalid_argument("a matrix needs from 1 to 2**31 rows and columns");
     }
+    if (!can_have(format, scales)) throw std::invalid_argument("this format has other scales");
     const int width = kernels.tile_width;
-    Matrix m{format, outputs, inputs, width, ceil_div(outputs, width), 0, {}};
+    Matrix m{format, scales, outputs, inputs, width, ceil_div(outputs, width), 0, {}};
     if (m.is_quantised()) {
         if (inputs % kGroup != 0) throw std::invalid_argument("quantised rows need groups of 32 numbers");
-        m.tile_bytes = (m.num_groups() + 1) / 2 * pair_bytes(m);
+        m.tile_bytes = m.layout().tile(m.num_groups());
     } else {
         m.tile_bytes = size_t(inputs) * m.width * (format == Format::f32 ? 4 : 2);
     }
@@ -223,20 +201,35 @@ Matrix make_matrix(Arena& arena, const Kernels& kernels, Format format, int64_t 
 }
 
 void pack_rows(
-    Matrix& m, const Kernels& kernels, Source source, int64_t first_row, int64_t num_rows,
+    Matrix& m, const Kernels& kernels, Pool& pool, Source source, int64_t first_row, int64_t num_rows,
     const uint8_t* data) {
-    if (!fits(m.format, source)) throw std::invalid_argument("this source does not go into this format");
     if (first_row < 0 || num_rows < 0 || first_row > m.outputs - num_rows) {
         throw std::invalid_argument("rows are outside the matrix");
     }
     const size_t step = row_bytes(source, m.inputs);
     const uint8_t flip = m.format == Format::q8 && kernels.has_unsigned_q8 ? 0x80 : 0;
-    for (int64_t r = 0; r < num_rows; ++r) {
-        if (m.is_quantised()) {
-            pack_group_rows(m, flip, source, first_row + r, data + r * step);
-        } else {
-            pack_float_row(m, source, first_row + r, data + r * step);
+    const int64_t stop_row = first_row + num_rows, first_tile = first_row / m.width;
+    std::vector<std::exception_ptr> faults(pool.num_threads());  // a worker must not throw
+    pool.run([&](Worker& worker) {
+        try {
+            const Range tiles = worker.share(ceil_div(stop_row, m.width) - first_tile);
+            for (int64_t tile = first_tile + tiles.first; tile < first_tile + tiles.stop; ++tile) {
+                const Range rows{std::max(first_row, tile * m.width), std::min(stop_row, (tile + 1) * m.width)};
+                const uint8_t* from = data + (rows.first - first_row) * step;
+                if (m.is_quantised()) {
+                    pack_groups(m, flip, source, rows, step, from);
+                } else if (m.format == Format::f32) {
+                    pack_floats<uint32_t>(m, source, rows, step, from);
+                } else {
+                    pack_floats<uint16_t>(m, source, rows, step, from);
+                }
+            }
+        } catch (...) {
+            faults[worker.index] = std::current_exception();
         }
+    });
+    for (const std::exception_ptr& fault : faults) {
+        if (fault) std::rethrow_exception(fault);
     }
 }
 
@@ -244,35 +237,21 @@ void unpack_row(const Matrix& m, const Kernels& kernels, int64_t row, float* out
     if (!m.is_quantised()) {
         const size_t size = m.format == Format::f32 ? 4 : 2;
         const uint8_t* from = m.tile(row / m.width) + row % m.width * size;
-        for (int64_t k = 0; k < m.inputs; ++k, from += m.width * size) {
-            if (m.format == Format::f32) {
-                std::memcpy(out + k, from, 4);
-            } else {
-                const uint16_t half = read_half(from);
-                out[k] = m.format == Format::f16 ? half_to_float(half)
-                                                 : std::bit_cast<float>(uint32_t{half} << 16);
-            }
-        }
+        const Source source = m.format == Format::f32   ? Source::f32
+                              : m.format == Format::f16 ? Source::f16
+                                                        : Source::bf16;
+        for (int64_t k = 0; k < m.inputs; ++k, from += m.width * size) read_floats(source, from, 0, 1, out + k);
         return;
     }
+    const size_t lane = row % m.width, step = 4 * m.width;
     const uint8_t flip = kernels.has_unsigned_q8 ? 0x80 : 0;
-    for (int64_t g = 0; g < m.num_groups(); ++g) {
+    Block block;
+    for (int64_t g = 0; g < m.num_groups(); ++g, out += kGroup) {
         const Place from = place(m, row, g);
-        const float scale = half_to_float(from.scales[0]);
-        float* to = out + g * kGroup;
-        if (m.format == Format::q8) {
-            for (int i = 0; i < kGroup; ++i) {
-                const uint8_t byte = from.weights[size_t(i / 4) * m.width * 4 + i % 4] ^ flip;
-                to[i] = scale * static_cast<float>(static_cast<int8_t>(byte));
-            }
-            continue;
-        }
-        const float minimum = half_to_float(from.scales[m.width]);
-        for (int i = 0; i < kGroup / 2; ++i) {
-            const uint8_t byte = from.weights[size_t(i / 4) * m.width * 4 + i % 4];
-            to[i] = scale * static_cast<float>(byte & 15) + minimum;
-            to[i + kGroup / 2] = scale * static_cast<float>(byte >> 4) + minimum;
-        }
+        Group& group = block.groups[0];
+        get_scales(m, from, lane, block, group);
+        for (int i = 0; i < kGroup; ++i) group.q[i] = get_level(m.format, from.weights, step, flip, i);
+        to_floats(m.format, m.scales, block, 1, out);
     }
 }
 

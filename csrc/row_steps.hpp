@@ -81,20 +81,25 @@ void quantise(const float* x, int64_t num_groups, ActGroup* out) {
             broken = V::fma(part[i], V::zero(), broken);  // NaN if any value is not finite
         }
         if (!(V::reduce_add(broken) == 0.0f)) {  // keep the NaN, so that it is noticed
-            *out = ActGroup{{}, __builtin_nanf(""), __builtin_nanf(""), 0};
+            *out = ActGroup{{}, __builtin_nanf(""), __builtin_nanf(""), 0, {}};
             continue;
         }
         const float size = V::reduce_max(largest);
         const float scale = size / 127.0f;
         // The inverse of a tiny group would be infinite; such a group is zero for all that follows.
         const auto inverse = V::set1(size > 1e-35f ? 127.0f / size : 0.0f);
-        auto total = V::zero_int();
-        for (int i = 0; i < kParts; ++i) {
-            const auto q = V::to_int(V::mul(part[i], inverse));
-            total = V::add(total, q);
-            V::store_i8(out->q + i * V::W, q);
+        int32_t sum = 0;
+        for (int half = 0; half < 2; ++half) {
+            auto total = V::zero_int();
+            for (int i = half * kParts / 2; i < (half + 1) * kParts / 2; ++i) {
+                const auto q = V::to_int(V::mul(part[i], inverse));
+                total = V::add(total, q);
+                V::store_i8(out->q + i * V::W, q);
+            }
+            const int32_t half_sum = V::reduce_add(total);
+            out->minus_halves[half] = -32 * half_sum;
+            sum += half_sum;
         }
-        const int32_t sum = V::reduce_add(total);
         out->scale = scale;
         out->sum = scale * static_cast<float>(sum);
         out->minus_offset = -128 * sum;

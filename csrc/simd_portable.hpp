@@ -67,6 +67,16 @@ struct PortableVec {
         for (int i = 0; i < W; ++i) v[i] = int32_t(uint32_t{p[i]} << 16);
         return std::bit_cast<F>(v);
     }
+    static I load_u8(const uint8_t* p) {
+        I v;
+        for (int i = 0; i < W; ++i) v[i] = p[i];
+        return v;
+    }
+    static I load_i8(const uint8_t* p) {
+        I v;
+        for (int i = 0; i < W; ++i) v[i] = static_cast<int8_t>(p[i]);
+        return v;
+    }
     static void store_i8(int8_t* p, I v) {
         for (int i = 0; i < W; ++i) p[i] = static_cast<int8_t>(v[i]);
     }

@@ -24,8 +24,8 @@ MtpMode: TypeAlias = Literal["auto", "off"] | int
 """How a request drafts: measured gain decides, never, or always K tokens."""
 
 
-QuantName: TypeAlias = Literal["q4", "q8", "f16", "bf16", "f32"]
-"""A format weights can be packed in: 4- or 8-bit groups of 32, or floats."""
+QuantName: TypeAlias = Literal["q4", "q5", "q6", "q8", "f16", "bf16", "f32"]
+"""A format weights can be packed in: 4 to 8 bits with scales for groups, or floats."""
 
 HeadQuant: TypeAlias = QuantName | Literal["auto", "stored"]
 """A head's format: "auto" is the one it was made for, "stored" that of its file."""

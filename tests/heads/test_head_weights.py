@@ -106,7 +106,7 @@ def test_auto_is_the_format_a_head_was_made_for() -> None:
     assert choose_quant("stored", {"headlong_quant": "q4"}) is None
 
 
-@pytest.mark.parametrize("made_for", ["q5", 4, None, ["q4"]])
+@pytest.mark.parametrize("made_for", ["q3", 4, None, ["q4"]])
 def test_a_format_nobody_knows_is_refused_by_name(made_for: object) -> None:
     words = re.escape(f"headlong_quant = {made_for!r}")
     with pytest.raises(HeadError, match=rf"{words}.*--head-quant"):

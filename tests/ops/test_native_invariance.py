@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headlong.ops.blocks import Layer
+from headlong.ops.blocks import Layer, Linear
 from headlong.ops.op_set import Rows, Span
 from native_parts import (
     EXACT_TYPES,
@@ -20,6 +20,7 @@ from native_parts import (
     native_ops,
     random,
     random_cuts,
+    random_matrix,
 )
 
 
@@ -28,12 +29,13 @@ from native_parts import (
 def test_projected_rows_do_not_know_their_mates(instruction_set: str, type_name: str) -> None:
     rng = np.random.default_rng(1)
     for outputs, inputs in ((1, 32), (50, 96), (83, 160), (256, 64)):
-        x = random(2, 40, inputs)
+        tensor = random_matrix(type_name, 3, outputs, inputs)
+        x = random(2, 40, tensor.shape[1])
         ops = native_ops(instruction_set, threads=1)
-        whole = ops.project(x, Parts(ops, type_name).linear(3, outputs, inputs))
+        whole = ops.project(x, Linear(ops.matrix(tensor), None))
         for threads in (1, 2, 3):
             ops = native_ops(instruction_set, threads)
-            linear = Parts(ops, type_name).linear(3, outputs, inputs)
+            linear = Linear(ops.matrix(tensor), None)
             order = rng.permutation(len(x))
             assert ops.project(x[order], linear).tobytes() == whole[order].tobytes()
             start = 0

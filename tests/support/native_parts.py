@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pytest
-from gguf import GGMLQuantizationType
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import quantize
 
 from headlong.arrays import FloatArray
@@ -36,7 +36,8 @@ RECURRENT = ("delta", "mamba")
 RecurrentMixer: TypeAlias = GatedDeltaNet | Mamba2
 EXPERT_KINDS = ("qwen", "deepseek", "nemotron", "gemma")
 """Families whose mixtures of experts differ."""
-EXACT_TYPES = ("Q4_0", "Q4_1", "Q8_0", "F16", "BF16", "F32")
+NESTED_TYPES = ("Q4_K", "Q5_K", "Q6_K")
+EXACT_TYPES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", *NESTED_TYPES, "F16", "BF16", "F32")
 
 
 def native_ops(instruction_set: str, threads: int = 2) -> NativeOps:
@@ -57,6 +58,24 @@ def stored(type_name: str, values: FloatArray) -> StoredTensor:
     kind = GGMLQuantizationType[type_name]
     data = np.ascontiguousarray(quantize(values, kind)).view(np.uint8).reshape(len(values), -1)
     return StoredTensor("test.weight", values.shape, kind, data)
+
+
+def random_matrix(type_name: str, seed: int, outputs: int, inputs: int) -> StoredTensor:
+    """Return a matrix of any type; one in blocks of 256 numbers has eight times the inputs."""
+    if type_name not in NESTED_TYPES:
+        return stored(type_name, random(seed, outputs, inputs))
+    kind = GGMLQuantizationType[type_name]
+    num_numbers, num_bytes = GGML_QUANT_SIZES[kind]
+    num_blocks = 8 * inputs // num_numbers
+    rng = np.random.default_rng(seed)
+    data = rng.integers(0, 256, (outputs, num_blocks, num_bytes), dtype=np.uint8)
+    # The shared scales, where the type has them; levels and own scales may be anything.
+    shared = rng.uniform(0.001, 0.002, (outputs, num_blocks, 2)).astype("<f2").view(np.uint8)
+    if type_name == "Q6_K":
+        data[..., -2:] = shared[..., :2]
+    else:
+        data[..., :4] = shared
+    return StoredTensor("test.weight", (outputs, 8 * inputs), kind, data.reshape(outputs, -1))
 
 
 @dataclass(frozen=True)

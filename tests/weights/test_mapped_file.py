@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 
 from headlong.errors import CheckpointError
 from headlong.weights.mapped_file import let_go, map_file, read_json_object, shown
+from headlong.weights.tensors import StoredTensor
 
 
 def test_mapped_bytes_are_the_files(tmp_path: Path) -> None:
@@ -78,6 +80,19 @@ def test_pages_let_go_leave_memory_and_come_back(tmp_path: Path) -> None:
     assert resident_bytes(path) <= held - part.nbytes + 2**14
     assert data.tobytes() == content.tobytes()
     let_go(part.copy())  # not a file's bytes: nothing happens
+
+
+def test_blocks_leave_nothing_of_the_file_behind(tmp_path: Path) -> None:
+    """A page that is read brings those around it back, the block before among them."""
+    path = tmp_path / "weights"
+    with path.open("wb", buffering=0) as file:  # pages are kept as large as they were written
+        for _ in range(32):
+            file.write(bytes(2**20))
+    rows = map_file(path)[1000:][: 864 * 38_000].reshape(-1, 864)
+    tensor = StoredTensor("test.weight", rows.shape, GGMLQuantizationType.I8, rows)
+    for block in tensor.row_blocks(682 * 864):
+        assert not block.data.any()
+    assert resident_bytes(path) < 2**22
 
 
 def resident_bytes(path: Path) -> int:

@@ -170,3 +170,6 @@ def test_blocks_of_rows_are_the_tensor() -> None:
         blocks = [block.to_float32() for block in tensor.row_blocks()]
         assert np.array_equal(np.concatenate(blocks).reshape(shape), values)
         assert all(len(block) == 1 or block.size <= 2**20 for block in blocks)
+        parts = list(tensor.row_blocks(40))
+        assert np.array_equal(np.concatenate([part.data for part in parts]), data)
+        assert all(len(part.data) == 1 or part.num_bytes <= 40 for part in parts)

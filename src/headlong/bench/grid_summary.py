@@ -21,7 +21,7 @@ from headlong.bench.measure import Context
 
 KIND = "headlong-grid"
 
-_ORDER = ("auto", "off", "chain", "head", "ngram", "f32", "f16", "bf16", "q8", "q4")
+_ORDER = ("auto", "off", "chain", "head", "ngram", "f32", "f16", "bf16", "q8", "q6", "q5", "q4")
 """Levels that are words, as maps list them; numbers come before, by size, tasks by name."""
 
 DECIDES = 0.10

@@ -60,7 +60,7 @@ class LoadedBackbone:
 def load_backbone(checkpoint: Checkpoint, ops: Ops, quant: str | None = None) -> LoadedBackbone:
     """Build the backbone a checkpoint holds; refuse unknown architectures and missing tensors.
 
-    `quant` packs all matrices in another format than their own: q4, q8, f16, bf16 or f32.
+    `quant` packs all matrices in another format than their own: q4, q5, q6, q8, f16, bf16 or f32.
     """
     architecture = ARCHITECTURES.get(checkpoint.architecture)
     if architecture is None:

@@ -1,55 +1,63 @@
 """Which packed format a stored tensor takes in the native backend, and the packing itself.
 
-    as stored                      packed as            exact
-    Q4_0, Q4_1                     q4                   bit for bit
-    Q8_0                           q8                   bit for bit
-    F16, BF16, F32                 f16, bf16, f32       bit for bit
-    Q4_K                           q4                   weights bit for bit, scales to 16 bits
-    Q5_*, Q6_K, Q2_K, Q3_K, others q8                   to the nearest of 255 levels per group
-    rows that are not whole groups of 32, where q4 or q8 would be: f32
+    as stored          packed as         scales                         bits a number (as stored)
+    Q4_0               q4                16 bits for every 32           4.5 (4.5)
+    Q4_1               q4                and a minimum of 16 bits       5 (5)
+    Q4_K               q4                8 bits twice, 32 for every 256 4.625 (4.5)
+    Q5_0, Q5_1, Q5_K   q5                likewise                       5.5, 6, 5.625 (5.5, 6, 5.5)
+    Q6_K               q6                8 bits for every 16,           6.625 (6.5625)
+                                         32 for every 256
+    Q8_0               q8                16 bits for every 32           8.5 (8.5)
+    F16, BF16, F32     f16, bf16, f32                                   16, 16, 32
 
-A caller may ask for another format; tensors are then unpacked a block of rows at a time, so that
-two full copies never exist.
+All of these bit for bit. Other types (Q2_K, Q3_K, …) go to the nearest of 255 levels (q8). A caller
+may ask for another format: q4 and q5 then have a scale and a minimum for every 32 numbers. Rows
+that are not whole groups of 32 are f32 where they would be quantised. Tensors are read a block of
+rows at a time, so that two full copies never exist.
 """
 
 import numpy as np
-from gguf import GGMLQuantizationType
 
 from headlong.errors import BackendError, TensorError
 from headlong.ops import _native
 from headlong.weights.tensors import StoredTensor
 
-FORMATS = ("q4", "q8", "f16", "bf16", "f32")
+FORMATS = ("q4", "q5", "q6", "q8", "f16", "bf16", "f32")
 GROUP = 32
 
+# Format and kind of scales by the name of a stored type.
 _DIRECT = {
-    GGMLQuantizationType.Q4_0: "q4",
-    GGMLQuantizationType.Q4_1: "q4",
-    GGMLQuantizationType.Q4_K: "q4",
-    GGMLQuantizationType.Q8_0: "q8",
-    GGMLQuantizationType.F16: "f16",
-    GGMLQuantizationType.BF16: "bf16",
-    GGMLQuantizationType.F32: "f32",
-    GGMLQuantizationType.F64: "f32",
+    "Q4_0": ("q4", "one"),
+    "Q4_1": ("q4", "two"),
+    "Q4_K": ("q4", "nested"),
+    "Q5_0": ("q5", "one"),
+    "Q5_1": ("q5", "two"),
+    "Q5_K": ("q5", "nested"),
+    "Q6_K": ("q6", "nested"),
+    "Q8_0": ("q8", "one"),
+    "F16": ("f16", "one"),
+    "BF16": ("bf16", "one"),
+    "F32": ("f32", "one"),
 }
-_BITS = {"q4": 5.0, "q8": 8.5, "f16": 16.0, "bf16": 16.0, "f32": 32.0}
+# The kind of scales where numbers are rounded to a format that was asked for.
+_ROUNDED = {"q4": "two", "q5": "two", "q6": "nested"}
+_BITS = {"q4": 4, "q5": 5, "q6": 6, "q8": 8, "f16": 16, "bf16": 16, "f32": 32}
+_SCALE_BITS = {"one": 0.5, "two": 1.0, "nested": 0.625}
+
+_BYTES_AT_ONCE = 2**23
+"""Of a block that the kernels can read: work for the whole team, and little beside the weights."""
 
 
 def packed_format(tensor: StoredTensor, quant: str | None = None) -> str:
     """Return the format `pack` gives a tensor: the asked one, or the nearest to its own."""
-    if quant is not None and quant not in FORMATS:
-        raise BackendError(
-            f"There is no weight format {quant!r}.", f"Known are {', '.join(FORMATS)}."
-        )
-    wanted = quant or _DIRECT.get(tensor.type, "q8")
-    if wanted in ("q4", "q8") and tensor.shape[-1] % GROUP:
-        return "f32"
-    return wanted
+    return _target(tensor, quant)[0]
 
 
 def packed_bytes(tensor: StoredTensor, quant: str | None = None) -> int:
     """Return the bytes a tensor takes when packed, but for padding."""
-    return int(np.prod(tensor.shape) * _BITS[packed_format(tensor, quant)] / 8)
+    target, scales = _target(tensor, quant)
+    bits = _BITS[target] + (_SCALE_BITS[scales] if _BITS[target] < 16 else 0)
+    return int(np.prod(tensor.shape) * bits / 8)
 
 
 def pack(engine: _native.Engine, tensor: StoredTensor, quant: str | None = None) -> _native.Matrix:
@@ -60,15 +68,14 @@ def pack(engine: _native.Engine, tensor: StoredTensor, quant: str | None = None)
             "The file is damaged or of another model; download it again.",
         )
     outputs, inputs = tensor.shape
-    target = packed_format(tensor, quant)
-    matrix = engine.make_matrix(target, outputs, inputs)
-    is_direct = _DIRECT.get(tensor.type) == target and tensor.type != GGMLQuantizationType.F64
+    target, scales = _target(tensor, quant)
+    matrix = engine.make_matrix(target, scales, outputs, inputs)
+    kind = tensor.type.name
     first = 0
     try:
-        for block in tensor.row_blocks():
-            if is_direct:
-                data = np.ascontiguousarray(block.data)
-                engine.pack_rows(matrix, tensor.type.name, first, data)
+        for block in tensor.row_blocks(_BYTES_AT_ONCE if kind in _DIRECT else None):
+            if kind in _DIRECT:
+                engine.pack_rows(matrix, kind, first, np.ascontiguousarray(block.data))
             else:
                 values = block.to_float32().view(np.uint8).reshape(len(block.data), -1)
                 engine.pack_rows(matrix, "F32", first, values)
@@ -79,3 +86,17 @@ def pack(engine: _native.Engine, tensor: StoredTensor, quant: str | None = None)
             "Choose another weight format (quant='f32'), or use another copy of the file.",
         ) from error
     return matrix
+
+
+def _target(tensor: StoredTensor, quant: str | None) -> tuple[str, str]:
+    """Return format and kind of scales of a packed tensor."""
+    if quant is not None and quant not in FORMATS:
+        raise BackendError(
+            f"There is no weight format {quant!r}.", f"Known are {', '.join(FORMATS)}."
+        )
+    unknown = ("f32" if tensor.type.name == "F64" else "q8", "one")
+    own, scales = _DIRECT.get(tensor.type.name, unknown)
+    target = quant or own
+    if _BITS[target] < 16 and tensor.shape[-1] % GROUP:
+        return "f32", "one"
+    return target, scales if target == own else _ROUNDED.get(target, "one")

@@ -20,6 +20,7 @@ TILE = 8
 
 _ROUNDINGS = {
     "q4": GGMLQuantizationType.Q4_1,
+    "q5": GGMLQuantizationType.Q5_1,
     "q8": GGMLQuantizationType.Q8_0,
     "f16": GGMLQuantizationType.F16,
     "bf16": GGMLQuantizationType.BF16,
@@ -99,14 +100,30 @@ def _grown(held: FloatArray, capacity: int) -> FloatArray:
 
 def round_to(values: FloatArray, quant: str) -> FloatArray:
     """Round to what a format can hold; rows that are not whole groups stay as they are."""
+    if quant == "q6":
+        return values if values.shape[-1] % 32 else _round_to_six_bits(values)
     kind = _ROUNDINGS.get(quant)
     if kind is None:
         problem = f"There is no weight format {quant!r}."
-        raise BackendError(problem, f"Known are {', '.join(_ROUNDINGS)}.")
+        raise BackendError(problem, f"Known are {', '.join(sorted([*_ROUNDINGS, 'q6']))}.")
     if values.shape[-1] % GGML_QUANT_SIZES[kind][0]:
         return values
     rounded: FloatArray = dequantize(quantize(values, kind), kind).reshape(values.shape)
     return rounded
+
+
+def _round_to_six_bits(values: FloatArray) -> FloatArray:
+    """Round to 64 levels: 16 numbers share a scale, an integer multiple of what 256 share."""
+    num_columns = values.shape[-1]
+    padded = np.pad(values, ((0, 0), (0, -num_columns % 256)))
+    groups = padded.reshape(-1, 16, 16)
+    scales = np.abs(groups).max(axis=-1, keepdims=True) / np.float32(31)
+    shared = scales.max(axis=1, keepdims=True) / np.float32(127)
+    shared[shared == 0] = 1
+    steps = shared * np.rint(scales / shared)
+    levels = np.rint(groups / np.where(steps == 0, np.float32(1), steps)).clip(-32, 31)
+    rounded: FloatArray = (levels * steps).reshape(padded.shape)[:, :num_columns]
+    return np.ascontiguousarray(rounded)
 
 
 def _keeps_rows_apart(values: FloatArray) -> bool:

@@ -60,7 +60,7 @@ class Ops(Protocol):
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> Matrix:
         """Pack a stored (outputs, inputs) tensor for `project`, `embed` and the blocks.
 
-        `quant` asks for another precision than the stored one: q4, q8, f16, bf16 or f32.
+        `quant` asks for another precision than the stored one: q4, q5, q6, q8, f16, bf16, f32.
         """
 
     def matrix_bytes(self, tensor: StoredTensor, quant: str | None = None) -> int:

@@ -60,14 +60,19 @@ class StoredTensor:
         # Safetensors files may put a float32 at an odd address; numpy copies only in that case.
         return np.require(values, dtype=np.float32, requirements=["C", "ALIGNED"])
 
-    def row_blocks(self) -> "Iterator[StoredTensor]":
-        """Cut into blocks of rows, so that reading a tensor never holds it twice."""
-        # A block is there until the next one is asked for: mapped pages are let go behind it.
-        step = max(1, _VALUES_AT_ONCE // max(1, self._num_columns))
+    def row_blocks(self, num_bytes: int | None = None) -> "Iterator[StoredTensor]":
+        """Cut into blocks of rows, so that reading a tensor never holds it twice.
+
+        A block has about `num_bytes`, or as many as are soon unpacked. It is there until the next
+        one is asked for.
+        """
+        num_columns = self._num_columns
+        size = max(1, num_columns if num_bytes is None else self.num_bytes // len(self.data))
+        step = max(1, (num_bytes or _VALUES_AT_ONCE) // size)
         for first in range(0, len(self.data), step):
-            block = self.cut(first, first + step)
-            yield block
-            let_go(block.data)
+            yield self.cut(first, first + step)
+            # From the start on: a page that is read brings those around it back.
+            let_go(self.data[: first + step])
 
     def cut(self, first: int, stop: int) -> "StoredTensor":
         """Return some consecutive rows; those of a stack of matrices are counted throughout."""

@@ -1,5 +1,6 @@
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from headlong.cli.answer_view import AnswerView
 from headlong.cli.main import main
+from headlong.cli.sampling_arguments import setting_names
 from headlong.llm import LLM
 from talking_model import STUTTER, write_talking_model
 
@@ -88,7 +90,7 @@ def test_mtp_and_temperature_change_between_turns(model: str, say: Say) -> None:
     ("command", "said"),
     [
         ("/mtp 99", "mtp is 99."),
-        ("/mtp", "mtp is ''."),
+        ("/mtp", "MTP is auto."),
         ("/set temperature hot", "temperature is 'hot'."),
         ("/set temperature -1", "temperature is -1.0."),
         ("/set ignore_eos maybe", "Give on or off, or default."),
@@ -304,3 +306,28 @@ def test_piped_conversation_is_kept_only_when_asked(
 ) -> None:
     say(["hi"], "-m", model)
     assert not (state_folder / "sessions").exists()
+
+
+def test_settings_are_listed_as_they_are(model: str, say: Say) -> None:
+    lines = ["/set", "/set stop END\\n", "/set logit_bias 7=1.5", "/set ignore_eos on", "/set"]
+    _, seen = say([*lines, "/set stop"], "-m", model)
+    before, after = (dict(re.findall(r"^  (\w+) +(.*)$", part, re.M)) for part in _split(seen))
+    assert set(before) == set(setting_names())
+    assert (before["stop"], before["ignore_eos"], before["temperature"]) == ("none", "off", "0")
+    assert (before["seed"], before["max_tokens"]) == ("1", "6")
+    assert (after["stop"], after["logit_bias"]) == (r"'END\n'", "7=1.5")
+    assert after["ignore_eos"] == "on"
+
+
+def _split(seen: str) -> tuple[str, str]:
+    """Return what was shown before and after the first change."""
+    lines = seen.splitlines()
+    return "\n".join(lines[: len(setting_names())]), "\n".join(lines[len(setting_names()) :])
+
+
+def test_what_is_taken_back_is_gone_from_the_disk_too(
+    model: str, say: Say, state_folder: Path
+) -> None:
+    say(["/save fox", "hi", "/undo"], "-m", model)
+    _, seen = say(["/load fox"], "-m", model)
+    assert "0 answers so far" in seen

@@ -47,6 +47,7 @@ class ChatCommands:
     def __init__(self, conversation: Conversation, console: Console, model: str) -> None:
         self.session_name: str | None = None
         """What the conversation is kept as after every turn; None where it is not."""
+        self._is_on_disk = False
         self._conversation = conversation
         self._console = console
         self._model = model
@@ -64,14 +65,15 @@ class ChatCommands:
     def keep(self) -> None:
         """Write the conversation down if it has a name and anything was said."""
         talk = self._conversation
-        if self.session_name is not None and talk.messages:
+        if self.session_name is not None and (talk.messages or self._is_on_disk):
+            self._is_on_disk = True
             save_session(self.session_name, Session(self._model, talk.system, talk.messages))
 
     def resume(self, name: str, session: Session) -> None:
         """Go on with a conversation that was kept."""
         talk = self._conversation
         talk.system, talk.messages = session.system, session.messages
-        self.session_name = name
+        self.session_name, self._is_on_disk = name, True
         num_answers = len(session.messages) // 2
         count = f"{num_answers} answer{'' if num_answers == 1 else 's'}"
         held = "" if session.model == self._model else f", held with {session.model}"
@@ -87,7 +89,7 @@ class ChatCommands:
         """Begin a new conversation, which has no name."""
         self._conversation.reset()
         if self.session_name is not None:
-            self.session_name = LAST
+            self.session_name, self._is_on_disk = LAST, False
         self._say("A new conversation.")
 
     def system(self, value: str) -> None:
@@ -118,9 +120,11 @@ class ChatCommands:
         self._console.print(describe_settings(options, name))
 
     def mtp(self, value: str) -> None:
-        """Change how the next answers draft."""
-        self._conversation.options["mtp"] = parse_mtp(value)
-        self._say(f"MTP is {value}.")
+        """Show or change how the next answers draft."""
+        options = self._conversation.options
+        if value:
+            options["mtp"] = parse_mtp(value)
+        self._say(f"MTP is {options.get('mtp', 'auto')}.")
 
     def retry(self, value: str) -> None:
         """Answer the last message again."""
@@ -153,7 +157,7 @@ class ChatCommands:
         talk = self._conversation
         name = value or self.session_name or LAST
         path = save_session(name, Session(self._model, talk.system, talk.messages))
-        self.session_name = name
+        self.session_name, self._is_on_disk = name, True
         self._say(f"Kept as {name!r} ({path}), and after every answer from now on.")
 
     def load(self, value: str) -> None:
@@ -196,7 +200,7 @@ COMMANDS = {
         ChatCommands.set,
     ),
     "mtp": Command(
-        "auto|off|K",
+        "[auto|off|K]",
         "how the next answers draft; their text stays the same",
         ChatCommands.mtp,
     ),

@@ -114,10 +114,20 @@ def describe_settings(options: Mapping[str, Any], *names: str) -> str:
     shown = []
     for name in names or setting_names():
         field = _setting(name)
-        now = options[name] if name in options else _show_default(field)
-        shown.append((name, str(now) if not isinstance(now, float) else f"{now:g}"))
+        shown.append((name, _show(options[name]) if name in options else _show_default(field)))
     width = max(len(name) for name, _ in shown)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in shown)
+
+
+def _show(value: object) -> str:
+    """Write a value the way it is given to /set."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, Mapping):
+        return " ".join(f"{token_id}={amount:g}" for token_id, amount in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return " ".join(map(repr, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _settings() -> dict[str, "Field[Any]"]:
@@ -176,7 +186,9 @@ def _show_default(field: "Field[Any]") -> str:
     assert field.default is not MISSING, f"{field.name} has no plain default to show"
     if field.name == "seed":
         return "a new one each time, reported with the answer"
-    return "none" if field.default is None else f"{field.default:g}"
+    if field.default in (None, ()):
+        return "none"
+    return "off" if field.default is False else f"{field.default:g}"
 
 
 def _parse_bias(text: str) -> tuple[int, float]:

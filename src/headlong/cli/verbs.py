@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 VERBS = {
-    "run": "talk with a model by its name, or let it answer one prompt, with files and pipes",
+    "run": "talk with a model, or let it answer one prompt",
     "generate": "answer one prompt",
     "serve": "answer OpenAI's API over HTTP, with a page to try it",
     "ps": "list the servers that run on this machine",

@@ -1,7 +1,7 @@
 """Fixtures shared by all tests: the real default model, and tiny ones of every architecture."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NUM_LAYERS = 7
 """The fewest with which an EAGLE-3 head's usual tap layers 2, N // 2 and N - 3 are three."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep commands and servers of tests out of the user's state folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADLONG_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty state folder of this test's own."""
+    monkeypatch.setenv("HEADLONG_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture
 def prompts(tmp_path: Path) -> str:
     """Five prompts of two tasks."""
     path = tmp_path / "prompts.jsonl"

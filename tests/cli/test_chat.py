@@ -1,5 +1,6 @@
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from headlong.cli.answer_view import AnswerView
 from headlong.cli.main import main
+from headlong.cli.sampling_arguments import setting_names
 from headlong.llm import LLM
 from talking_model import STUTTER, write_talking_model
 
@@ -73,7 +75,7 @@ def test_reset_forgets_all_but_the_system_message(model: str, say: Say) -> None:
 
 
 def test_mtp_and_temperature_change_between_turns(model: str, say: Say) -> None:
-    lines = ["hi", "/reset", "/mtp off", "hi", "/reset", "/temperature 2", "hi"]
+    lines = ["hi", "/reset", "/mtp off", "hi", "/reset", "/set temperature 2", "hi"]
     session, seen = say(lines, "-m", model, "-k", "4", *STUTTER[:1], "66=9")
     drafted, plain, wild = session["turns"]
     assert [turn["mtp"] for turn in session["turns"]] == [4, "off", "off"]
@@ -81,17 +83,29 @@ def test_mtp_and_temperature_change_between_turns(model: str, say: Say) -> None:
     assert plain["token_ids"] == drafted["token_ids"]
     assert wild["token_ids"] != plain["token_ids"]
     assert "MTP is off." in seen
-    assert "Temperature is 2." in seen
+    assert "temperature  2\n" in seen
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
         ("/mtp 99", "mtp is 99."),
-        ("/mtp", "mtp is ''."),
-        ("/temperature hot", "temperature is 'hot'."),
-        ("/temperature -1", "temperature is -1.0."),
+        ("/mtp", "MTP is auto."),
+        ("/set temperature hot", "temperature is 'hot'."),
+        ("/set temperature -1", "temperature is -1.0."),
+        ("/set ignore_eos maybe", "Give on or off, or default."),
+        ("/set logit_bias 7", "Give a token id and an amount, like 42=-5"),
+        ("/set temprature 1", "Did you mean temperature?"),
+        ("/set temprature default", "Did you mean temperature?"),
         ("/frobnicate", "There is no command '/frobnicate'."),
+        ("/temperature 0.7", "Did you mean /set temperature 0.7?"),
+        ("/exit", "Did you mean /quit?"),
+        ("/sav x", "Did you mean /save?"),
+        ("/undo", "There is nothing to undo."),
+        ("/retry", "There is no message to answer again."),
+        ("/copy", "There is no answer to copy."),
+        ("/load nothing", "No conversation is called 'nothing'."),
+        ("/save ../x", "'../x' cannot be the name of a conversation."),
     ],
 )
 def test_slips_do_not_end_the_conversation(model: str, command: str, said: str, say: Say) -> None:
@@ -107,7 +121,7 @@ def test_quit_leaves_at_once(model: str, say: Say) -> None:
 
 def test_help_and_stats_are_shown(model: str, say: Say) -> None:
     session, seen = say(["/help", "/stats", "hi", "/stats"], "-m", model, "-k", "3", *STUTTER)
-    assert "/temperature X" in seen
+    assert "/set [NAME [X]]" in seen
     assert "0 answers" in seen
     counted = session["stats"]["by_drafter"]["ngram"]
     assert counted["num_drafted"] > 0
@@ -209,3 +223,111 @@ def test_refused_turn_does_not_end_the_conversation(tmp_path: Path, say: Say) ->
     session, seen = say(["hi", "bad", "ho"], "-m", str(path))
     assert "Not this." in seen
     assert [turn["prompt"] for turn in session["turns"]] == ["hi", "ho"]
+
+
+def test_undo_takes_the_last_exchange_back(model: str, say: Say) -> None:
+    session, seen = say(["hi", "ho", "/undo", "ho"], "-m", model)
+    _, second, third = session["turns"]
+    assert "Forgotten: ho" in seen
+    assert third["num_prompt_tokens"] == second["num_prompt_tokens"]
+    assert third["token_ids"] == second["token_ids"]
+
+
+def test_retry_answers_the_same_message_again(model: str, say: Say) -> None:
+    lines = ["hi", "/retry", "/set temperature 2", "/set seed default", "/retry", "ho"]
+    session, seen = say(lines, "-m", model, *STUTTER[:1], "66=9")
+    first, same, other, last = session["turns"]
+    assert first["prompt"] == same["prompt"] == other["prompt"] == "hi"
+    assert same["token_ids"] == first["token_ids"]
+    assert "The same: it varies" in seen
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": other["text"]},
+        {"role": "user", "content": "ho"},
+    ]
+    assert last["num_prompt_tokens"] == len(LLM.load(model).encode(messages))
+
+
+def test_retry_that_says_nothing_keeps_the_old_answer(model: str, say: Say) -> None:
+    end = LLM.load(model).tokenizer.encode("<|im_end|>", add_special=False)[0]
+    lines = ["hi", f"/set logit_bias {end}=100", "/retry", "/set logit_bias default", "ho"]
+    session, _ = say(lines, "-m", model)
+    first, empty, last = session["turns"]
+    assert empty["text"] == ""
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": first["text"]},
+        {"role": "user", "content": "ho"},
+    ]
+    assert last["num_prompt_tokens"] == len(LLM.load(model).encode(messages))
+
+
+def test_system_message_changes_in_the_middle(model: str, say: Say) -> None:
+    session, seen = say(["/system Be brief.", "hi", "/system none", "/reset", "hi"], "-m", model)
+    with_system, without = session["turns"]
+    assert with_system["num_prompt_tokens"] > without["num_prompt_tokens"]
+    assert "System message: Be brief." in seen
+
+
+def test_message_of_many_lines_is_one_turn(model: str, say: Say) -> None:
+    lines = ['"""def f():', "    pass", '"""', "one \\", "two", '/system """a', 'b"""', '"""x"""']
+    session, seen = say(lines, "-m", model)
+    prompts = [turn["prompt"] for turn in session["turns"]]
+    assert prompts == ["def f():\n    pass", "one \ntwo", "x"]
+    assert "System message: a\nb" in seen
+
+
+def test_quotes_that_are_never_closed_end_with_the_input(model: str, say: Say) -> None:
+    session, _ = say(['"""one', "two"], "-m", model)
+    assert [turn["prompt"] for turn in session["turns"]] == ["one\ntwo"]
+
+
+def test_saved_conversation_goes_on_in_another_run(
+    model: str, say: Say, state_folder: Path
+) -> None:
+    said, seen = say(["/save fox", "hi"], "-m", model, "--system", "Be brief.")
+    assert str(state_folder / "sessions/fox.json") in seen
+    session, seen = say(["ho"], "--resume", "fox")  # with the model it was held with
+    assert "Going on with 'fox': 1 answer so far." in seen
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": said["turns"][0]["text"]},
+        {"role": "user", "content": "ho"},
+    ]
+    assert session["turns"][0]["num_prompt_tokens"] == len(LLM.load(model).encode(messages))
+    _, seen = say(["/load", "/load fox"], "-m", model)
+    assert "Kept are: fox." in seen
+    assert "2 answers so far" in seen
+
+
+def test_piped_conversation_is_kept_only_when_asked(
+    model: str, say: Say, state_folder: Path
+) -> None:
+    say(["hi"], "-m", model)
+    assert not (state_folder / "sessions").exists()
+
+
+def test_settings_are_listed_as_they_are(model: str, say: Say) -> None:
+    lines = ["/set", "/set stop END\\n", "/set logit_bias 7=1.5", "/set ignore_eos on", "/set"]
+    _, seen = say([*lines, "/set stop"], "-m", model)
+    before, after = (dict(re.findall(r"^  (\w+) +(.*)$", part, re.M)) for part in _split(seen))
+    assert set(before) == set(setting_names())
+    assert (before["stop"], before["ignore_eos"], before["temperature"]) == ("none", "off", "0")
+    assert (before["seed"], before["max_tokens"]) == ("1", "6")
+    assert (after["stop"], after["logit_bias"]) == (r"'END\n'", "7=1.5")
+    assert after["ignore_eos"] == "on"
+
+
+def _split(seen: str) -> tuple[str, str]:
+    """Return what was shown before and after the first change."""
+    lines = seen.splitlines()
+    return "\n".join(lines[: len(setting_names())]), "\n".join(lines[len(setting_names()) :])
+
+
+def test_what_is_taken_back_is_gone_from_the_disk_too(
+    model: str, say: Say, state_folder: Path
+) -> None:
+    say(["/save fox", "hi", "/undo"], "-m", model)
+    _, seen = say(["/load fox"], "-m", model)
+    assert "0 answers so far" in seen

@@ -3,11 +3,13 @@ import shlex
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from headlong.cli.main import VERBS, main
+from headlong.cli.main import main
+from headlong.cli.verbs import VERBS
 from headlong.errors import SourceError
 
 HEAVY = ("numpy", "rich", "gguf", "huggingface_hub", "tokenizers", "platformdirs")
@@ -73,6 +75,29 @@ def test_unknown_verb_names_the_near_one(capsys: pytest.CaptureFixture[str]) -> 
     assert "did you mean 'generate'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("argv", "guess"),
+    [
+        (["smolm2"], "to talk with a model: headlong run smollm2-135m-instruct"),
+        (["qwen-coder-0.5b"], "to talk with a model: headlong run qwen-coder-0.5b"),
+        (["run", "x", "--temprature", "1"], "did you mean --temperature?"),
+        (["bench", "grid", "--tsak=chat", "x"], "did you mean --task?"),
+    ],
+)
+def test_slip_is_guessed(argv: list[str], guess: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    assert guess in capsys.readouterr().err
+
+
+def test_model_file_in_the_place_of_a_verb_is_guessed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "my.gguf"
+    path.write_bytes(b"GGUF")
+    assert main([str(path)]) == 2
+    assert f"headlong run {path}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("argv", [["--unknown"], ["pull", "--unknown"], ["pull", "a", "b"]])
 def test_usage_errors_exit_with_two(argv: list[str]) -> None:
     assert main(argv) == 2
@@ -134,7 +159,7 @@ def test_verb_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -
     assert main([verb, "--help"]) == 0
     out = capsys.readouterr().out
     assert "examples:\n  headlong " in out
-    assert "--json" in out
+    assert verb == "completion" or "--json" in out
 
 
 def test_module_runs_like_the_command() -> None:

@@ -20,7 +20,7 @@ DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 UNIT = (ROOT / "deploy" / "headlong.service").read_text()
 
 KNOWN = {variable_name(declared.name) for declared in declared_settings()}
-KNOWN |= {"HEADLONG_API_KEY", "HEADLONG_API_KEY_FILE", "HEADLONG_CACHE"}
+KNOWN |= {"HEADLONG_API_KEY", "HEADLONG_API_KEY_FILE", "HEADLONG_CACHE", "HEADLONG_STATE"}
 
 
 @pytest.mark.parametrize("text", [DOCKERFILE, UNIT], ids=["Dockerfile", "headlong.service"])
@@ -43,7 +43,7 @@ def test_the_image_runs_as_nobody_special() -> None:
     assert re.search(r"^USER headlong$", last_stage, re.MULTILINE)
 
 
-@pytest.mark.parametrize("variable", ["HEADLONG_CACHE", "HF_HOME"])
+@pytest.mark.parametrize("variable", ["HEADLONG_CACHE", "HEADLONG_STATE", "HF_HOME"])
 def test_pulled_models_lie_where_the_server_may_write(variable: str) -> None:
     """The unit's user has no home, and what is outside the volume goes with the container."""
     volume = re.search(r"^VOLUME (\S+)$", DOCKERFILE, re.MULTILINE)

@@ -13,6 +13,7 @@ from rich.style import Style
 from rich.text import Text
 
 from headlong.cli.output import printable
+from headlong.cli.word_wrap import WordWrap
 from headlong.errors import HeadlongError
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ class AnswerView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._has_colour = can_colour(console)
+        # A pipe gets the text as it is.
+        is_wrapped = console.is_terminal and not console.is_dumb_terminal
+        self._wrap = WordWrap(console) if is_wrapped else None
         self._at_line_start = True
         self._has_reasoning = False
 
@@ -45,12 +49,15 @@ class AnswerView:
             self._has_reasoning = False
         self._write(chunk.text, DRAFTER_STYLES.get(chunk.source))
 
-    def _write(self, text: str, style: str | None) -> None:
-        """Write straight to the file: a console would expand tabs and wrap the text's own lines."""
+    def _write(self, text: str, style_name: str | None) -> None:
         self._at_line_start = text.endswith("\n")
         text = printable(text) if self._console.is_terminal else text
-        is_styled = style is not None and self._has_colour
-        self._console.file.write(Style.parse(style or "").render(text) if is_styled else text)
+        style = Style.parse(style_name) if style_name and self._has_colour else None
+        if self._wrap is not None:
+            self._wrap.write(text, style)
+            return
+        # Straight to the file: a console would expand tabs and wrap lines that belong to the text.
+        self._console.file.write(style.render(text) if style else text)
         self._console.file.flush()
 
     def finish(self) -> None:
@@ -82,7 +89,8 @@ def stream_answer(generation: "Generation", console: Console) -> "Completion":
 
 def print_summary(completion: "Completion", console: Console) -> None:
     """Print the line after an answer, and why drafting gave up if it did."""
-    console.print(summarise(completion), style="dim", soft_wrap=True)
+    # A pipe gets one line; in a terminal, words stay whole.
+    console.print(summarise(completion), style="dim", soft_wrap=not console.is_terminal)
     if completion.off_reason is not None:
         note = f"Drafting stopped on the way, the text is unharmed: {completion.off_reason}"
         console.print(note, style="yellow", soft_wrap=True)

@@ -20,7 +20,8 @@ from headlong.cli.sampling_arguments import (
 from headlong.errors import RequestError
 
 if TYPE_CHECKING:
-    from headlong.prompt import Prompt
+    from headlong.llm import GenerateOptions
+    from headlong.prompt import Message, Prompt
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Answer the prompt, then say what it took."""
     options = read_generate_options(args)
-    prompt = _read_prompt(args)
+    return answer(args, _read_prompt(args), options)
+
+
+def answer(args: argparse.Namespace, prompt: "Prompt", options: "GenerateOptions") -> int:
+    """Load the model, let it answer, and say what it took."""
     llm = load_llm(args)
     completion = stream_answer(llm.stream(prompt, **options), make_console(stderr=args.json))
     print_summary(completion, make_console(stderr=True))
@@ -72,8 +77,13 @@ def _read_prompt(args: argparse.Namespace) -> "Prompt":
                 "Leave one of them out, or put the text into the prompt.",
             )
         return text
-    system = [] if args.system is None else [{"role": "system", "content": args.system}]
-    return [*system, {"role": "user", "content": text.removesuffix("\n")}]
+    return make_messages(text.removesuffix("\n"), args.system)
+
+
+def make_messages(text: str, system: str | None) -> "list[Message]":
+    """Return a prompt as messages for the chat template."""
+    opening = [] if system is None else [{"role": "system", "content": system}]
+    return [*opening, {"role": "user", "content": text}]
 
 
 def _read_text(words: list[str]) -> str:

@@ -3,40 +3,27 @@
 In:  the command line.
 Out: the exit code: 0 done, 1 refused (what is wrong and what to do on standard error), 2 not
      understood, 70 a bug of ours, 130 stopped with Ctrl-C, 141 the reader of our output has gone.
-A verb is a module `headlong.cli.VERB` with `add_arguments(parser)` and `run(args)`; one with
-`SUB_VERBS` has a module VERB_SUBVERB for each of them. Its examples are in `examples/VERB.txt`.
 Nothing heavy is imported before a verb is chosen.
 """
 
-import argparse
 import contextlib
-import difflib
 import errno
-import importlib
 import io
 import os
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
+from headlong.cli.verbs import (
+    VERBS,
+    import_verb,
+    make_parser,
+    make_verb_parser,
+    nearest,
+    sub_verbs_of,
+)
 from headlong.errors import HeadlongError
-
-VERBS = {
-    "generate": "answer one prompt",
-    "serve": "answer OpenAI's API over HTTP, with a page to try it",
-    "chat": "talk with a model; drafted tokens are coloured",
-    "inspect": "show what is inside a model file",
-    "pull": "bring a model to this machine",
-    "models": "list known models and those that are here",
-    "demo": "answer two prompts, plain and with MTP, and compare",
-    "bench": "measure what MTP gains on your own prompts",
-    "train": "make a head for a model",
-    "eval-head": "measure how much of a head's drafts stands",
-    "doctor": "check that the head is alive, exact and worth it",
-    "plan": "workers, cost and memory for an agent workload",
-}
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
@@ -118,7 +105,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run_verb(arguments: list[str]) -> int:
-    parser = _make_parser()
+    parser = make_parser()
     if not arguments:
         parser.print_help()
         return 0
@@ -127,69 +114,25 @@ def _run_verb(arguments: list[str]) -> int:
         parser.parse_args(arguments)  # --help and --version end here, anything else is an error
         parser.error(f"say a verb first: {', '.join(VERBS)}")
     if verb not in VERBS:
-        near = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"verbs are {', '.join(VERBS)}"
-        parser.error(f"there is no verb {verb!r}; {hint}")
-    module, about = _import_verb(verb), VERBS[verb]
-    sub_verbs: dict[str, str] = getattr(module, "SUB_VERBS", {})
+        parser.error(f"there is no verb {verb!r}; {_guess(verb)}")
+    sub_verbs = sub_verbs_of(verb)
     if rest and rest[0] in sub_verbs:
-        verb, about, rest = f"{verb} {rest[0]}", sub_verbs[rest[0]], rest[1:]
-        module, sub_verbs = _import_verb(verb), {}
-    verb_parser = argparse.ArgumentParser(
-        prog=f"headlong {verb}",
-        description=f"{about[0].upper()}{about[1:]}.{_list_verbs(sub_verbs)}",
-        epilog=_read_examples(verb),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    module.add_arguments(verb_parser)
-    return int(module.run(verb_parser.parse_args(rest)))
+        verb, rest = f"{verb} {rest[0]}", rest[1:]
+    args = make_verb_parser(verb).parse_args(rest)
+    return int(import_verb(verb).run(args))
 
 
-def _import_verb(verb: str) -> ModuleType:
-    """Load the module of a verb, or of a verb with its sub-verb."""
-    return importlib.import_module(f"headlong.cli.{verb.replace('-', '_').replace(' ', '_')}")
+def _guess(word: str) -> str:
+    """Say what a word that is no verb was probably meant to be."""
+    if near := nearest(word, VERBS):
+        return f"did you mean {near!r}?"
+    # Only a mistake waits for this import: it brings numpy.
+    from headlong.weights.catalog import find_entry, find_near_names
 
-
-def _read_examples(verb: str) -> str:
-    """Return what stands below the options of a verb, or of a verb with its sub-verb."""
-    file = Path(__file__).parent / "examples" / f"{verb.replace(' ', '-')}.txt"
-    return file.read_text("utf-8")
-
-
-def _list_verbs(verbs: dict[str, str]) -> str:
-    """Return verbs and what they do, as a paragraph of a help text."""
-    if not verbs:
-        return ""
-    width = max(map(len, verbs))
-    lines = [f"  {verb:<{width}}  {about}" for verb, about in verbs.items()]
-    return "\n".join(["", "", "verbs:", *lines])
-
-
-def _make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="headlong",
-        usage="headlong VERB [options]",
-        description="Exact multi-token prediction for local language models: the same text, "
-        f"sooner.{_list_verbs(VERBS)}",
-        epilog=_read_examples("headlong"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
-    return parser
-
-
-class _ShowVersion(argparse.Action):
-    """Looks the version up only when asked: reading package metadata takes a while."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        sys.stdout.write(f"headlong {importlib.import_module('headlong').__version__}\n")
-        parser.exit()
+    models = [word] if find_entry(word) or Path(word).exists() else find_near_names(word)
+    if models:
+        return f"to talk with a model: headlong run {models[0]}"
+    return f"verbs are {', '.join(VERBS)}"
 
 
 def _report_bug(error: Exception, arguments: list[str]) -> int:

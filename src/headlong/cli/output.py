@@ -45,11 +45,13 @@ def printable(text: str) -> str:
 def print_error(error: HeadlongError) -> None:
     """Print what is wrong and what to do about it on standard error."""
     console = make_console(stderr=True)
-    console.print(Text.assemble(("error: ", "bold red"), printable(error.problem)), soft_wrap=True)
+    # A pipe gets two lines; in a terminal, words stay whole.
+    is_whole = not console.is_terminal
+    problem = Text.assemble(("error: ", "bold red"), printable(error.problem))
+    console.print(problem, soft_wrap=is_whole)
     if error.remedy:
-        console.print(
-            Text.assemble(("  → ", "bold green"), printable(error.remedy)), soft_wrap=True
-        )
+        remedy = Text.assemble(("  → ", "bold green"), printable(error.remedy))
+        console.print(remedy, soft_wrap=is_whole)
 
 
 def read_stdin(*, whole: bool) -> str:

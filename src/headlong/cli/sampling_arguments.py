@@ -15,6 +15,7 @@ from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Any, cast
 
 from headlong import config
+from headlong.cli.verbs import nearest
 from headlong.config import MAX_DRAFT_TOKENS, MtpMode, SamplingParams, StopParams, check_mtp
 from headlong.errors import RequestError
 
@@ -115,6 +116,69 @@ def check_options(options: Mapping[str, Any]) -> None:
         params(**{name: value for name, value in options.items() if name in known})
 
 
+def setting_names() -> list[str]:
+    """Return the names of everything that sampling and stopping can be told."""
+    return list(_settings())
+
+
+def parse_setting(name: str, text: str) -> Any:
+    """Read the value of a setting as typed."""
+    field = _setting(name)
+    if name == "stop":
+        return (text.replace("\\n", "\n"),)
+    try:
+        if name == "logit_bias":
+            return dict([_parse_bias(text)])
+        if field.type is bool:
+            return {"true": True, "on": True, "false": False, "off": False}[text.lower()]
+        return float(text) if field.type is float else int(text)
+    except (ValueError, KeyError) as error:
+        kinds: dict[Any, str] = {float: "a number", bool: "on or off"}
+        kind = kinds.get(field.type, "a whole number")
+        if name == "logit_bias":
+            kind = "a token id and an amount, like 42=-5"
+        raise RequestError(f"{name} is {text!r}.", f"Give {kind}, or default.") from error
+
+
+def describe_settings(options: Mapping[str, Any], *names: str) -> str:
+    """List settings and what they are now: those that are named, or all."""
+    shown = []
+    for name in names or setting_names():
+        field = _setting(name)
+        shown.append((name, _show(options[name]) if name in options else _show_default(field)))
+    width = max(len(name) for name, _ in shown)
+    return "\n".join(f"  {name:<{width}}  {value}" for name, value in shown)
+
+
+def _show(value: object) -> str:
+    """Write a value the way it is given to /set."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, Mapping):
+        return " ".join(f"{token_id}={amount:g}" for token_id, amount in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return " ".join(map(repr, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _settings() -> dict[str, "Field[Any]"]:
+    return {
+        field.name: field for params in (StopParams, SamplingParams) for field in fields(params)
+    }
+
+
+def _setting(name: str) -> "Field[Any]":
+    """Return a field by its name; refuse a name that no field has."""
+    known = _settings()
+    if name not in known:
+        near = nearest(name, known)
+        guess = f"Did you mean {near}? " if near else ""
+        raise RequestError(
+            f"There is no setting {name!r}.", f"{guess}Known are: {', '.join(known)}."
+        )
+    return known[name]
+
+
 def read_field_help(params: type) -> dict[str, str]:
     """Return the docstring under each field of a dataclass of `headlong.config`."""
     tree = ast.parse(inspect.getsource(config))
@@ -148,10 +212,19 @@ def _add_field(group: argparse._ArgumentGroup, field: "Field[Any]", help_text: s
 
 
 def _show_default(field: "Field[Any]") -> str:
+    if field.name == "logit_bias":
+        return "none"
     assert field.default is not MISSING, f"{field.name} has no plain default to show"
     if field.name == "seed":
         return "a new one each time, reported with the answer"
-    return "none" if field.default is None else f"{field.default:g}"
+    if field.default in (None, ()):
+        return "none"
+    return "off" if field.default is False else f"{field.default:g}"
+
+
+def _parse_bias(text: str) -> tuple[int, float]:
+    token_id, _, amount = text.partition("=")
+    return int(token_id), float(amount)
 
 
 class _AddBias(argparse.Action):
@@ -164,9 +237,8 @@ class _AddBias(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        token_id, _, amount = str(values).partition("=")
         try:
-            bias = {int(token_id): float(amount)}
+            bias = dict([_parse_bias(str(values))])
         except ValueError:
             parser.error(f"{option_string} {values!r}: give a token id and an amount, like 42=-5")
         setattr(namespace, self.dest, (getattr(namespace, self.dest) or {}) | bias)

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import Field, dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,11 @@ from rich.text import Text
 
 from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
 from headlong.cli.output import add_json_argument, format_bytes, make_console, write_json
+from headlong.cli.server_records import ServerRecord, begin_log, listed
 from headlong.errors import RequestError
 from headlong.server.settings import ServerSettings, declared_settings, kind_of
 from headlong.server.settings_sources import DEFAULT, EffectiveSettings, flag_name, read_settings
+from headlong.weights.store import now
 
 if TYPE_CHECKING:
     from headlong.llm import LLM
@@ -95,20 +97,27 @@ def _stopping_on_sigterm() -> Iterator[None]:
 def _serve(effective: EffectiveSettings, *, as_json: bool) -> int:
     # Imported now: they bring numpy and the web's libraries, which --help can do without.
     from headlong.server.app import make_app
-    from headlong.server.logs import set_up_logs, writes_json
+    from headlong.server.logs import log_to_file, set_up_logs, writes_json
     from headlong.server.serving import bind, run_server, url_of
 
     settings, console = effective.settings, make_console(stderr=True)
     for note in effective.notes:
         console.print(f"note: {note}", style="yellow", soft_wrap=True)
     set_up_logs(settings)
-    with bind(settings) as listener:
+    with bind(settings) as listener, ExitStack() as until_end:
+        url = url_of(listener)
+        problem = begin_log(url, log_to_file)
+        if problem is not None:
+            console.print(f"note: {problem}", style="yellow", soft_wrap=True)
         llm = load_llm(settings, limits=settings.engine_limits)
-        banner = Banner(_lines(llm, settings, url_of(listener)), _warnings(settings))
+        banner = Banner(_lines(llm, settings, url), _warnings(settings))
+        record = ServerRecord(os.getpid(), url, llm.model_path.name, now())
 
         def say_ready() -> None:
+            if problem is None:
+                until_end.enter_context(listed(record))
             if as_json:
-                write_json({"url": url_of(listener), **banner.lines})
+                write_json({"url": url, **banner.lines})
             if writes_json(settings, sys.stderr):
                 banner.log()
             else:

@@ -1,8 +1,8 @@
 """Log lines: for people, or one JSON object a line.
 
 In:  log records of our own loggers and uvicorn's; for a finished request, its facts.
-Out: lines on standard error. No prompt and no answer is in them unless `log_prompts` was set, and
-     no API key ever: a client is called by its key's name.
+Out: lines on standard error, and in a file where one is named. No prompt and no answer is in them
+     unless `log_prompts` was set, and no API key ever: a client is called by its key's name.
 """
 
 import json
@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Any, TextIO
 
 from headlong.server.live import FinishedRequest
@@ -18,6 +20,9 @@ from headlong.server.settings import ServerSettings
 
 LOGGER = "headlong"
 REQUEST_LOGGER = "headlong.request"
+
+_LOGGERS = (LOGGER, "uvicorn.error")
+_MAX_LOG_BYTES = 10 * 2**20
 
 _RECORDED = (
     "mtp", "num_prompt_tokens", "num_cached_tokens", "num_completion_tokens", "finish_reason",
@@ -33,7 +38,7 @@ def set_up_logs(settings: ServerSettings, stream: TextIO | None = None) -> None:
     out = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(out)
     handler.setFormatter(JsonLines() if writes_json(settings, out) else HumanLines())
-    for name in (LOGGER, "uvicorn.error"):
+    for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
@@ -41,6 +46,15 @@ def set_up_logs(settings: ServerSettings, stream: TextIO | None = None) -> None:
     # Its start-up chatter says less than our banner; its complaints are wanted.
     if settings.log_level != "debug":
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+
+def log_to_file(path: Path) -> None:
+    """Write every line into a file as well, as JSON; the file begins anew."""
+    path.unlink(missing_ok=True)
+    handler = RotatingFileHandler(path, maxBytes=_MAX_LOG_BYTES, backupCount=1, encoding="utf-8")
+    handler.setFormatter(JsonLines())
+    for name in _LOGGERS:
+        logging.getLogger(name).addHandler(handler)
 
 
 def writes_json(settings: ServerSettings, stream: TextIO) -> bool:

@@ -1,0 +1,210 @@
+"""Scripts that let a shell complete commands, one writer per shell.
+
+In:  the shapes of all commands, and the models known by name.
+Out: the text of a script.
+"""
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+
+from headlong.cli.command_shapes import Argument, CommandShape
+
+Shapes = Sequence[CommandShape]
+
+
+def write_bash(shapes: Shapes, models: Sequence[str]) -> str:
+    """Write the script for bash; where it has nothing to offer, bash completes file names."""
+    cases = []
+    for shape in shapes:
+        for option in shape.options:
+            words = _words_of(option, models)
+            # An option with a value is not followed by another option.
+            offer = f"words={shlex.quote(words)};" if words else ":;"
+            names = "|".join(f'"{shape.words} {name}"' for name in option.names)
+            if option.takes != "nothing":
+                cases.append(f"        {names}) {offer} is_value=1 ;;")
+    firsts, options = [], []
+    for shape in shapes:
+        first = _words_of(shape.positionals[0], models) if shape.positionals else ""
+        subs = " ".join(_sub_verbs(shape, shapes))
+        firsts.append(f'        "{shape.words}") words={shlex.quote(f"{subs} {first}".strip())} ;;')
+        names = " ".join(name for option in shape.options for name in option.names)
+        options.append(f'        "{shape.words}") words={shlex.quote(names)} ;;')
+    return _BASH.format(
+        verbs=" ".join(_verbs(shapes)),
+        longer="|".join(f'"{shape.words}"' for shape in shapes if " " in shape.words),
+        values="\n".join(cases),
+        firsts="\n".join(firsts),
+        options="\n".join(options),
+    )
+
+
+_BASH = """\
+# Made by `headlong completion bash`.
+_headlong() {{
+    local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
+    local command="${{COMP_WORDS[1]}}" words="" is_value=""
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "{verbs} --help --version" -- "$word"))
+        return
+    fi
+    case "$command ${{COMP_WORDS[2]}}" in
+        {longer}) [ "$COMP_CWORD" -gt 2 ] && command="$command ${{COMP_WORDS[2]}}" ;;
+    esac
+    case "$command $before" in
+{values}
+    esac
+    if [ -z "$is_value" ]; then
+        case "$word" in
+            -*) case "$command" in
+{options}
+            esac ;;
+            *) [ "$COMP_CWORD" -eq 2 ] && case "$command" in
+{firsts}
+            esac ;;
+        esac
+    fi
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
+}}
+complete -o default -F _headlong headlong
+"""
+
+
+def write_zsh(shapes: Shapes, models: Sequence[str]) -> str:
+    """Write the script for zsh, which shows what options are for."""
+    cases = []
+    for shape in shapes:
+        specs = [spec for option in shape.options for spec in _zsh_options(option)]
+        specs += _zsh_positionals(shape, shapes)
+        joined = " \\\n                ".join(["_arguments -s", *specs])
+        cases.append(f"        ({shlex.quote(shape.words)})\n            {joined} ;;")
+    verbs = [shlex.quote(f"{one.words}:{one.about}") for one in shapes if " " not in one.words]
+    return _ZSH.format(
+        verbs="\n        ".join(verbs),
+        models=" ".join(map(shlex.quote, models)),
+        longer="|".join(shlex.quote(shape.words) for shape in shapes if " " in shape.words),
+        cases="\n".join(cases),
+    )
+
+
+_ZSH = """\
+#compdef headlong
+# Made by `headlong completion zsh`.
+_headlong_models() {{
+    local -a models=({models})
+    _alternative 'models:model:compadd -a models' 'files:file:_files'
+}}
+_headlong() {{
+    local -a verbs=(
+        {verbs}
+    )
+    if (( CURRENT == 2 )); then
+        _describe -t verbs verb verbs
+        return
+    fi
+    local command="$words[2]"
+    case "$words[2] $words[3]" in
+        ({longer})
+            if (( CURRENT > 3 )); then
+                command="$words[2] $words[3]"
+                shift words
+                (( CURRENT-- ))
+            fi ;;
+    esac
+    shift words
+    (( CURRENT-- ))
+    case "$command" in
+{cases}
+    esac
+}}
+if [ "$funcstack[1]" = "_headlong" ]; then _headlong "$@"; else compdef _headlong headlong; fi
+"""
+
+
+def _zsh_options(option: Argument) -> Iterator[str]:
+    about = _escape(option.about)
+    others = "*" if option.repeats else f"({' '.join(option.names)})"
+    for name in option.names:
+        value = "" if option.takes == "nothing" else f":value:{_zsh_action(option)}"
+        yield shlex.quote(f"{others}{name}[{about}]{value}")
+
+
+def _zsh_positionals(shape: CommandShape, shapes: Shapes) -> Iterator[str]:
+    subs = _sub_verbs(shape, shapes)
+    for place, positional in enumerate(shape.positionals, start=1):
+        action = _zsh_action(positional)
+        if place == 1 and subs:
+            action = f"{{compadd {' '.join(subs)}; {'_files' if action == ' ' else action}}}"
+        where = "*" if positional.repeats else f"{place}:"
+        yield shlex.quote(f"{where}:{_escape(positional.about)}:{action}")
+
+
+def _zsh_action(argument: Argument) -> str:
+    """Return what completes a value, as `_arguments` wants it."""
+    actions = {"choice": f"({' '.join(argument.choices)})", "model": "_headlong_models"}
+    return actions.get(argument.takes, "_files" if argument.takes == "path" else " ")
+
+
+def _escape(text: str) -> str:
+    for letter in "\\[]:":
+        text = text.replace(letter, f"\\{letter}")
+    return text
+
+
+def write_fish(shapes: Shapes, models: Sequence[str]) -> str:
+    """Write the script for fish, which shows what options are for."""
+    lines = ["# Made by `headlong completion fish`.", "complete -c headlong -f"]
+    for shape in shapes:
+        verb, _, sub_verb = shape.words.partition(" ")
+        seen = "__fish_seen_subcommand_from"
+        subs = _sub_verbs(shape, shapes)
+        without = f"; and not {seen} {' '.join(subs)}" if subs else ""
+        here = f"{seen} {verb}; and {seen} {sub_verb}" if sub_verb else f"{seen} {verb}{without}"
+        outside = (
+            f"{seen} {verb}; and not {seen} {sub_verb}" if sub_verb else "__fish_use_subcommand"
+        )
+        lines.append(_fish(outside, f"-a {sub_verb or verb}", shape.about))
+        for option in shape.options:
+            dashes = {True: "-l ", False: "-s "}
+            names = " ".join(dashes[one.startswith("--")] + one.lstrip("-") for one in option.names)
+            lines.append(_fish(here, f"{names}{_fish_value(option, models)}", option.about))
+        for positional in shape.positionals[:1]:
+            words = _words_of(positional, models)
+            lines += [_fish(here, f"-a {shlex.quote(words)}", "")] if words else []
+            lines += [_fish(here, "-F", "")] if positional.takes in ("model", "path") else []
+    return "\n".join([*lines, ""])
+
+
+def _fish(condition: str, what: str, about: str) -> str:
+    told = f" -d {shlex.quote(about)}" if about else ""
+    return f"complete -c headlong -n {shlex.quote(condition)} {what}{told}"
+
+
+def _fish_value(option: Argument, models: Sequence[str]) -> str:
+    words = _words_of(option, models)
+    values = f" -a {shlex.quote(words)}" if words else ""
+    kinds = {"nothing": "", "model": " -r -F", "path": " -r -F"}
+    return kinds.get(option.takes, " -x") + values
+
+
+def _words_of(argument: Argument, models: Sequence[str]) -> str:
+    """Return the values there are names for."""
+    return " ".join(models if argument.takes == "model" else argument.choices)
+
+
+def _verbs(shapes: Shapes) -> list[str]:
+    return [shape.words for shape in shapes if " " not in shape.words]
+
+
+def _sub_verbs(verb: CommandShape, shapes: Shapes) -> list[str]:
+    begin = f"{verb.words} "
+    return [one.words.removeprefix(begin) for one in shapes if one.words.startswith(begin)]
+
+
+WRITERS: dict[str, Callable[[Shapes, Sequence[str]], str]] = {
+    "bash": write_bash,
+    "zsh": write_zsh,
+    "fish": write_fish,
+}
+"""The writer for each shell."""

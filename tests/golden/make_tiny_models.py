@@ -47,7 +47,7 @@ def randomise(model: Any, stored: torch.dtype) -> None:
             value = 0.35 * noise  # it is multiplied by the square root of 8
         elif ".router." in name and name.endswith("scale"):
             value = 1 + 0.3 * noise
-        elif ".experts." in name:
+        elif ".experts." in name and model.config.model_type == "gemma4_text":
             value = 1.5 * noise * weight.shape[-1] ** -0.5
         elif "embed" in name:
             value = noise * weight.shape[1] ** -0.5

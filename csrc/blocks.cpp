@@ -54,6 +54,7 @@ void Attention::check() const {
     require(head_dim >= 2 && head_dim % 2 == 0 && head_dim <= kMostHeadDim, "the head size must be even, at most 4096");
     require(rope != nullptr && rope->half() >= 1 && rope->half() <= head_dim / 2,
             "rotary frequencies do not fit the head size");
+    require(ahead >= 0 && ahead <= 1, "queries turn as at their own position or as at the next");
     require(window >= 0, "the window must be 0 (all) or a number of positions");
     require(output.weight != nullptr, "a projection has no weights");
     const int64_t hidden = hidden_size(), inputs = beside_norm ? 2 * hidden : hidden;

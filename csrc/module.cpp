@@ -86,6 +86,7 @@ void bind_records(nb::module_& module) {
         .def_rw("output", &Attention::output).def_rw("num_heads", &Attention::num_heads)
         .def_rw("num_kv_heads", &Attention::num_kv_heads).def_rw("head_dim", &Attention::head_dim)
         .def_rw("scale", &Attention::scale).def_rw("window", &Attention::window)
+        .def_rw("ahead", &Attention::ahead)
         .def_rw("rope", &Attention::rope).def_rw("query_norm", &Attention::query_norm)
         .def_rw("key_norm", &Attention::key_norm)
         .def_rw("value_norm", &Attention::value_norm).def_rw("beside_norm", &Attention::beside_norm)

@@ -15,7 +15,7 @@ from headlong.decode.request import Request
 from headlong.decode.sampling import Sampler
 from headlong.engine.engine import Engine
 from headlong.errors import BackendError
-from headlong.heads.head import RecursiveHead
+from headlong.heads.head import ParallelHeads, RecursiveHead
 from headlong.heads.head_files import build_head
 from headlong.heads.head_weights import HeadKind
 from headlong.llm import LLM
@@ -123,6 +123,7 @@ def test_heads_equal_the_oracle(tiny: Maker, kind: HeadKind) -> None:
         features = head.features(hidden)
         if isinstance(head, RecursiveHead):
             return head.logits(head.step(head.enter(features), [ids[1:]], [head.make_cache()]))
+        assert isinstance(head, ParallelHeads)
         states = head.states(features, [head.make_cache()], [len(ids) - 1])
         return head.logits(states[head.num_depths - 1], head.num_depths)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from headlong.errors import ArchitectureError, CheckpointError
 from headlong.models.experts_config import ExpertsConfig, gguf_experts, hugging_face_experts
 from headlong.models.gemma4_config import (
+    GEMMA4_ARCHITECTURES,
     Gemma4Config,
     of_sliding_layers,
     read_gguf_gemma4,
@@ -139,7 +140,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
 
 def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...]) -> ModelConfig:
     gemma4 = None
-    if checkpoint.architecture == "gemma4":
+    if checkpoint.architecture in GEMMA4_ARCHITECTURES:
         gemma4 = read_gguf_gemma4(keys)
         keys = of_sliding_layers(keys)
     num_heads = keys.integer("attention.head_count")
@@ -228,7 +229,7 @@ def _from_hugging_face(
         attention_scale=_attention_scale(keys),
         rotary_dim=_rotary_dim(keys, rope, head_dim),
         delta_net=_delta_net(keys),
-        gemma4=read_hf_gemma4(keys) if checkpoint.architecture == "gemma4" else None,
+        gemma4=read_hf_gemma4(keys) if checkpoint.architecture in GEMMA4_ARCHITECTURES else None,
         experts=hugging_face_experts(keys),
     )
 

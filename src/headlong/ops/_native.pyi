@@ -45,6 +45,7 @@ class Attention(Mixer):
     head_dim: int
     scale: float
     window: int
+    ahead: int
     rope: Rope
     query_norm: Norm | None
     key_norm: Norm | None

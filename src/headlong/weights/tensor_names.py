@@ -21,10 +21,12 @@ _BLOCK = re.compile(r"(?:^|\.)layers\.(\d{1,3})\.")
 _ARCHITECTURES = {
     "gemma3_text": "gemma3",
     "gemma4_text": "gemma4",
+    "gemma4_assistant": "gemma4-assistant",
+    "gemma4_unified_assistant": "gemma4-assistant",
     "qwen3_5_text": "qwen35",
     "qwen3_5": "qwen35",
 }
-_NAMED_LIKE: dict[str, str] = {}
+_NAMED_LIKE: dict[str, str] = {"gemma4-assistant": "gemma4"}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
 
 
@@ -69,7 +71,7 @@ def canonical_names(
     found: dict[str, str] = {}
     owners: dict[str, str] = {}
     for name, text_name in read_as.items():
-        is_canonical = text_name.startswith("blk.")
+        is_canonical = text_name.startswith(("blk.", "nextn."))
         in_table = table.get_name(text_name, try_suffixes=(".weight", ".bias"))
         looked_up = _experts_name(text_name) or in_table
         canonical = text_name if is_canonical else looked_up or name
@@ -99,6 +101,7 @@ def _read_as(name: str, num_layers: int | None) -> str:
     # As the tables have it.
     text_name = text_name.replace(".dt_bias", ".dt_proj.bias")
     text_name = re.sub(r"\.layer_scalar$", ".layer_scalar.weight", text_name)
+    text_name = re.sub(r"^(pre|post)_projection\.weight$", r"nextn.\1_projection.weight", text_name)
     scale = _ROUTER_SCALE.fullmatch(text_name)
     if scale is not None:
         kind = "ffn_down_exps" if scale[2] == "per_expert_" else "ffn_gate_inp"

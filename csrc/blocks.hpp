@@ -24,11 +24,11 @@ struct Linear {
     int64_t inputs() const { return weight->inputs; }
 };
 
-// Cosines and sines of all positions seen so far; blocks with the same frequencies share one.
+// Cosines and sines of all positions seen so far, times an amplitude; blocks with the same frequencies share one.
 class Rope {
 public:
-    explicit Rope(std::vector<float> frequencies)
-        : frequencies_(frequencies.begin(), frequencies.end()) {}
+    Rope(std::vector<float> frequencies, double amplitude)
+        : frequencies_(frequencies.begin(), frequencies.end()), amplitude_(amplitude) {}
 
     int64_t half() const { return static_cast<int64_t>(frequencies_.size()); }
     void reach(int64_t num_positions);  // call before a pass, never during one
@@ -37,10 +37,12 @@ public:
 
 private:
     std::vector<double> frequencies_;
+    double amplitude_;
     std::vector<float> cosines_, sines_;
 };
 
 constexpr int kMostHeadDim = 4096;
+constexpr bool is_head_dim(int size) { return size >= 2 && size % 2 == 0 && size <= kMostHeadDim; }
 
 struct Attention final : Mixer {
     Norm norm;
@@ -57,7 +59,7 @@ struct Attention final : Mixer {
 
     int64_t query_size() const { return int64_t{num_heads} * head_dim; }
     int64_t key_size() const { return int64_t{num_kv_heads} * head_dim; }
-    int heads_per_kv() const { return num_heads / num_kv_heads; }
+    AttendShape shape() const { return {num_heads, num_kv_heads, head_dim, head_dim, window}; }
     bool writes_keys() const { return key.weight != nullptr; }
 
     int64_t hidden_size() const override { return output.outputs(); }

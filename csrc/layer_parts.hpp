@@ -60,6 +60,14 @@ struct ScratchNeeds {
     }
 };
 
+// The heads of a block as attention reads them: queries and keys of `key_dim` numbers, values of `value_dim`.
+struct AttendShape {
+    int num_heads, num_kv_heads, key_dim, value_dim;
+    int64_t window;  // 0 sees all
+
+    int heads_per_kv() const { return num_heads / num_kv_heads; }
+};
+
 class Mixer {
 public:
     virtual ~Mixer() = default;

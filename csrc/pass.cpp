@@ -109,6 +109,13 @@ void Pass::project_tiles(
     multiply_tiles(prepared, linear, tiles, y + tiles.first * linear.weight->width, linear.outputs());
 }
 
+void Pass::quantise_inner(Worker& worker, int64_t size) const {
+    const Range own = worker.share(rows() * (size / kGroup));
+    kernels.quantise(buffers.inner_values + own.first * kGroup, own.stop - own.first,
+                     buffers.inner_groups.mine(worker) + own.first);
+    buffers.inner_groups.publish(worker, own.first, own.stop - own.first);
+}
+
 void Pass::add_result(
     Worker& worker, const Activations& inner, const Linear& linear, const std::optional<Norm>& norm) const {
     if (norm) {

@@ -28,16 +28,7 @@ from headlong.weights.sources import resolve_model
 GOLDEN = Path(__file__).parent.parent / "golden"
 TOLERANCE = 5e-4
 
-TINY = [
-    "tiny-llama3-rope",
-    "tiny-qwen2",
-    "tiny-qwen3",
-    "tiny-qwen3_5",
-    "tiny-gemma3",
-    "tiny-gemma4",
-    "tiny-gemma4-shared",
-    "tiny-gemma4-experts",
-]
+TINY = sorted(path.parent.name for path in GOLDEN.glob("tiny-*/config.v5.json"))
 
 
 def load(path: Path) -> Backbone:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from headlong.errors import ArchitectureError, CheckpointError
-from headlong.models.model_config import ModelConfig, RopeScaling, read_config
+from headlong.models.model_config import ModelConfig, read_config
+from headlong.models.rope_scaling import RopeScaling
 from headlong.weights.checkpoint import open_checkpoint
 from model_files import BOTH_FORMATS, GEMMA4, write_gguf, write_hf_folder
 
@@ -59,8 +60,8 @@ def test_zero_heads_are_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_rope_scaling_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArchitectureError, match="'yarn'"):
-        read_edited(tmp_path, "llama", rope_scaling={"rope_type": "yarn", "factor": 4.0})
+    with pytest.raises(ArchitectureError, match="'dynamic'"):
+        read_edited(tmp_path, "llama", rope_scaling={"rope_type": "dynamic", "factor": 4.0})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from typing import Any
 
 from headlong.errors import HeadError
 from headlong.heads.decoder_layer import (
-    LayerHead,
     LayerSpec,
     build_layer,
     expected_layer,
@@ -30,6 +29,7 @@ from headlong.heads.head_weights import (
     Shape,
     check_vocabulary,
 )
+from headlong.heads.layer_head import LayerHead
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.settings import Settings
@@ -49,8 +49,11 @@ class Eagle3Head(LayerHead):
     """A recursive head in EAGLE-3 format; `fc` is (H_head, 3 * H)."""
 
     input_norm: Norm | None  # (3 * H,)
-    tap_layers: tuple[int, ...]
-    kind: str = "eagle3"
+
+    @property
+    def kind(self) -> str:
+        """The name of this format."""
+        return "eagle3"
 
     def features(self, hidden: HiddenRows) -> Array:
         """Return the tapped states: (N, 3 * H)."""

@@ -12,6 +12,8 @@ from headlong.models.gemma4_config import (
     read_gguf_gemma4,
     read_hf_gemma4,
 )
+from headlong.models.latent_config import LatentConfig, gguf_latent, hugging_face_latent
+from headlong.models.rope_scaling import RopeScaling, read_gguf_scaling, read_rope_scaling
 from headlong.models.settings import Settings
 from headlong.weights.checkpoint import Checkpoint
 
@@ -27,28 +29,6 @@ _BOUNDS = {
     "rope_theta": (1.0, 1e15),
 }
 """What no real model leaves; beyond it, metadata is damaged and would take memory or overflow."""
-
-
-@dataclass(frozen=True, slots=True)
-class RopeScaling:
-    """How rotary frequencies are stretched for contexts longer than first trained on."""
-
-    kind: str
-    """"linear" divides all frequencies; "llama3" only the slow ones."""
-    factor: float
-    low_frequency_factor: float = 1.0
-    high_frequency_factor: float = 4.0
-    original_context_length: int = 8192
-
-    def __post_init__(self) -> None:
-        is_ramp = 0 < self.low_frequency_factor < self.high_frequency_factor
-        if self.factor <= 0 or not is_ramp or self.original_context_length < 1:
-            raise CheckpointError(
-                f"Rotary positions are stretched ({self.kind}) by {self.factor:g}, ramp "
-                f"{self.low_frequency_factor:g}…{self.high_frequency_factor:g}, from a context of "
-                f"{self.original_context_length}.",
-                "All must be above 0, and the ramp must rise; the model's metadata is damaged.",
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +85,8 @@ class ModelConfig:
     delta_net: DeltaNetConfig | None = None
     gemma4: Gemma4Config | None = None
     experts: ExpertsConfig | None = None
+    latent: LatentConfig | None = None
+    """Sizes of latent attention, where it is of this kind; all heads then share one key."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():
@@ -146,7 +128,8 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
     num_heads = keys.integer("attention.head_count")
     hidden_size = keys.integer("embedding_length")
     head_dim = keys.integer("attention.key_length", hidden_size // max(num_heads, 1))
-    if keys.integer("rope.dimension_count", head_dim) != head_dim:
+    latent = gguf_latent(keys)
+    if latent is None and keys.integer("rope.dimension_count", head_dim) != head_dim:
         raise ArchitectureError(
             f"Only {keys.integer('rope.dimension_count')} of {head_dim} dimensions are rotary.",
             "Such models are read from Hugging Face folders only; use the model's safetensors.",
@@ -160,28 +143,20 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         hidden_size=hidden_size,
         intermediate_size=keys.integer("feed_forward_length"),
         num_heads=num_heads,
-        num_kv_heads=keys.integer("attention.head_count_kv", num_heads),
-        head_dim=head_dim,
+        num_kv_heads=keys.integer("attention.head_count_kv", num_heads) if latent is None else 1,
+        head_dim=head_dim if latent is None else latent.head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("context_length"),
         norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
         rope_theta=keys.number("rope.freq_base", 10_000.0),
-        rope_scaling=_gguf_rope_scaling(keys),
+        rope_scaling=read_gguf_scaling(keys.under("rope.scaling.")),
         sliding_window=keys.integer("attention.sliding_window", 0) or None,
         local_layers=frozenset(i for i, is_local in enumerate(kinds) if is_local is True),
         local_rope_theta=keys.number("rope.freq_base_swa", 0.0) or None,
         gemma4=gemma4,
-        experts=gguf_experts(keys),
+        experts=gguf_experts(keys, is_usually_renormalised=latent is None),
+        latent=latent,
     )
-
-
-def _gguf_rope_scaling(keys: Settings) -> RopeScaling | None:
-    kind = keys.text("rope.scaling.type", "none")
-    if kind == "none":
-        return None
-    if kind != "linear":
-        raise _unknown_scaling(kind)
-    return RopeScaling("linear", keys.number("rope.scaling.factor"))
 
 
 def _text_part(settings: Settings) -> Settings:
@@ -210,14 +185,15 @@ def _from_hugging_face(
         local_rope_theta = rope.number("sliding_attention.rope_theta", 0.0)
         rope = rope.under("full_attention.")
     scaling = rope if keys.has("rope_parameters") else keys.under("rope_scaling.")
+    latent = hugging_face_latent(keys, scaling)
     return ModelConfig(
         architecture=checkpoint.architecture,
         num_layers=keys.integer("num_hidden_layers"),
         hidden_size=hidden_size,
         intermediate_size=keys.integer("intermediate_size"),
         num_heads=num_heads,
-        num_kv_heads=keys.integer("num_key_value_heads", num_heads),
-        head_dim=head_dim,
+        num_kv_heads=keys.integer("num_key_value_heads", num_heads) if latent is None else 1,
+        head_dim=head_dim if latent is None else latent.head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("max_position_embeddings"),
         norm_eps=keys.number("rms_norm_eps", 1e-6),
@@ -227,10 +203,11 @@ def _from_hugging_face(
         local_layers=_local_layers(keys),
         local_rope_theta=local_rope_theta or None,
         attention_scale=_attention_scale(keys),
-        rotary_dim=_rotary_dim(keys, rope, head_dim),
+        rotary_dim=None if latent else _rotary_dim(keys, rope, head_dim),
         delta_net=_delta_net(keys),
         gemma4=read_hf_gemma4(keys) if checkpoint.architecture in GEMMA4_ARCHITECTURES else None,
         experts=hugging_face_experts(keys),
+        latent=latent,
     )
 
 
@@ -283,29 +260,3 @@ def _attention_scale(keys: Settings) -> float | None:
     if not keys.has("query_pre_attn_scalar"):
         return None
     return 1 / math.sqrt(max(keys.number("query_pre_attn_scalar"), 1e-9))
-
-
-def read_rope_scaling(keys: Settings) -> RopeScaling | None:
-    """Read how a config.json stretches rotary positions; None when it does not."""
-    kind = keys.text("rope_type", keys.text("type", "default"))
-    if kind == "default":
-        return None
-    if kind in ("linear", "proportional"):
-        factor = keys.number("factor", None if kind == "linear" else 1.0)
-        return None if factor == 1.0 else RopeScaling("linear", factor)
-    if kind != "llama3":
-        raise _unknown_scaling(kind)
-    return RopeScaling(
-        "llama3",
-        keys.number("factor"),
-        keys.number("low_freq_factor"),
-        keys.number("high_freq_factor"),
-        keys.integer("original_max_position_embeddings"),
-    )
-
-
-def _unknown_scaling(kind: str) -> ArchitectureError:
-    return ArchitectureError(
-        f"The model stretches its rotary positions by {kind!r}.",
-        "Known are 'linear' and 'llama3'; use a checkpoint without it.",
-    )

@@ -41,6 +41,8 @@ class Rope:
     """
 
     frequencies: FloatArray  # (R // 2,), R at most the head size
+    amplitude: float = 1.0
+    """Multiplies the dimensions that turn (YaRN)."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -78,6 +80,48 @@ class Attention:
         """Its projections."""
         gates = () if self.gate is None else (self.gate,)
         return (self.query, self.key, self.value, self.output, *gates)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class LatentAttention:
+    """x + output(what heads read), where all heads read one latent vector per position.
+
+    A row keeps the key [l, r] and the value l: latent(norm(x)) is [a, b], l = latent_norm(a), and r
+    is b turned by the position. With [q, t] a head of query(query_norm(query_down(norm(x)))), the
+    head asks with [key_up q, t turned]; what it reads, a sum of l, goes through value_up.
+    """
+
+    norm: Norm
+    query: Linear  # (num_heads * (plain_dim + R), H or inputs of query_norm)
+    latent: Linear  # (rank + R, H)
+    latent_norm: Norm  # (rank,)
+    key_up: Linear  # (num_heads * rank, plain_dim), head by head
+    value_up: Linear  # (num_heads * value_dim, rank), head by head
+    output: Linear  # (H, num_heads * value_dim)
+    num_heads: int
+    plain_dim: int
+    """Dimensions of a query head that do not turn; R, from the rope, follow them and do."""
+    value_dim: int
+    rope: Rope
+    scale: float
+    query_down: Linear | None = None  # (inputs of query_norm, H)
+    query_norm: Norm | None = None
+
+    @property
+    def rank(self) -> int:
+        """Width of the latent vectors."""
+        return len(self.latent_norm.weight)
+
+    @property
+    def rotary_dim(self) -> int:
+        """Dimensions of a query or key that turn."""
+        return 2 * len(self.rope.frequencies)
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        first = () if self.query_down is None else (self.query_down,)
+        return (*first, self.query, self.latent, self.key_up, self.value_up, self.output)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -257,7 +301,7 @@ class PerLayerInput:
         return (self.gate, self.projection)
 
 
-Mixer: TypeAlias = Attending | GatedDeltaNet
+Mixer: TypeAlias = Attending | LatentAttention | GatedDeltaNet
 """The part of a layer that lets rows of a sequence read earlier ones, through a state."""
 
 Channel: TypeAlias = GatedMlp | Experts | PerLayerInput

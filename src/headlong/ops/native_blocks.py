@@ -21,6 +21,7 @@ from headlong.ops.blocks import (
     Fusion,
     GatedDeltaNet,
     GatedMlp,
+    LatentAttention,
     Layer,
     Linear,
     Mixer,
@@ -47,7 +48,9 @@ class NativeBlocks:
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state: keys and values are 16-bit integers with scales."""
         if isinstance(mixer, Attending):
-            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
+            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+        if isinstance(mixer, LatentAttention):
+            return self._engine.make_kv_layer(1, mixer.rank + mixer.rotary_dim, mixer.rank)
         return self._engine.make_delta_state(_sizes(mixer), len(mixer.convolution))
 
     def stack(self, layers: Sequence[Layer]) -> _native.Stack:
@@ -102,12 +105,29 @@ class NativeBlocks:
         return self._translate(calibration, lambda: _native.Calibration(EDGES, calibration.chances))
 
     def _rope(self, rope: Rope) -> _native.Rope:
-        return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
+        return self._translate(
+            rope, lambda: _native.Rope(_vector(rope.frequencies), rope.amplitude)
+        )
 
     def _mixer(self, spec: Mixer) -> _native.Mixer:
+        if isinstance(spec, LatentAttention):
+            return self._latent_attention(spec)
         if isinstance(spec, GatedDeltaNet):
             return self._delta_net(spec)
         return self._attention(spec)
+
+    def _latent_attention(self, spec: LatentAttention) -> _native.LatentAttention:
+        block = _native.LatentAttention()
+        block.norm, block.latent_norm = self.norm(spec.norm), self.norm(spec.latent_norm)
+        block.query_down = self._optional_linear(spec.query_down)
+        block.query_norm = self._optional_norm(spec.query_norm)
+        block.query, block.latent = self.linear(spec.query), self.linear(spec.latent)
+        block.key_up, block.value_up = self.linear(spec.key_up), self.linear(spec.value_up)
+        block.output = self.linear(spec.output)
+        block.num_heads, block.scale = spec.num_heads, spec.scale
+        block.plain_dim, block.value_dim = spec.plain_dim, spec.value_dim
+        block.rope = self._rope(spec.rope)
+        return block
 
     def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
         vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]

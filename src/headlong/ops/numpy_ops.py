@@ -22,11 +22,11 @@ from headlong.ops.blocks import (
     Channel,
     Experts,
     GatedDeltaNet,
+    LatentAttention,
     Linear,
     Mixer,
     Norm,
     PerLayerInput,
-    Rope,
     SharedAttention,
 )
 from headlong.ops.delta_state import DeltaRows, DeltaState
@@ -36,7 +36,9 @@ from headlong.ops.layer_state import LayerState
 from headlong.ops.numpy_delta import make_delta_state, take_row
 from headlong.ops.numpy_experts import experts_result, mlp_result, per_layer_result
 from headlong.ops.numpy_host import NumpyHost
+from headlong.ops.numpy_latent import mix_latent
 from headlong.ops.numpy_maths import sigmoid, silu
+from headlong.ops.numpy_rotary import rotate
 from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix, round_to
 from headlong.ops.op_set import Rows
 from headlong.weights.tensors import StoredTensor
@@ -70,7 +72,9 @@ class NumpyOps(HostArrays, BlockByBlock):
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty float32 state."""
         if isinstance(mixer, Attending):
-            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim)
+            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+        if isinstance(mixer, LatentAttention):
+            return NumpyKVLayer(1, mixer.rank + mixer.rotary_dim, mixer.rank)
         return make_delta_state(mixer)
 
     def embed(self, table: NumpyMatrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
@@ -99,6 +103,8 @@ class NumpyOps(HostArrays, BlockByBlock):
         """Run one mixer: norm, projections, states, add."""
         if isinstance(block, Attention):
             return self._attention(x, block, states, rows, beside)
+        if isinstance(block, LatentAttention):
+            return mix_latent(self, x, block, states, rows)
         if isinstance(block, SharedAttention):
             query = self._queries(self.norm(x, block.norm), block, rows)
             return self._add(x, _attend_all(query, block, states, rows), block)
@@ -129,7 +135,7 @@ class NumpyOps(HostArrays, BlockByBlock):
             assert beside is not None
             normed = np.concatenate([self.norm(beside, block.beside_norm), normed], axis=-1)
         key = self._heads(normed, block.key, block.key_norm, block)  # (N, G, D)
-        key = _rotate(key, rows.positions, block.rope)
+        key = rotate(key, rows.positions, block.rope)
         value = self._heads(normed, block.value, block.value_norm, block)  # (N, G, D)
         for span, layer in zip(rows.spans, states, strict=True):
             assert isinstance(layer, NumpyKVLayer)
@@ -144,7 +150,7 @@ class NumpyOps(HostArrays, BlockByBlock):
         """Return the rotated queries of all rows: (N, heads, D)."""
         query = self._heads(normed, block.query, block.query_norm, block)
         ahead = block.ahead if isinstance(block, SharedAttention) else 0
-        return _rotate(query, rows.positions + ahead, block.rope)
+        return rotate(query, rows.positions + ahead, block.rope)
 
     def _add(self, x: FloatArray, attended: FloatArray, block: Attending) -> FloatArray:
         """Project what was attended to and add it."""
@@ -212,15 +218,6 @@ def _attend(query: FloatArray, layer: NumpyKVLayer, position: int, block: Attend
     weights /= weights.sum(axis=-1, keepdims=True)
     attended: FloatArray = weights @ values  # (G, heads / G, D)
     return attended.reshape(-1)
-
-
-def _rotate(heads: FloatArray, positions: IntArray, rope: Rope) -> FloatArray:
-    """Turn the leading dimension pairs of every head by its row's position: (N, heads, D)."""
-    half = len(rope.frequencies)
-    angles = positions[:, None, None] * rope.frequencies.astype(np.float64)  # (N, 1, R / 2)
-    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-    low, high, rest = np.split(heads, [half, 2 * half], axis=-1)
-    return np.concatenate([low * cos - high * sin, high * cos + low * sin, rest], axis=-1)
 
 
 def _decay(projected: FloatArray, block: GatedDeltaNet) -> FloatArray:

@@ -26,6 +26,7 @@ from headlong.ops.blocks import (
     Channel,
     Experts,
     GatedDeltaNet,
+    LatentAttention,
     Layer,
     Linear,
     Mixer,
@@ -49,14 +50,12 @@ from headlong.ops.torch_attention import (
 from headlong.ops.torch_delta import DeltaRule, make_delta_state
 from headlong.ops.torch_experts import experts_result, mlp_result, per_layer_result
 from headlong.ops.torch_host import TorchHost
-from headlong.ops.torch_maths import RowMaths, make_row_maths
+from headlong.ops.torch_latent import mix_latent
+from headlong.ops.torch_maths import Angles, RowMaths, make_row_maths
 from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix, joined_bias
 from headlong.weights.tensors import StoredTensor
 
 _FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16"}
-
-Angles = tuple[Tensor, Tensor]
-"""Cosines and sines of the rows' rotary positions, (N, D / 2) each."""
 
 
 class TorchOps(BlockByBlock):
@@ -79,6 +78,7 @@ class TorchOps(BlockByBlock):
         self.dtype = dtype or (torch.bfloat16 if is_cuda else torch.float32)
         self.maths = maths or make_row_maths(compile=False)
         self._is_exact = is_exact
+        self._like = torch.empty(0, dtype=self.dtype, device=self.device)
         # What was made of a spec: its vectors on the device, or a fused matrix with its bias.
         self._made: WeakKeyDictionary[object, Any] = WeakKeyDictionary()
         place = torch.cuda.get_device_name(self.device) if is_cuda else "CPU"
@@ -104,8 +104,9 @@ class TorchOps(BlockByBlock):
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state on the device; recurrent ones are in float32."""
         if isinstance(mixer, Attending):
-            like = torch.empty(0, dtype=self.dtype, device=self.device)
-            return TorchKVLayer(like, mixer.num_kv_heads, mixer.head_dim)
+            return TorchKVLayer(self._like, mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+        if isinstance(mixer, LatentAttention):
+            return TorchKVLayer(self._like, 1, mixer.rank + mixer.rotary_dim, mixer.rank)
         return make_delta_state(mixer, self.device)
 
     def join(self, parts: Sequence[Any], axis: int = 0) -> Tensor:
@@ -153,6 +154,9 @@ class TorchOps(BlockByBlock):
         """Run one mixer: norm, projections, states, add."""
         if isinstance(block, Attending):
             return self._attention(x, block, states, rows, beside)
+        if isinstance(block, LatentAttention):
+            angles = self.angles(torch.tensor(rows.positions, device=self.device), block.rope)
+            return mix_latent(self, x, block, states, rows, angles)
         return self._gated_delta_net(x, block, states, rows)
 
     def transform(self, x: Tensor, block: Channel, beside: Tensor | None = None) -> Tensor:
@@ -242,7 +246,8 @@ class TorchOps(BlockByBlock):
         """Return cosines and sines of rotary positions: (N,) → twice (N, D / 2)."""
         frequencies = self._vector(rope, rope.frequencies).double()
         turned = positions.double()[:, None] * frequencies[None]
-        return self.by_row(torch.cos, turned).float(), self.by_row(torch.sin, turned).float()
+        cos, sin = self.by_row(torch.cos, turned), self.by_row(torch.sin, turned)
+        return (rope.amplitude * cos).float(), (rope.amplitude * sin).float()
 
     def angles_by_rope(self, positions: Tensor, layers: Sequence[Layer]) -> dict[Rope, Angles]:
         """Return the angles of every kind of rotary positions that the layers use."""

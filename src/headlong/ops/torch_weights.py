@@ -63,15 +63,15 @@ class TorchKVLayer:
 
     __slots__ = ("keys", "values")
 
-    def __init__(self, like: Tensor, num_kv_heads: int, head_dim: int) -> None:
-        self.keys = like.new_empty(num_kv_heads, 0, head_dim)  # (G, capacity, D)
-        self.values = torch.empty_like(self.keys)
+    def __init__(self, like: Tensor, num_kv_heads: int, key_dim: int, value_dim: int) -> None:
+        self.keys = like.new_empty(num_kv_heads, 0, key_dim)  # (G, capacity, D)
+        self.values = like.new_empty(num_kv_heads, 0, value_dim)
 
     @property
     def bytes_per_position(self) -> int:
         """Bytes that room for one more position takes."""
-        num_kv_heads, _, head_dim = self.keys.shape
-        return int(2 * num_kv_heads * head_dim * self.keys.itemsize)
+        num_numbers = self.keys.shape[2] + self.values.shape[2]
+        return int(len(self.keys) * num_numbers * self.keys.itemsize)
 
     @property
     def num_bytes(self) -> int:

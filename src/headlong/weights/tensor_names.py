@@ -25,6 +25,10 @@ _ARCHITECTURES = {
     "gemma4_unified_assistant": "gemma4-assistant",
     "qwen3_5_text": "qwen35",
     "qwen3_5": "qwen35",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
+    "kimi_k2": "deepseek2",
+    "glm4_moe_lite": "deepseek2",
 }
 _NAMED_LIKE: dict[str, str] = {"gemma4-assistant": "gemma4"}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""

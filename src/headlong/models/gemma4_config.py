@@ -58,10 +58,10 @@ class Gemma4Config:
                 f"which a share of {self.rotary_share:g} turns.",
                 "The size must be even and the share above 0; the model's metadata is damaged.",
             )
-        if self.logit_cap is not None and not self.logit_cap > 0:
+        if self.logit_cap is not None and not 1e-3 <= self.logit_cap <= 1e6:
             raise CheckpointError(
                 f"Final logits are capped at {self.logit_cap:g}.",
-                "The cap must be above 0; the model's metadata is damaged.",
+                "The cap must lie between 0.001 and a million; the model's metadata is damaged.",
             )
 
 

@@ -27,6 +27,7 @@ _BOUNDS = {
     "context_length": (1, 2**31),
     "norm_eps": (0.0, 1.0),
     "rope_theta": (1.0, 1e15),
+    "local_rope_theta": (1.0, 1e15),
 }
 """What no real model leaves; beyond it, metadata is damaged and would take memory or overflow."""
 
@@ -91,7 +92,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():
             value = getattr(self, name)
-            if not least <= value <= most:
+            if value is not None and not least <= value <= most:
                 raise CheckpointError(
                     f"The model's {name} is {value}, not between {least:g} and {most:g}.",
                     "Its metadata is damaged; pull the model again.",

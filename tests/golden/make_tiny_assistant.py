@@ -1,7 +1,8 @@
 """Write a tiny random assistant for `tiny-gemma4-shared`, and what transformers drafts with it.
 
 Out go `tiny-gemma4-assistant/` with config.json, model.safetensors and golden.json: for every
-prefix of the input the ids of three drafted tokens, each from the one before, and how clear it was.
+prefix of the input the ids of three drafted tokens, each from the one before, and how clear it was;
+and the tokens that the backbone itself goes on with.
 Nothing of Headlong is imported here. The tests read the folder and never run this script.
 """
 
@@ -18,6 +19,7 @@ from make_tiny_models import SIZES, TOKEN_IDS, load, randomise
 from transformers import Gemma4AssistantConfig, Gemma4AssistantForCausalLM, Gemma4TextConfig
 
 NUM_DEPTHS = 3
+NUM_GREEDY = 32
 
 TEXT: dict[str, Any] = {
     **{key: value for key, value in (SIZES | GEMMA4).items() if key != "architectures"},
@@ -59,6 +61,16 @@ def draft(model: Any, assistant: Any, end: int) -> list[dict[str, Any]]:
     return chain
 
 
+def go_on(model: Any) -> list[int]:
+    """Return the backbone's own greedy tokens behind the input, each from a whole new pass."""
+    token_ids = list(TOKEN_IDS)
+    for _ in range(NUM_GREEDY):
+        token_ids.append(
+            int(model(torch.tensor([token_ids]), use_cache=False).logits[0, -1].argmax())
+        )
+    return token_ids[len(TOKEN_IDS) :]
+
+
 def main() -> None:
     """Write the folder beside the others."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -86,6 +98,7 @@ def main() -> None:
     golden = {
         "made_with": made_with() | {"dtype": "float32", "attention": "eager"},
         "token_ids": TOKEN_IDS,
+        "greedy": go_on(model),
         "drafts": [draft(model, assistant, end) for end in range(1, len(TOKEN_IDS))],
     }
     (folder / "golden.json").write_text(dumps(golden) + "\n", encoding="utf-8")

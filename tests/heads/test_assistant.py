@@ -12,6 +12,9 @@ from safetensors.numpy import load_file, save_file
 import model_files
 from assistant_files import write_assistant_folder, write_assistant_gguf
 from golden_models import GOLDEN
+from headlong.config import SamplingParams
+from headlong.decode.autoregressive import generate_plain
+from headlong.decode.sampling import Sampler
 from headlong.errors import HeadError
 from headlong.heads.assistant import Gemma4Assistant
 from headlong.heads.head_files import load_head
@@ -79,6 +82,14 @@ def test_drafts_behind_the_window_would_be_too_with_what_transformers_reads(
     head = load_pair(with_window(tmp_path / "wider", window + 2))
     drafts = [draft(head, golden["token_ids"], end) for end in range(1, 24)]
     assert drafts == [[one["id"] for one in chain] for chain in golden["drafts"]]
+
+
+def test_its_backbone_goes_on_as_in_transformers() -> None:
+    golden = json.loads((ASSISTANT / "golden.json").read_text())
+    backbone = load_pair(ASSISTANT).backbone
+    sampler = Sampler(SamplingParams(), golden["token_ids"], backbone.config.vocab_size)
+    plain = generate_plain(backbone, golden["token_ids"], sampler)
+    assert [next(plain).token_id for _ in golden["greedy"]] == golden["greedy"]
 
 
 def test_both_formats_are_one_head(tiny_backbone: Maker, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from assistant_files import write_assistant_folder, write_assistant_gguf
 from headlong.errors import CheckpointError, HeadlongError
 from headlong.heads.assistant import read_assistant
 from headlong.heads.head_files import build_head
+from headlong.heads.head_weights import store_array
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Attention, SharedAttention
@@ -98,6 +100,22 @@ def test_odd_settings_of_an_assistant_give_a_head_or_a_refusal(
     backbone, checkpoint = load(open_checkpoint(files[0])), changed(files[which], place, value)
     error = refusal(lambda: build_head(read_assistant(checkpoint), backbone))
     assert error is None or (error.problem and error.remedy)
+
+
+def test_per_layer_embeddings_are_read_row_by_row_from_packed_files(tmp_path: Path) -> None:
+    """Rows of a Q8_0 table are those that unpacking all of it would give."""
+    kind = GGMLQuantizationType.Q8_0
+    packed = open_checkpoint(write_gguf(tmp_path / "m.gguf", GEMMA4, matrix_type=kind))
+    name = "per_layer_token_embd.weight"
+    values = packed.tensors[name].to_float32()
+    whole = store_array(name, values)
+    unpacked = replace(packed, tensors={**packed.tensors, name: whole})
+    ids = np.array([5, 90, 5, 0])
+    found, expected = (
+        backbone.logits(backbone.forward([ids], [backbone.make_cache()]).normed)
+        for backbone in (load(packed), load(unpacked))
+    )
+    assert found.tobytes() == expected.tobytes()
 
 
 def test_the_last_layers_read_the_last_of_their_kind(files: list[Path]) -> None:

@@ -224,7 +224,7 @@ def _build_per_layer(
     columns, hidden_size = config.num_layers * size, config.hidden_size
     projection = weights.matrix("per_layer_model_proj.weight", (columns, hidden_size))
     return PerLayerEmbedding(
-        table=weights.matrix("per_layer_token_embd.weight", (config.vocab_size, columns)),
+        table=weights.table("per_layer_token_embd.weight", (config.vocab_size, columns)),
         table_scale=size**0.5,
         projection=Linear(projection),
         projection_scale=hidden_size**-0.5,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from gguf import GGUFWriter
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 import model_files
@@ -94,11 +95,11 @@ def assistant_config() -> dict[str, Any]:
     }
 
 
-def write_assistant_folder(folder: Path, **extra: FloatArray) -> Path:
+def write_assistant_folder(folder: Path, **extra: NDArray[Any]) -> Path:
     """Write it as a Hugging Face folder, with further tensors where they are given."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(assistant_config()))
-    tensors = {name: values for name, _, values in assistant_tensors()}
+    tensors: dict[str, NDArray[Any]] = {name: array for name, _, array in assistant_tensors()}
     save_file(tensors | extra, folder / "model.safetensors")
     return folder
 

@@ -66,6 +66,7 @@ void Attention::check() const {
     require(rope != nullptr && rope->half() <= head_dim / 2,
             "rotary frequencies do not fit the head size");
     require(sinks.empty() || static_cast<int64_t>(sinks.size()) == num_heads, "sinks do not fit the number of heads");
+    require(ahead >= 0 && ahead <= 1, "queries turn as at their own position or as at the next");
     require(window >= 0, "the window must be 0 (all) or a number of positions");
     require(output.weight != nullptr, "a projection has no weights");
     const int64_t hidden = hidden_size(), inputs = beside_norm ? 2 * hidden : hidden;

@@ -54,6 +54,7 @@ struct Attention final : Mixer {
     float scale = 0.0f;
     float value_scale = 1.0f;  // multiplies what was attended to
     int64_t window = 0;        // 0 sees all
+    int64_t ahead = 0;         // queries turn as if their rows stood so many positions later
     std::vector<float> sinks;  // a score per head that takes its share and brings no value; empty when there are none
     std::shared_ptr<Rope> rope;
     std::optional<Norm> query_norm, key_norm, value_norm, beside_norm, output_norm;
@@ -71,7 +72,7 @@ struct Attention final : Mixer {
     void check() const override;
     void check_state(const MixerState& state, const Span& span) const override;
     ScratchNeeds needs(const std::vector<Span>& spans, const Kernels& kernels) const override;
-    void prepare(int64_t num_positions) const override { rope->reach(num_positions); }
+    void prepare(int64_t num_positions) const override { rope->reach(num_positions + ahead); }
     void run(Pass& pass, Worker& worker, const MixerStates& states) const override;
     // Write the keys and values that `run` would write, and nothing else.
     ScratchNeeds needs_of_keys() const;

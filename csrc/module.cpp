@@ -88,6 +88,7 @@ void bind_records(nb::module_& module) {
         .def_rw("value_dim", &Attention::value_dim).def_rw("value_scale", &Attention::value_scale)
         .def("set_sinks", [](Attention& block, Vector sinks) { block.sinks = to_vector(sinks); }, nb::arg("sinks"))
         .def_rw("scale", &Attention::scale).def_rw("window", &Attention::window)
+        .def_rw("ahead", &Attention::ahead)
         .def_rw("rope", &Attention::rope).def_rw("query_norm", &Attention::query_norm)
         .def_rw("key_norm", &Attention::key_norm)
         .def_rw("value_norm", &Attention::value_norm).def_rw("beside_norm", &Attention::beside_norm)

@@ -129,7 +129,8 @@ void AttentionRun::rotate_and_store(const Head& head, float* projected, int64_t 
             head.is_query ? block_.query_norm : head.is_key ? block_.key_norm : block_.value_norm;
         if (norm) k_.rms_norm(numbers, norm->weight.data(), norm->eps, head.size, numbers);
         if (head.is_query || head.is_key) {
-            k_.rotate(numbers, block_.rope->cosines(position), block_.rope->sines(position), block_.rope->half());
+            const int64_t turned = position + (head.is_query ? block_.ahead : 0);
+            k_.rotate(numbers, block_.rope->cosines(turned), block_.rope->sines(turned), block_.rope->half());
         }
         if (head.is_query) {
             put_query(row, head.index, numbers, block_.scale);

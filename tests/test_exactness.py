@@ -11,15 +11,18 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
+from assistant_files import assistant_maker
 from fakes import Phrases, ScriptedDrafter
 from golden_models import WITH_MTP, load_with_head, with_fewer_tokens
 from headlong.config import MtpMode, SamplingParams, StopParams
 from headlong.decode.autoregressive import generate_plain
 from headlong.decode.request import Request
 from headlong.decode.sampling import Pick, Sampler
+from headlong.drafters.chain import ChainDrafter
 from headlong.drafters.choose import make_drafter
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
@@ -28,7 +31,7 @@ from headlong.heads.head_files import build_head
 from headlong.heads.nextn import NextnHead
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
-from model_files import EVERY_BACKBONE, HYBRIDS
+from model_files import EVERY_BACKBONE, GEMMA4, HYBRIDS
 from random_drafters import drafter_named
 from random_heads import HEAD_KINDS, random_head
 
@@ -204,6 +207,24 @@ def test_late_comers_and_cancelled_mates_change_nothing(
     assert before_cancel == oracle(backbone, cases[0].request)[: len(before_cancel)]
     for case, one in zip(cases[1:], running[1:], strict=True):
         assert picks_of(one) == oracle(backbone, case.request)
+
+
+@pytest.mark.parametrize("architecture", [GEMMA4, f"{GEMMA4}@native"])
+def test_an_assistant_leaves_the_text_alone(
+    tiny_backbone: Maker, architecture: str, tmp_path: Path
+) -> None:
+    """It reads the backbone's keys and values: alone, in batches and behind n-grams."""
+    backbone, rng = tiny_backbone(architecture), random.Random("assistant")
+    assistant = assistant_maker(tmp_path)(backbone)
+    drafters = (assistant, ChainDrafter(assistant, backbone.ops.host))
+    num_drafted = 0
+    for number in range(12):
+        cases = [random_case(rng, backbone.config.vocab_size) for _ in range(1 + number % 3)]
+        engine = Engine.for_model(backbone, drafters[number % 2], cases[0].limits)
+        for case, one in zip(cases, run(engine, [case.request for case in cases]), strict=True):
+            assert picks_of(one) == oracle(backbone, case.request), case
+            num_drafted += one.stats.num_drafted
+    assert num_drafted > 100
 
 
 def test_a_head_of_another_model_changes_speed_only(tiny_backbone: Maker) -> None:

@@ -8,9 +8,11 @@ shared. Every token must be the one that the request gets alone, with MTP off.
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
+from assistant_files import assistant_maker
 from headlong.config import MtpMode, SamplingParams, StopParams
 from headlong.decode.autoregressive import generate_plain
 from headlong.decode.memory import CacheMemory
@@ -22,7 +24,7 @@ from headlong.engine.limits import EngineLimits
 from headlong.engine.request import FinishReason, Running
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
-from model_files import EVERY_BACKBONE, HYBRIDS
+from model_files import EVERY_BACKBONE, GEMMA4, HYBRIDS
 from random_drafters import drafter_named
 from random_heads import HEAD_KINDS
 
@@ -114,6 +116,21 @@ def test_every_drafter_shares_and_recomputes_exactly(
     prompts = shared_prompts(rng, backbone.config.vocab_size)
     check(backbone, serve(engine, [draw_request(rng, prompts) for _ in range(16)], rng))
     assert engine.snapshot().prefix_hit_tokens > 30
+
+
+@pytest.mark.parametrize("architecture", [GEMMA4, f"{GEMMA4}@native"])
+def test_an_assistant_shares_and_recomputes_exactly(
+    tiny_backbone: Callable[[str], Backbone], architecture: str, tmp_path: Path
+) -> None:
+    """Preempted, resumed and forked sequences have other states, and it reads those."""
+    backbone, rng = tiny_backbone(architecture), random.Random(architecture)
+    drafter = assistant_maker(tmp_path)(backbone)
+    engine = Engine.for_model(backbone, drafter, tight_limits(backbone, drafter))
+    prompts = shared_prompts(rng, backbone.config.vocab_size)
+    check(backbone, serve(engine, [draw_request(rng, prompts) for _ in range(32)], rng))
+    seen = engine.snapshot()
+    assert seen.prefix_hit_tokens > 30
+    assert seen.num_preemptions > 0
 
 
 @pytest.mark.parametrize("architecture", EVERY_BACKBONE)

@@ -126,6 +126,18 @@ def test_recurrent_states_are_told_by_the_sequence(capsys: pytest.CaptureFixture
     assert "for the recurrent states of a sequence" in " ".join(capsys.readouterr().out.split())
 
 
+def test_table_that_stays_in_its_file_takes_no_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Gemma 4's per-layer embeddings are larger than all else, and single rows are read."""
+    told = inspect(capsys, str(model_files.write_hf_folder(tmp_path / "m", model_files.GEMMA4)))
+    tensors = model_files.tiny_tensors(model_files.GEMMA4)
+    matrices = {one.gguf_name: one.values.size for one in tensors if one.values.ndim == 2}
+    table = matrices.pop("per_layer_token_embd.weight")
+    assert told["weights_bytes"] == 4 * sum(matrices.values())
+    assert table > 10_000
+
+
 def test_text_side_is_described(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

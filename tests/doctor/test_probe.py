@@ -1,20 +1,26 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from assistant_files import assistant_maker
 from headlong.config import MtpMode, SamplingParams
 from headlong.doctor.exactness import Decoder, run_requests
 from headlong.doctor.probe import (
     PROMPTS,
     AcceptedCounts,
     ProbeRows,
+    ProbeText,
     measure_acceptance,
     prompt_ids,
+    read_rows,
 )
 from headlong.doctor.subject import ExamOptions, Subject, load_subject
 from headlong.heads.head_files import save_head
 from headlong.heads.head_weights import HeadKind
+from headlong.models.transformer import Backbone
+from model_files import GEMMA4
 from random_heads import random_head
 from subjects import MAX_DEPTH, parts, probe_answers
 
@@ -94,6 +100,25 @@ def test_every_kind_of_head_can_be_asked(
     found = measure_acceptance(subject.head, probed, 4)
     assert found.num_positions > 10
     assert 1.0 <= found.length(4) < 2.0
+
+
+@pytest.mark.parametrize("architecture", [GEMMA4, f"{GEMMA4}@native"])
+def test_an_assistant_is_asked_over_the_backbones_keys(
+    tiny_backbone: Callable[[str], Backbone], tmp_path: Path, architecture: str
+) -> None:
+    """An answer that goes on for three tokens as drafted behind its first one, and no further."""
+    backbone = tiny_backbone(architecture)
+    head = assistant_maker(tmp_path)(backbone).head
+    prompt, answer, cache = tuple(range(3, 17)), [40], backbone.make_cache()
+    state = head.features(backbone.forward([np.array(prompt)], [cache]))[-1:]
+    for _ in range(4):
+        result = head.step(state, np.array(answer[-1:]), [cache], [len(prompt) - 1])
+        answer.append(int(head.logits(result)[0].argmax()))
+        state = head.carry(result)
+    answer[-1] ^= 1
+    text = ProbeText("made up", prompt, (*answer, 1, 2, 3))
+    counts = measure_acceptance(head, [read_rows(backbone, text, ())], 4)
+    assert counts.stood[0][0] == 3
 
 
 def test_model_without_tokenizer_is_asked_blindly(tiny_subject: Subject) -> None:

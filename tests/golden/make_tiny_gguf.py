@@ -15,7 +15,8 @@ from pathlib import Path
 
 def write_tokenizer(folder: Path) -> None:
     """Put a tokenizer of the right size beside the weights."""
-    vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    config = json.loads((folder / "config.json").read_text())
+    vocab_size = config.get("text_config", config)["vocab_size"]
     vocab = {f"token{index}": index for index in range(vocab_size)}
     model = {"type": "BPE", "vocab": vocab, "merges": []}
     tokenizer = {"version": "1.0", "added_tokens": [], "model": model}

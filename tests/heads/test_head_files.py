@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from headlong.arrays import FloatArray
 from headlong.errors import HeadError
-from headlong.heads.head import Head, ParallelHeads
+from headlong.heads.head import Head, ParallelHeads, RecursiveHead
 from headlong.heads.head_files import build_head, load_head, read_head_weights, save_head
 from headlong.heads.head_weights import FloatType, HeadKind, HeadWeights
 from headlong.models.transformer import Backbone
@@ -60,6 +60,7 @@ def first_logits(head: Head, backbone: Backbone) -> FloatArray:
             head.features(passage.hidden), [head.make_cache()], [len(passage.next_ids)]
         )
         return head.logits(states[0], 1)
+    assert isinstance(head, RecursiveHead)
     state = head.step(
         head.enter(head.features(passage.hidden)), [passage.next_ids], [head.make_cache()]
     )

@@ -32,7 +32,7 @@ from model_files import FROM_GOLDEN
 GOLDEN = Path(__file__).parent.parent / "golden"
 TOLERANCE = 5e-4
 
-TINY = sorted(folder.name for folder in GOLDEN.glob("tiny-*"))
+TINY = sorted(path.parent.name for path in GOLDEN.glob("tiny-*/config.v5.json"))
 
 
 def load(path: Path) -> Backbone:

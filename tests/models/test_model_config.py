@@ -132,6 +132,18 @@ def test_gemma4_of_another_kind_is_refused(
         read_edited(tmp_path, GEMMA4, **{name: value})
 
 
+@pytest.mark.parametrize("value", [-1.0, 1e-300])
+def test_rotary_base_of_sliding_layers_is_refused_when_damaged(
+    tmp_path: Path, value: float
+) -> None:
+    rope = {
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": value},
+    }
+    with pytest.raises(CheckpointError, match="local_rope_theta is"):
+        read_edited(tmp_path, GEMMA4, rope_parameters=rope)
+
+
 def test_gemma4_says_the_same_in_both_formats(tmp_path: Path) -> None:
     folder = read_config(open_checkpoint(write_hf_folder(tmp_path / "m", GEMMA4)))
     gguf = read_config(open_checkpoint(write_gguf(tmp_path / "m.gguf", GEMMA4)))

@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from assistant_files import assistant_maker
 from golden_models import GOLDEN
 from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import make_sequence_state
@@ -16,7 +18,7 @@ from headlong.decode.request import Request
 from headlong.decode.sampling import Sampler
 from headlong.engine.engine import Engine
 from headlong.errors import BackendError
-from headlong.heads.head import RecursiveHead
+from headlong.heads.head import ParallelHeads, RecursiveHead
 from headlong.heads.head_files import build_head
 from headlong.heads.head_weights import HeadKind
 from headlong.llm import LLM
@@ -135,6 +137,7 @@ def test_heads_equal_the_oracle(tiny: Maker, kind: HeadKind) -> None:
         features = head.features(hidden)
         if isinstance(head, RecursiveHead):
             return head.logits(head.step(head.enter(features), [ids[1:]], [head.make_cache()]))
+        assert isinstance(head, ParallelHeads)
         states = head.states(features, [head.make_cache()], [len(ids) - 1])
         return head.logits(states[head.num_depths - 1], head.num_depths)
 
@@ -188,10 +191,13 @@ def test_whole_sequences_equal_the_oracle(tiny: Maker, architecture: str) -> Non
 
 DRAFTED = [("llama", name) for name in ("ngram", "chain-eagle3", "nextn", "meta", "draft-model")]
 DRAFTED += [(HYBRID, name) for name in ("chain-nextn", "draft-model")]
+DRAFTED += [(GEMMA4, name) for name in ("nextn", "assistant")]
 
 
 @pytest.mark.parametrize(("architecture", "name"), DRAFTED)
-def test_drafts_leave_the_text_alone(tiny: Maker, architecture: str, name: str) -> None:
+def test_drafts_leave_the_text_alone(
+    tiny: Maker, architecture: str, name: str, tmp_path: Path
+) -> None:
     """Exactness on this backend: several requests at once, drafted for, against the plain loop."""
     backbone = tiny(architecture, TorchOps(CPU))
     rng = random.Random(f"{architecture} {name}")
@@ -204,7 +210,9 @@ def test_drafts_leave_the_text_alone(tiny: Maker, architecture: str, name: str) 
         )
         for seed in range(4)
     ]
-    engine = Engine.for_model(backbone, drafter_named(name, backbone))
+    is_assistant = name == "assistant"
+    make_drafter = assistant_maker(tmp_path) if is_assistant else partial(drafter_named, name)
+    engine = Engine.for_model(backbone, make_drafter(backbone))
     running = [engine.submit(request) for request in requests]
     while any(one.finish_reason is None for one in running):
         engine.step()

@@ -162,8 +162,6 @@ def measure_footprint(backbone: Backbone, head: LayerHead, program_bytes: int) -
         head_cache.commit(size)
     is_tied = backbone.embedding is backbone.lm_head.weight
     tables = [] if is_tied else [Linear(backbone.embedding)]
-    if backbone.per_layer is not None:
-        tables.append(Linear(backbone.per_layer.table))
     return Footprint(
         num_positions=cache.length,
         resident_bytes=resident_bytes(),

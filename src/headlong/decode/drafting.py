@@ -53,6 +53,7 @@ def draft_all(
             batch[i].plan,
             batch[i].sampler,
             drafts[i].token_ids,
+            batch[i].cache,
         )
         for i in asking
     ]

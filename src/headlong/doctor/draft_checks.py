@@ -157,7 +157,7 @@ def check_reading(
 ) -> Finding:
     """Would the head draft better, or as its record says it did, if it were read another way?"""
     if not alternatives:
-        return skipped("reading", f"a {judged.head.kind} head can be read in one way only")
+        return skipped("reading", f"heads of kind {judged.head.kind} can be read in one way only")
     depth = _READING_DEPTH
     current = AcceptedCounts(tuple(np.minimum(s, depth) for s in judged.acceptance.stood), depth)
     found = [

@@ -14,11 +14,12 @@ from itertools import islice
 import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
+from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams
 from headlong.decode.autoregressive import generate_plain
 from headlong.decode.sampling import Sampler
 from headlong.decode.stats import DecodeStats, walk_rounds
-from headlong.heads.head import Head, ParallelHeads, RecursiveHead
+from headlong.heads.head import AssistantHead, Head, ParallelHeads, RecursiveHead
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 from headlong.text.tokenizer import Tokenizer
@@ -56,6 +57,8 @@ class ProbeRows:
     text: ProbeText
     hidden: HiddenRows
     tap_layers: tuple[int, ...]
+    cache: SequenceState
+    """What the backbone keeps of prompt and answer, which assistants read."""
 
     @property
     def token_ids(self) -> IntArray:
@@ -147,7 +150,7 @@ def read_rows(backbone: Backbone, text: ProbeText, tap_layers: tuple[int, ...]) 
     """Run one pass over prompt and answer and keep what heads read of it."""
     ids = np.array([*text.prompt_ids, *text.answer_ids])
     cache = backbone.make_cache()
-    return ProbeRows(text, backbone.forward([ids], [cache], tap_layers), tap_layers)
+    return ProbeRows(text, backbone.forward([ids], [cache], tap_layers), tap_layers, cache)
 
 
 def measure_acceptance(head: Head, probed: Sequence[ProbeRows], max_depth: int) -> AcceptedCounts:
@@ -155,6 +158,9 @@ def measure_acceptance(head: Head, probed: Sequence[ProbeRows], max_depth: int) 
     if isinstance(head, ParallelHeads):
         depth = min(max_depth, head.num_depths)
         return AcceptedCounts(tuple(_ask_parallel(head, one, depth) for one in probed), max_depth)
+    if isinstance(head, AssistantHead):
+        asked = tuple(_ask_assistant(head, one, max_depth) for one in probed)
+        return AcceptedCounts(asked, max_depth)
     return AcceptedCounts(tuple(_ask_recursive(head, one, max_depth) for one in probed), max_depth)
 
 
@@ -179,6 +185,22 @@ def _ask_recursive(head: RecursiveHead, probed: ProbeRows, max_depth: int) -> In
             if _guess(head.logits(state), head.vocabulary)[0] != truth[depth]:
                 break
             depth += 1
+        stood[row] = depth
+    return stood
+
+
+def _ask_assistant(head: AssistantHead, probed: ProbeRows, max_depth: int) -> IntArray:
+    ids, states = probed.token_ids, head.features(probed.with_taps(()))
+    first, stop = _span(probed, max_depth)
+    stood: IntArray = np.zeros(max(0, stop - first), dtype=np.int64)
+    for row, position in enumerate(range(first, stop)):
+        state, depth = states[position : position + 1], 0
+        while depth < max_depth:
+            newest = ids[position + 1 + depth : position + 2 + depth]
+            result = head.step(state, newest, [probed.cache], [position])
+            if _guess(head.logits(result), head.vocabulary)[0] != ids[position + 2 + depth]:
+                break
+            state, depth = head.carry(result), depth + 1
         stood[row] = depth
     return stood
 

@@ -3,13 +3,14 @@
 from typing import get_args
 
 from headlong.config import DrafterName
+from headlong.drafters.assistant_drafter import AssistantDrafter
 from headlong.drafters.chain import ChainDrafter
 from headlong.drafters.draft_model import DraftModelDrafter
 from headlong.drafters.drafter import Drafter
 from headlong.drafters.head_drafter import ParallelDrafter, RecursiveDrafter
 from headlong.drafters.ngram import NgramDrafter
 from headlong.errors import RequestError
-from headlong.heads.head import Head, ParallelHeads
+from headlong.heads.head import AssistantHead, Head, ParallelHeads
 from headlong.models.transformer import Backbone
 
 
@@ -45,4 +46,6 @@ def make_drafter(
 def _head_drafter(head: Head) -> Drafter:
     if isinstance(head, ParallelHeads):
         return ParallelDrafter(head)
+    if isinstance(head, AssistantHead):
+        return AssistantDrafter(head)
     return RecursiveDrafter(head)

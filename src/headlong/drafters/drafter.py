@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headlong.arrays import FloatArray, IntArray
+from headlong.cache.sequence_state import SequenceState
 from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan, Threshold
 from headlong.models.hidden import HiddenRows
 from headlong.ops.host_ops import PickRule
@@ -72,6 +73,8 @@ class DraftRequest(NamedTuple):
     guesser: Guesser
     forced: tuple[int, ...] = ()
     """Tokens a grammar leaves no choice about: what comes next, so a draft begins with them."""
+    cache: SequenceState | None = None
+    """The backbone's state of the sequence, for drafters that read its keys and values."""
 
     @property
     def num_tokens(self) -> int:

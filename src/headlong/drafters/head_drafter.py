@@ -40,7 +40,7 @@ class HeadMemory:
     """The share of its newest tokens that the head's smaller vocabulary has, if it has one."""
 
 
-class _HeadDrafter:
+class HeadDrafter:
     """What drafters with either kind of head have in common."""
 
     name = "head"
@@ -74,7 +74,7 @@ class _HeadDrafter:
         return self.head.ops.join([part for one in settled for part in one.features])
 
 
-class RecursiveDrafter(_HeadDrafter):
+class RecursiveDrafter(HeadDrafter):
     """Drafts with a head that runs again for every depth."""
 
     head: RecursiveHead
@@ -150,7 +150,7 @@ class RecursiveDrafter(_HeadDrafter):
             for row, i in zip(logits, active, strict=True):
                 drafted = [guess.token_id for guess in guesses[i]]
                 guesses[i].append(requests[i].guesser.guess(row, head.vocabulary, drafted))
-            active = [i for i in active if _can_extend(guesses[i], requests[i])]
+            active = [i for i in active if can_extend(guesses[i], requests[i])]
             if active:
                 newest = [np.array([guesses[i][-1].token_id]) for i in active]
                 caches = [requests[i].state.cache for i in active]
@@ -196,7 +196,7 @@ class RecursiveDrafter(_HeadDrafter):
         ]
 
 
-class ParallelDrafter(_HeadDrafter):
+class ParallelDrafter(HeadDrafter):
     """Drafts with one head per depth, all reading the same backbone state."""
 
     head: ParallelHeads
@@ -227,12 +227,12 @@ class ParallelDrafter(_HeadDrafter):
             ]  # (V_draft,)
             drafted = [guess.token_id for guess in guesses]
             guesses.append(request.guesser.guess(logits, self.head.vocabulary, drafted))
-            if not _can_extend(guesses, request):
+            if not can_extend(guesses, request):
                 break
         return as_draft(guesses, self.name, request.plan.threshold(self.name))
 
 
-def _can_extend(guesses: Sequence[Guess], request: DraftRequest) -> bool:
+def can_extend(guesses: Sequence[Guess], request: DraftRequest) -> bool:
     """Tell whether one more token is asked for, and likely enough to pay for a step."""
     is_sure = request.plan.threshold("head").can_extend(guess.prob for guess in guesses)
     return is_sure and len(guesses) < request.num_tokens

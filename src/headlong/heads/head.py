@@ -1,11 +1,12 @@
-"""The two shapes a head can have.
+"""The shapes a head can have.
 
 A *recursive* head is one small layer that runs again for every depth, fed with the token it just
 drafted and the state it just left (EAGLE-3 format, DeepSeek/Qwen-style `nextn`). *Parallel* heads
-draft all depths from one state (Medusa, Meta). Both read the hidden rows that the backbone's own
-pass produced; neither ever makes the prompt run twice.
+draft all depths from one state (Medusa, Meta). An *assistant* is a small decoder that attends to
+the backbone's own keys and values (Gemma 4). All read the hidden rows that the backbone's own pass
+produced; none ever makes the prompt run twice.
 
-Row convention, for both: the row of position p holds the backbone's hidden state at p, is paired
+Row convention, for all: the row of position p holds the backbone's hidden state at p, is paired
 with the token at p + 1, and at depth 1 speaks about the token at p + 2.
 """
 
@@ -39,7 +40,7 @@ class HeadBase(Protocol):
 
     @property
     def kind(self) -> str:
-        """ "eagle3", "nextn", "medusa" or "meta"."""
+        """ "eagle3", "nextn", "medusa", "meta" or "assistant"."""
 
     @property
     def ops(self) -> Ops:
@@ -127,5 +128,32 @@ class ParallelHeads(HeadBase, Protocol):
         """Score the draft vocabulary at `depth` (1 … num_depths): (N, H) → (N, V_draft)."""
 
 
-Head: TypeAlias = RecursiveHead | ParallelHeads
-"""Any head; `isinstance` with one of the two protocols tells which."""
+@runtime_checkable
+class AssistantHead(HeadBase, Protocol):
+    """A head that reads the backbone's own keys and values, and keeps none (Gemma 4's assistant).
+
+    All tokens of a draft are guessed from the same row, the backbone's last: it stands for what is
+    drafted beyond it.
+    """
+
+    def step(
+        self,
+        state: Array,
+        token_ids: IntArray,
+        caches: Sequence[SequenceState],
+        positions: Sequence[int],
+    ) -> Array:
+        """Run over one row of every sequence: (N, H) states and the tokens behind them → (N, A).
+
+        `caches` are the backbone's, `positions` those of the rows that the states belong to.
+        """
+
+    def logits(self, result: Array) -> FloatArray:
+        """Score the vocabulary from what `step` returned: (N, A) → (N, V)."""
+
+    def carry(self, result: Array) -> Array:
+        """Turn what `step` returned into the states of the next step: (N, A) → (N, H)."""
+
+
+Head: TypeAlias = RecursiveHead | ParallelHeads | AssistantHead
+"""Any head; `isinstance` with one of the protocols tells which."""

@@ -20,12 +20,14 @@ from gguf import GGMLQuantizationType
 from headlong.arrays import IntArray
 from headlong.config import HeadQuant
 from headlong.errors import CheckpointError, HeadError
+from headlong.heads.assistant import build_assistant, read_assistant
 from headlong.heads.eagle3 import LAYER, build_eagle3
 from headlong.heads.head import Head
 from headlong.heads.head_weights import HeadKind, HeadWeights, list_names
 from headlong.heads.native_nextn import build_native_nextn, read_native_nextn
 from headlong.heads.nextn import build_nextn
 from headlong.heads.parallel import build_medusa, build_meta
+from headlong.models.gemma4_config import ASSISTANT
 from headlong.models.transformer import Backbone
 from headlong.weights.checkpoint import (
     Checkpoint,
@@ -36,6 +38,7 @@ from headlong.weights.checkpoint import (
 from headlong.weights.mapped_file import read_json_object, shown
 from headlong.weights.mtp_names import has_mtp_module
 from headlong.weights.safetensors_file import read_safetensors
+from headlong.weights.tensor_names import canonical_architecture
 from headlong.weights.tensors import StoredTensor
 
 CONFIG_FILE = "config.json"
@@ -88,6 +91,8 @@ def build_head(weights: HeadWeights, backbone: Backbone) -> Head:
         "meta": build_meta,
     }
     with _refusing_as_head():
+        if weights.kind == "assistant":
+            return build_assistant(weights, backbone)
         if weights.checkpoint is not None:
             return build_native_nextn(weights, backbone)
         return builders[weights.kind](weights, backbone)
@@ -147,15 +152,19 @@ def _read_mtp_file(path: Path) -> HeadWeights | None:
     """Read a model's MTP layers from a file apart; None where it is a head of another kind.
 
     That is a GGUF file with blocks behind the backbone's last, or a folder with the model's
-    config.json and the MTP tensors under the names they have in the model.
+    config.json and the MTP tensors under the names they have in the model. Or it is an assistant.
     """
     if path.suffix == ".gguf" and path.is_file():
         checkpoint = open_checkpoint(path)
+        if checkpoint.architecture == ASSISTANT:
+            return read_assistant(checkpoint)
     else:
         file = path if path.suffix == ".safetensors" else _find_weights(path)
         config = read_json_object(file.parent / CONFIG_FILE, MAX_CONFIG_BYTES)
         if "nextn" in config or not isinstance(config.get("model_type"), str):
             return None
+        if canonical_architecture(config["model_type"]) == ASSISTANT:
+            return read_assistant(open_part(file))
         num_layers = count_layers(config)
         if num_layers is None or not has_mtp_module(read_safetensors(file), num_layers):
             return None

@@ -25,7 +25,7 @@ from headlong.ops.op_set import Ops
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.tensors import StoredTensor
 
-HeadKind: TypeAlias = Literal["eagle3", "nextn", "medusa", "meta"]
+HeadKind: TypeAlias = Literal["eagle3", "nextn", "medusa", "meta", "assistant"]
 Shape: TypeAlias = tuple[int, ...]
 FloatType: TypeAlias = Literal["float32", "float16", "bfloat16"]
 

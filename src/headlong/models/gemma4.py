@@ -8,6 +8,7 @@ along (`PerLayerInput`); 26B-A4B has experts beside the MLP. Norms multiply as t
 sound are not read here.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,6 +55,17 @@ def layer_builder(config: ModelConfig, weights: WeightReader) -> llama.LayerBuil
     return _Builder(config, _sizes(config), weights).layer
 
 
+def assistant_layers(
+    config: ModelConfig, weights: WeightReader, sources: Mapping[bool, int]
+) -> tuple[Layer, ...]:
+    """Build the layers of an assistant, which read keys and values of the backbone's layers.
+
+    `sources` has the backbone's layer that sliding ones (True) and the others (False) read.
+    """
+    builder = _Builder(config, _sizes(config), weights, sources)
+    return tuple(builder.layer(index) for index in range(config.num_layers))
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """What the layers with a sliding window, or those without, have in common."""
@@ -67,8 +79,15 @@ class _Kind:
 class _Builder:
     """Builds layers from the tensors of one checkpoint."""
 
-    def __init__(self, config: ModelConfig, sizes: Gemma4Config, weights: WeightReader) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        sizes: Gemma4Config,
+        weights: WeightReader,
+        sources: Mapping[bool, int] | None = None,
+    ) -> None:
         self._config, self._sizes, self._weights = config, sizes, weights
+        self._sources = sources
         local_rope = make_rope(config.head_dim, config.local_rope_theta or LOCAL_ROPE_THETA)
         self._local = _Kind(config.head_dim, config.num_kv_heads, local_rope, config.sliding_window)
         dim = sizes.global_head_dim
@@ -109,7 +128,7 @@ class _Builder:
             output_norm=self._norm(f"{prefix}post_attention_norm"),
             window=kind.window,
         )
-        if shared.source != index:
+        if self._sources is not None or shared.source != index:
             return shared
         key = self._linear(f"{prefix}attn_k", kind.num_kv_heads * dim, hidden_size)
         uses_keys = self._sizes.may_lack_values and kind is self._global
@@ -138,7 +157,7 @@ class _Builder:
     def _channel(self, index: int) -> GatedMlp | Experts:
         """Build the MLP, and around it the experts that some models have beside it."""
         config, sizes, prefix = self._config, self._config.experts, f"blk.{index}."
-        if index >= self._first_shared:
+        if index >= self._first_shared > 0:
             config = replace(config, intermediate_size=self._sizes.wide_intermediate_size)
         mlp = replace(llama.build_mlp(config, self._weights, index), activation="gelu_tanh")
         output_norm = self._norm(f"{prefix}post_ffw_norm")
@@ -176,6 +195,8 @@ class _Builder:
 
     def _source(self, index: int) -> int:
         """Return the layer whose keys and values one reads: its own, or the last of its kind."""
+        if self._sources is not None:
+            return self._sources[index in self._config.local_layers]
         if index < self._first_shared:
             return index
         kind = self._kind(index)
@@ -203,7 +224,7 @@ def _build_per_layer(
     columns, hidden_size = config.num_layers * size, config.hidden_size
     projection = weights.matrix("per_layer_model_proj.weight", (columns, hidden_size))
     return PerLayerEmbedding(
-        table=weights.matrix("per_layer_token_embd.weight", (config.vocab_size, columns)),
+        table=weights.table("per_layer_token_embd.weight", (config.vocab_size, columns)),
         table_scale=size**0.5,
         projection=Linear(projection),
         projection_scale=hidden_size**-0.5,

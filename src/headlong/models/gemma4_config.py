@@ -10,6 +10,9 @@ from typing import Any
 from headlong.errors import ArchitectureError, CheckpointError
 from headlong.models.settings import Settings
 
+ASSISTANT = "gemma4-assistant"
+GEMMA4_ARCHITECTURES = ("gemma4", ASSISTANT)
+
 _BOUNDS = {
     "global_head_dim": (2, 4096),
     "num_global_kv_heads": (1, 1024),
@@ -55,10 +58,10 @@ class Gemma4Config:
                 f"which a share of {self.rotary_share:g} turns.",
                 "The size must be even and the share above 0; the model's metadata is damaged.",
             )
-        if self.logit_cap is not None and not self.logit_cap > 0:
+        if self.logit_cap is not None and not 1e-3 <= self.logit_cap <= 1e6:
             raise CheckpointError(
                 f"Final logits are capped at {self.logit_cap:g}.",
-                "The cap must be above 0; the model's metadata is damaged.",
+                "The cap must lie between 0.001 and a million; the model's metadata is damaged.",
             )
 
 
@@ -66,7 +69,8 @@ def of_sliding_layers(keys: Settings) -> Settings:
     """Return GGUF settings with the numbers of sliding layers, where a file has one for each."""
     kinds = keys.items("attention.sliding_window_pattern")
     first = kinds.index(True) if True in kinds else 0
-    replaced: dict[str, Any] = {}
+    # All blocks of an assistant are its own layers, though the file calls them MTP layers.
+    replaced: dict[str, Any] = {"nextn_predict_layers": 0}
     for name in ("attention.head_count_kv", "feed_forward_length"):
         replaced[name] = _of_layer(keys, name, first if name.endswith("_kv") else 0)
     for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):

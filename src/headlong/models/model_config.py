@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from headlong.errors import ArchitectureError, CheckpointError
 from headlong.models.experts_config import ExpertsConfig, gguf_experts, hugging_face_experts
 from headlong.models.gemma4_config import (
+    GEMMA4_ARCHITECTURES,
     Gemma4Config,
     of_sliding_layers,
     read_gguf_gemma4,
@@ -28,6 +29,7 @@ _BOUNDS = {
     "context_length": (1, 2**31),
     "norm_eps": (0.0, 1.0),
     "rope_theta": (1.0, 1e15),
+    "local_rope_theta": (1.0, 1e15),
 }
 """What no real model leaves; beyond it, metadata is damaged and would take memory or overflow."""
 
@@ -97,7 +99,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():
             value = getattr(self, name)
-            if not least <= value <= most:
+            if value is not None and not least <= value <= most:
                 raise CheckpointError(
                     f"The model's {name} is {value}, not between {least:g} and {most:g}.",
                     "Its metadata is damaged; pull the model again.",
@@ -131,7 +133,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
 
 def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...]) -> ModelConfig:
     gemma4 = None
-    if checkpoint.architecture == "gemma4":
+    if checkpoint.architecture in GEMMA4_ARCHITECTURES:
         gemma4 = read_gguf_gemma4(keys)
         keys = of_sliding_layers(keys)
     num_heads = keys.integer("attention.head_count")
@@ -226,7 +228,7 @@ def _from_hugging_face(
         attention_scale=_attention_scale(keys),
         rotary_dim=None if latent else _rotary_dim(keys, rope, head_dim),
         delta_net=_delta_net(keys),
-        gemma4=read_hf_gemma4(keys) if checkpoint.architecture == "gemma4" else None,
+        gemma4=read_hf_gemma4(keys) if checkpoint.architecture in GEMMA4_ARCHITECTURES else None,
         experts=hugging_face_experts(keys),
         latent=latent,
         mamba=mamba,

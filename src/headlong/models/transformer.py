@@ -18,6 +18,7 @@ from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
 from headlong.ops.blocks import Layer, Linear, Matrix, Norm
 from headlong.ops.op_set import Array, Ops, Rows
+from headlong.weights.tensors import StoredTensor
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -27,7 +28,9 @@ class PerLayerEmbedding:
     (norm(projection(x) * projection_scale) + table[token] * table_scale) * 2 ** -0.5
     """
 
-    table: Matrix  # (V, L * P)
+    table: StoredTensor  # (V, L * P)
+    """Larger than all other weights of such a model, and a pass reads a row per token of it: so it
+    stays in its file, mapped, and takes no memory of ours."""
     table_scale: float
     projection: Linear  # (L * P, H)
     projection_scale: float
@@ -86,7 +89,8 @@ class Backbone:
         projected = self.ops.project(embedded, per_layer.projection) * per_layer.projection_scale
         parts = projected.reshape(-1, len(per_layer.norm.weight))  # (N * L, P)
         normed = self.ops.norm(parts, per_layer.norm).reshape(len(embedded), -1)
-        own = self.ops.embed(per_layer.table, rows.token_ids, per_layer.table_scale)
+        read = per_layer.table.with_rows(rows.token_ids).to_float32()
+        own = self.ops.join([read * np.float32(per_layer.table_scale)])
         return (normed + own) * 2**-0.5  # (N, L * P)
 
 

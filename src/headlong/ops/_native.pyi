@@ -69,6 +69,7 @@ class Attention(Mixer):
     scale: float
     value_scale: float
     window: int
+    ahead: int
     rope: Rope
     query_norm: Norm | None
     key_norm: Norm | None

@@ -114,10 +114,12 @@ class SharedAttention:
     rope: Rope
     scale: float
     source: int
-    """Index of the layer whose keys and values it reads; it has the same head size and window."""
+    """Index of the layer whose keys and values it reads; heads of both are as large."""
     query_norm: Norm
     output_norm: Norm
     window: int | None
+    ahead: int = 0
+    """Queries turn as if their rows stood so many positions later."""
     value_scale: ClassVar[float] = 1.0
     sinks: ClassVar[None] = None
 

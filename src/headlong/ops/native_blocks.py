@@ -168,6 +168,7 @@ class NativeBlocks:
         block.query_norm = self._optional_norm(spec.query_norm)
         block.output_norm = self._optional_norm(spec.output_norm)
         if isinstance(spec, SharedAttention):
+            block.ahead = spec.ahead
             return block
         block.key, block.value = self.linear(spec.key), self.linear(spec.value)
         block.key_norm = self._optional_norm(spec.key_norm)

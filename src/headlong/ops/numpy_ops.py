@@ -153,7 +153,8 @@ class NumpyOps(HostArrays, BlockByBlock):
     def _queries(self, normed: FloatArray, block: Attending, rows: Rows) -> FloatArray:
         """Return the rotated queries of all rows: (N, heads, D)."""
         query = self._heads(normed, block.query, block.query_norm, block)
-        return rotate(query, rows.positions, block.rope)
+        ahead = block.ahead if isinstance(block, SharedAttention) else 0
+        return rotate(query, rows.positions + ahead, block.rope)
 
     def _add(self, x: FloatArray, attended: FloatArray, block: Attending) -> FloatArray:
         """Project what was attended to and add it."""

@@ -179,7 +179,8 @@ class TorchOps(BlockByBlock):
         beside: Tensor | None = None,
     ) -> Tensor:
         """Norm, q/k/v, rotary, cache write, attend, project, add."""
-        angles = self.angles(torch.tensor(rows.positions, device=self.device), block.rope)
+        ahead = block.ahead if isinstance(block, SharedAttention) else 0
+        angles = self.angles(torch.tensor(rows.positions + ahead, device=self.device), block.rope)
         heads = self.project_heads(x, block, angles, beside)
         if isinstance(block, Attention):
             write_rows(heads, states, rows)

@@ -61,6 +61,13 @@ class WeightReader:
         tensor = self._take(name, shape)
         return None if tensor is None else self._pack(tensor)
 
+    def table(self, name: str, shape: tuple[int, int]) -> Any:
+        """Return a tensor that stays in its file, for single rows to be read from there."""
+        tensor = self._take(name, shape)
+        if tensor is not None:
+            tensor.with_rows(np.zeros(1, dtype=np.int64)).to_float32()  # refuses what cannot be
+        return tensor
+
     def precise_matrix(self, name: str, shape: tuple[int, int]) -> Any:
         """Return a matrix packed without loss, in floats, whatever format others are packed in."""
         tensor = self._take(name, shape)

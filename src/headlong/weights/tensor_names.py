@@ -23,6 +23,8 @@ _ARCHITECTURES = {
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
     "gemma4_text": "gemma4",
+    "gemma4_assistant": "gemma4-assistant",
+    "gemma4_unified_assistant": "gemma4-assistant",
     "glm4_moe_lite": "deepseek2",
     "kimi_k2": "deepseek2",
     "mimo_v2": "mimo2",
@@ -32,7 +34,7 @@ _ARCHITECTURES = {
 }
 _WITH_EXPERTS = {"nemotron_h": "nemotron_h_moe"}
 """Architectures that GGUF calls otherwise where they have experts."""
-_NAMED_LIKE = {"mimo": "qwen2"}
+_NAMED_LIKE = {"mimo": "qwen2", "gemma4-assistant": "gemma4"}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
 
 
@@ -78,7 +80,7 @@ def canonical_names(
     found: dict[str, str] = {}
     owners: dict[str, str] = {}
     for name, text_name in read_as.items():
-        is_canonical = text_name.startswith("blk.")
+        is_canonical = text_name.startswith(("blk.", "nextn."))
         in_table = table.get_name(text_name, try_suffixes=(".weight", ".bias"))
         looked_up = _experts_name(text_name) or in_table
         canonical = text_name if is_canonical else looked_up or name
@@ -117,6 +119,7 @@ def _read_as(architecture: str, name: str, num_layers: int | None) -> str:
     )
     text_name = text_name.replace(".dt_bias", ".dt_proj.bias")
     text_name = re.sub(r"\.layer_scalar$", ".layer_scalar.weight", text_name)
+    text_name = re.sub(r"^(pre|post)_projection\.weight$", r"nextn.\1_projection.weight", text_name)
     scale = _ROUTER_SCALE.fullmatch(text_name)
     if scale is not None:
         kind = "ffn_down_exps" if scale[2] == "per_expert_" else "ffn_gate_inp"

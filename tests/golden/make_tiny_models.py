@@ -37,6 +37,28 @@ SIZES = {
     "eos_token_id": 2,
 }
 
+HYBRID = {
+    "head_dim": 16,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "tie_word_embeddings": False,
+    # Two value heads to a key head, sizes that differ from each other and from attention's.
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "linear_conv_kernel_dim": 4,
+    "layer_types": [*["linear_attention"] * 3, "full_attention"],
+}
+EXPERTS = {
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 40,
+}
+CENTRED = ("gemma3_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
+"""These store norm weights as their difference from one, but for one norm."""
+
 
 @dataclass(frozen=True)
 class TinyModel:
@@ -113,21 +135,11 @@ TINY_MODELS = {
     ),
     "qwen3_5": TinyModel(
         SIZES
+        | HYBRID
         | {
             "model_type": "qwen3_5_text",
             "architectures": ["Qwen3_5ForCausalLM"],
-            "head_dim": 16,
-            "hidden_act": "silu",
-            "attention_bias": False,
-            "tie_word_embeddings": False,
-            # Two value heads to a key head, sizes that differ from each other and from attention's.
-            "linear_num_key_heads": 2,
-            "linear_num_value_heads": 4,
-            "linear_key_head_dim": 8,
-            "linear_value_head_dim": 12,
-            "linear_conv_kernel_dim": 4,
             "mtp_num_hidden_layers": 1,
-            "layer_types": [*["linear_attention"] * 3, "full_attention"],
             "rope_parameters": {
                 "rope_type": "default",
                 "rope_theta": 10000.0,
@@ -149,6 +161,77 @@ TINY_MODELS = {
             },
         },
         mtp="qwen",
+    ),
+    "qwen3_5_moe": TinyModel(
+        SIZES
+        | HYBRID
+        | EXPERTS
+        | {
+            "model_type": "qwen3_5_moe_text",
+            "architectures": ["Qwen3_5MoeForCausalLM"],
+            "mtp_num_hidden_layers": 1,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+                "mrope_section": [2, 1, 1],
+                "mrope_interleaved": True,
+            },
+        },
+        torch.float32,
+        {"one_expert_more": {"num_experts_per_tok": 3}},
+        mtp="qwen",
+    ),
+    "qwen3_next": TinyModel(
+        SIZES
+        | HYBRID
+        | EXPERTS
+        | {
+            "model_type": "qwen3_next",
+            "architectures": ["Qwen3NextForCausalLM"],
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+            "norm_topk_prob": True,
+            "linear_key_head_dim": 12,
+            "linear_value_head_dim": 16,
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.25,
+        },
+        torch.float32,
+        {"shares": {"norm_topk_prob": False}, "rotary_share": {"partial_rotary_factor": 0.5}},
+        mtp="qwen",
+    ),
+    "glm4_moe": TinyModel(
+        SIZES
+        | {
+            "model_type": "glm4_moe",
+            "architectures": ["Glm4MoeForCausalLM"],
+            "head_dim": 16,
+            "hidden_act": "silu",
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+            "use_qk_norm": True,
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.5,
+            "first_k_dense_replace": 1,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "n_shared_experts": 2,
+            "n_group": 2,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.5,
+            "num_nextn_predict_layers": 1,
+        },
+        torch.float32,
+        {
+            "scale": {"routed_scaling_factor": 1.0},
+            "shares": {"norm_topk_prob": False},
+            "groups": {"n_group": 1},
+            "rotary_share": {"partial_rotary_factor": 1.0},
+        },
+        mtp="layer",
     ),
     "gemma3": TinyModel(
         SIZES
@@ -187,11 +270,11 @@ TINY_MODELS = {
 def randomise(model: Any, stored: torch.dtype) -> None:
     """Give every weight a size at which it matters, rounded to the stored type."""
     generator = torch.Generator().manual_seed(0)
-    for name, weight in sorted(model.named_parameters()):
+    biases = [(name, one) for name, one in model.named_buffers() if name.endswith("_bias")]
+    for name, weight in sorted([*model.named_parameters(), *biases]):
         noise = torch.randn(weight.shape, generator=generator)
         if "norm" in name:
-            # Gemma3 and Qwen3.5 store norm weights as their difference from one, but for one norm.
-            is_centred = model.config.model_type in ("gemma3_text", "qwen3_5_text")
+            is_centred = model.config.model_type in CENTRED
             centre = 0.0 if is_centred and "linear_attn" not in name else 1.0
             value = centre + 0.3 * noise
         elif name.endswith("A_log"):
@@ -273,9 +356,11 @@ def main() -> None:
     """Write all folders below the one named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, help="the folder that gets the tiny-<name> folders")
+    parser.add_argument("names", nargs="*", help="of the models to write; all by default")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    for name, tiny in TINY_MODELS.items():
+    chosen = arguments.names or TINY_MODELS
+    for name, tiny in {name: TINY_MODELS[name] for name in chosen}.items():
         write_tiny_model(arguments.output / f"tiny-{name}", tiny)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from golden_models import WITH_MTP
 from headlong.arrays import FloatArray
 from headlong.config import SamplingParams
 from headlong.decode.autoregressive import generate_plain
@@ -28,7 +29,16 @@ from headlong.weights.sources import resolve_model
 GOLDEN = Path(__file__).parent.parent / "golden"
 TOLERANCE = 5e-4
 
-TINY = ["tiny-llama3-rope", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3_5", "tiny-gemma3"]
+TINY = [
+    "tiny-llama3-rope",
+    "tiny-qwen2",
+    "tiny-qwen3",
+    "tiny-qwen3_5",
+    "tiny-qwen3_5_moe",
+    "tiny-qwen3_next",
+    "tiny-glm4_moe",
+    "tiny-gemma3",
+]
 
 
 def load(path: Path) -> Backbone:
@@ -51,6 +61,16 @@ def test_tiny_models_agree_with_transformers(name: str, config: str, tmp_path: P
     golden = json.loads((GOLDEN / name / "golden.json").read_text())
     logits = all_logits(load(tmp_path), golden["token_ids"])
     np.testing.assert_allclose(logits, np.array(golden["logits"]), atol=TOLERANCE, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", WITH_MTP)
+def test_files_of_llama_cpps_converter_are_the_same_models(name: str) -> None:
+    """It orders heads anew, stacks experts, and stores norms and decay rates in another way."""
+    golden = json.loads((GOLDEN / name / "golden.json").read_text())
+    loaded = load_backbone(open_checkpoint(GOLDEN / name / "model.gguf"), NumpyOps())
+    logits = all_logits(loaded.backbone, golden["token_ids"])
+    np.testing.assert_allclose(logits, np.array(golden["logits"]), atol=TOLERANCE, rtol=1e-5)
+    assert loaded.report.left_over == loaded.report.head_tensors
 
 
 def test_text_part_of_a_multimodal_file_is_the_same_model(tmp_path: Path) -> None:

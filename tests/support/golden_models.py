@@ -10,12 +10,12 @@ from headlong.weights.checkpoint import open_checkpoint
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
-WITH_MTP = ("tiny-qwen3_5",)
+WITH_MTP = ("tiny-qwen3_5", "tiny-qwen3_5_moe", "tiny-qwen3_next", "tiny-glm4_moe")
 
 
-def load_with_head(name: str, backend: str) -> Head:
+def load_with_head(name: str, backend: str, file: str = "") -> Head:
     """Load a golden checkpoint and the MTP head inside it; the head knows its backbone."""
-    checkpoint = open_checkpoint(GOLDEN / name)
+    checkpoint = open_checkpoint(GOLDEN / name / file)
     backbone = load_backbone(checkpoint, make_ops(backend)).backbone
     head = find_native_head(checkpoint, backbone)
     assert head is not None

@@ -19,7 +19,10 @@ from safetensors.numpy import save_file
 from headlong.arrays import FloatArray
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
-"""Those that are written in both formats."""
+"""Dense ones, that heads of their own are made for; written in both formats."""
+
+MIXTURE = "glm4moe"
+"""One with experts; written in both formats."""
 
 HYBRID = "qwen35"
 """Recurrent and attending layers; written as a Hugging Face folder only."""
@@ -27,7 +30,12 @@ HYBRID = "qwen35"
 HYBRIDS = (HYBRID, f"{HYBRID}@native")
 """The same on both backends, as the fixture `tiny_backbone` names them."""
 
-EVERY_BACKBONE = (*ARCHITECTURES, *(f"{name}@native" for name in ARCHITECTURES), *HYBRIDS)
+EVERY_BACKBONE = (
+    *ARCHITECTURES,
+    MIXTURE,
+    *(f"{name}@native" for name in (*ARCHITECTURES, MIXTURE)),
+    *HYBRIDS,
+)
 """Every architecture on the numpy and on the native backend."""
 
 HIDDEN_SIZE = 64
@@ -42,7 +50,10 @@ NUM_KEY_HEADS, NUM_VALUE_HEADS, KEY_DIM, VALUE_DIM, CONV_WIDTH = 2, 4, 8, 16, 4
 ATTENTION_EVERY = 4
 """Every fourth layer of the hybrid attends."""
 
-NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, HYBRID: 4}
+NUM_EXPERTS, NUM_CHOSEN, EXPERT_SIZE, SHARED_SIZE = 8, 2, 32, 32
+NUM_GROUPS, NUM_CHOSEN_GROUPS, EXPERT_SCALE = 4, 2, 1.5
+
+NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, MIXTURE: 3, HYBRID: 4}
 """Gemma3 has six, since in GGUF files every sixth layer is the global one."""
 
 TIED = ("qwen2", "gemma3")
@@ -53,6 +64,7 @@ _HF_CLASSES = {
     "qwen2": ("qwen2", "Qwen2ForCausalLM"),
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),
     "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
+    MIXTURE: ("glm4_moe", "Glm4MoeForCausalLM"),
     HYBRID: ("qwen3_5_text", "Qwen3_5ForCausalLM"),
 }
 
@@ -104,7 +116,8 @@ def write_gguf(
         _add_value(writer, key, value)
     for tensor in tiny_tensors(architecture, seed):
         values = gguf_values(architecture, tensor)
-        kind = matrix_type if values.ndim == 2 else GGMLQuantizationType.F32
+        is_packed = values.ndim > 1 and "ffn_gate_inp" not in tensor.gguf_name
+        kind = matrix_type if is_packed else GGMLQuantizationType.F32
         writer.add_tensor(tensor.gguf_name, quantize(values, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -115,7 +128,7 @@ def write_gguf(
 
 def tiny_tensors(architecture: str, seed: int = 0) -> list[TinyTensor]:
     """Make the weights of a tiny model, scaled so that logits differ clearly."""
-    rng = np.random.default_rng([seed, (*ARCHITECTURES, HYBRID).index(architecture)])
+    rng = np.random.default_rng([seed, (*ARCHITECTURES, HYBRID, MIXTURE).index(architecture)])
 
     def normal(*shape: int, scale: float) -> FloatArray:
         return rng.normal(0, scale, shape).astype(np.float32)
@@ -187,6 +200,19 @@ def hf_config(architecture: str) -> dict[str, Any]:
             "sliding_window_pattern": 6,
             "rope_local_base_freq": 1e4,
         }
+    if architecture == MIXTURE:
+        config |= {
+            "n_routed_experts": NUM_EXPERTS,
+            "num_experts_per_tok": NUM_CHOSEN,
+            "moe_intermediate_size": EXPERT_SIZE,
+            "n_shared_experts": SHARED_SIZE // EXPERT_SIZE,
+            "n_group": NUM_GROUPS,
+            "topk_group": NUM_CHOSEN_GROUPS,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": EXPERT_SCALE,
+            "first_k_dense_replace": 1,
+            "partial_rotary_factor": 0.5,
+        }
     if architecture == HYBRID:
         config |= {
             "linear_num_key_heads": NUM_KEY_HEADS,
@@ -217,6 +243,23 @@ def _delta_net_parts() -> list[tuple[str, str, tuple[int, ...]]]:
     return [(f"linear_attn.{name}", *rest) for name, rest in shapes.items()]
 
 
+def _expert_parts() -> list[tuple[str, str, tuple[int, ...]]]:
+    """List the parts of a mixture of experts; gate and up lie in one stack in both formats."""
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
+        "gate.weight": ("ffn_gate_inp.weight", (NUM_EXPERTS, HIDDEN_SIZE)),
+        "gate.e_score_correction_bias": ("exp_probs_b.bias", (NUM_EXPERTS,)),
+        "experts.gate_up_proj": (
+            "ffn_gate_up_exps.weight",
+            (NUM_EXPERTS, 2 * EXPERT_SIZE, HIDDEN_SIZE),
+        ),
+        "experts.down_proj": ("ffn_down_exps.weight", (NUM_EXPERTS, HIDDEN_SIZE, EXPERT_SIZE)),
+        "shared_experts.gate_proj.weight": ("ffn_gate_shexp.weight", (SHARED_SIZE, HIDDEN_SIZE)),
+        "shared_experts.up_proj.weight": ("ffn_up_shexp.weight", (SHARED_SIZE, HIDDEN_SIZE)),
+        "shared_experts.down_proj.weight": ("ffn_down_shexp.weight", (HIDDEN_SIZE, SHARED_SIZE)),
+    }
+    return [(f"mlp.{name}", *rest) for name, rest in shapes.items()]
+
+
 def _layer_parts(architecture: str, layer: int) -> list[tuple[str, str, tuple[int, ...]]]:
     """List a layer's weights: Hugging Face name, GGUF name, shape."""
     hidden, inner = (HIDDEN_SIZE,), (INTERMEDIATE_SIZE, HIDDEN_SIZE)
@@ -243,6 +286,10 @@ def _layer_parts(architecture: str, layer: int) -> list[tuple[str, str, tuple[in
             ("self_attn.q_norm.weight", "attn_q_norm.weight", (HEAD_DIM,)),
             ("self_attn.k_norm.weight", "attn_k_norm.weight", (HEAD_DIM,)),
         ]
+    if architecture == MIXTURE:
+        if layer > 0:
+            parts = [part for part in parts if not part[0].startswith("mlp.")] + _expert_parts()
+        return [*parts, ("post_attention_layernorm.weight", "post_attention_norm.weight", hidden)]
     if architecture == HYBRID:
         if (layer + 1) % ATTENTION_EVERY:
             attending = [part for part in parts if "self_attn" not in part[0]]
@@ -273,11 +320,21 @@ def _add_metadata(writer: GGUFWriter, architecture: str) -> None:
     writer.add_key_length(HEAD_DIM)
     writer.add_value_length(HEAD_DIM)
     writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_dimension_count(HEAD_DIM)
+    writer.add_rope_dimension_count(HEAD_DIM // 2 if architecture == MIXTURE else HEAD_DIM)
     writer.add_rope_freq_base(1e6 if architecture == "gemma3" else 1e4)
     writer.add_vocab_size(VOCAB_SIZE)
     if architecture == "gemma3":
         writer.add_sliding_window(SLIDING_WINDOW)
+    if architecture == MIXTURE:
+        writer.add_expert_count(NUM_EXPERTS)
+        writer.add_expert_used_count(NUM_CHOSEN)
+        writer.add_expert_feed_forward_length(EXPERT_SIZE)
+        writer.add_expert_shared_count(SHARED_SIZE // EXPERT_SIZE)
+        writer.add_expert_group_count(NUM_GROUPS)
+        writer.add_expert_group_used_count(NUM_CHOSEN_GROUPS)
+        writer.add_expert_weights_norm(True)
+        writer.add_expert_weights_scale(EXPERT_SCALE)
+        writer.add_leading_dense_block_count(1)
 
 
 def _add_value(writer: GGUFWriter, key: str, value: Any) -> None:

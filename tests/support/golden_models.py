@@ -1,14 +1,24 @@
 """The tiny checkpoints of tests/golden, and which of them bring an MTP layer along."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from headlong.config import DraftVocabularyName
+from headlong.heads.draft_vocabulary import make_draft_vocabulary
 from headlong.heads.head import Head
 from headlong.heads.head_files import find_native_head
+from headlong.heads.nextn import NextnHead
 from headlong.models.registry import load_backbone
 from headlong.ops.backends import make_ops
+from headlong.ops.blocks import Linear
 from headlong.weights.checkpoint import open_checkpoint
 
 GOLDEN = Path(__file__).parent.parent / "golden"
+
+NUM_FREQUENT = 24
+"""Tokens of the smaller vocabulary; the tiny models have 64."""
 
 WITH_MTP = ("tiny-qwen3_5", "tiny-qwen3_5_moe", "tiny-qwen3_next", "tiny-glm4_moe")
 
@@ -20,3 +30,13 @@ def load_with_head(name: str, backend: str, file: str = "") -> Head:
     head = find_native_head(checkpoint, backbone)
     assert head is not None
     return head
+
+
+def with_fewer_tokens(head: NextnHead, name: str, rule: DraftVocabularyName) -> NextnHead:
+    """Return the head of a golden checkpoint with a smaller vocabulary beside its own."""
+    ids = np.array([*range(NUM_FREQUENT), 63])
+    tensors = open_checkpoint(GOLDEN / name).tensors
+    stored = tensors.get("output.weight", tensors["token_embd.weight"])
+    lm_head = Linear(head.ops.matrix(stored.with_rows(ids)))
+    fewer = make_draft_vocabulary(rule, ids, lm_head, head.backbone, head.layer)
+    return replace(head, fewer_tokens=fewer)

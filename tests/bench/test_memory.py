@@ -1,5 +1,6 @@
 """Memory as planned and as measured."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,13 @@ def test_parts_add_up() -> None:
     assert need.plain_bytes == 1_000_000 + 204_800 + 7_000 + 50_000
     assert need.mtp_bytes == need.plain_bytes + 20_000 + 6_144
     assert need.to_dict()["mtp_bytes"] == need.mtp_bytes
+
+
+def test_recurrent_layers_take_as_much_for_every_request() -> None:
+    need = plan_memory(
+        replace(SIZES, state_bytes=5_000), context=512, concurrency=4, prefix_bytes=0
+    )
+    assert need.kv_bytes == 4 * (512 * 100 + 5_000)
 
 
 def test_contexts_take_whole_steps_of_the_cache() -> None:

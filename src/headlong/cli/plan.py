@@ -173,6 +173,7 @@ def _read_sizes(args: argparse.Namespace) -> "ModelSizes | None":
     return ModelSizes(
         weights_bytes=model.weights_bytes,
         kv_bytes_per_token=model.kv_bytes_per_token,
+        state_bytes=model.state_bytes or 0,
         head_bytes=heads[-1].memory_bytes if heads else 0,
         head_kv_bytes_per_token=heads[-1].kv_bytes_per_token if heads else 0,
         context_length=None if model.config is None else model.config.context_length,

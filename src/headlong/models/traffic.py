@@ -1,16 +1,18 @@
-"""What a pass reads of memory: the weights once, and what its sequences have in their caches.
+"""What a pass reads of memory: weights once, and what its sequences have in their caches.
 
 In:  a backbone. Out: bytes of weights a pass, and how much sequences add to that by their lengths.
+Of experts a pass reads those that its rows go to: more rows, more of them.
 Decoding waits for memory, so this says what a pass over long contexts costs beside one over short
 ones before either was measured.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import Attention, Linear
+from headlong.ops.blocks import Attention, Experts, Layer, Linear
 from headlong.ops.layer_state import has_positions
 
 
@@ -49,10 +51,48 @@ def cache_traffic(backbone: Backbone) -> CacheTraffic:
     return CacheTraffic(by_window, recurrent_bytes / weights)
 
 
-def pass_bytes(backbone: Backbone) -> int:
-    """Return the bytes of weights one pass reads; an embedding is read a row at a time only."""
+def pass_bytes(backbone: Backbone, num_rows: int = 1) -> int:
+    """Return the bytes of weights a pass reads; an embedding is read a row at a time only."""
+    layers = sum(layer_bytes(layer, num_rows) for layer in backbone.layers)
+    return bytes_of([backbone.lm_head]) + layers
+
+
+def layer_bytes(layer: Layer, num_rows: int = 1) -> int:
+    """Return the bytes of weights a pass reads of one layer, of experts as many as are expected."""
+    if not isinstance(layer.channel, Experts):
+        return bytes_of(layer.linears)
+    mixture, mixer = layer.channel, () if layer.mixer is None else layer.mixer.linears
+    experts = [linear for expert in mixture.experts for linear in expert.linears]
+    share = expected_experts(mixture, num_rows) / len(mixture.experts)
+    return bytes_of([*mixer, *mixture.shared_linears]) + round(share * bytes_of(experts))
+
+
+def expected_experts(mixture: Experts, num_rows: int) -> float:
+    """Return how many experts a pass is expected to read, were all of them chosen equally often.
+
+    In truth rows that follow one another share some, so that passes read less.
+    """
+    num_experts = len(mixture.experts)
+    return num_experts * (1 - (1 - mixture.router.num_chosen / num_experts) ** num_rows)
+
+
+def held_bytes(backbone: Backbone) -> int:
+    """Return the bytes of all weights in memory."""
     linears = [linear for layer in backbone.layers for linear in layer.linears]
-    return bytes_of([backbone.lm_head, *linears])
+    is_tied = backbone.embedding is backbone.lm_head.weight
+    frame = [backbone.lm_head, *([] if is_tied else [Linear(backbone.embedding)])]
+    return bytes_of([*linears, *frame])
+
+
+def idle_parameters(backbone: Backbone) -> int:
+    """Return how many parameters belong to experts that a row does not go through."""
+    idle = 0.0
+    for layer in backbone.layers:
+        if isinstance(layer.channel, Experts):
+            linears = [linear for one in layer.channel.experts for linear in one.linears]
+            share = 1 - layer.channel.router.num_chosen / len(layer.channel.experts)
+            idle += share * sum(_num_weights(linear.weight) for linear in linears)
+    return round(idle)
 
 
 def bytes_of(linears: Sequence[Linear]) -> int:
@@ -62,3 +102,7 @@ def bytes_of(linears: Sequence[Linear]) -> int:
 
 def _matrix_bytes(matrix: Any) -> int:
     return int(matrix.num_bytes if hasattr(matrix, "num_bytes") else matrix.values.nbytes)
+
+
+def _num_weights(matrix: Any) -> int:
+    return math.prod(matrix.shape if hasattr(matrix, "shape") else matrix.values.shape)

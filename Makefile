@@ -7,7 +7,10 @@ BIN := $(VENV)/bin
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check sanitize format docs clean
+# One wheel is made by each of these: 3.11 makes its own, 3.12 the one for every later Python.
+WHEEL_PYTHONS ?= python3.11 python3.12
+
+.PHONY: setup demo test check sanitize format docs wheel clean
 
 setup: $(STAMP)
 
@@ -41,6 +44,11 @@ format: setup
 
 docs: setup
 	$(BIN)/python tools/make_reference.py
+
+# The source archive and wheels with the kernels inside, in dist/; each wheel is tried without a compiler.
+wheel: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group release
+	tools/build_wheels.sh $(BIN)/python $(WHEEL_PYTHONS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

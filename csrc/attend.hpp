@@ -11,6 +11,7 @@
 #include "fetch_ahead.hpp"
 #include "kernels.hpp"
 #include "kv_layer.hpp"
+#include "matmul.hpp"
 #include "row_steps.hpp"
 
 namespace headlong {
@@ -30,10 +31,10 @@ HEADLONG_INLINE inline void score_block(const AttendTask& task, int position, in
         low[i] = high[i] = V::zero_int();
         q[i] = task.query(query + i).values();
     });
-    const int16_t* keys = task.keys + int64_t{position} * task.head_dim;
+    const int16_t* keys = task.keys + int64_t{position} * task.key_dim;
     const int16_t* values = task.values + int64_t{position} * task.padded_dim;
-    const int values_each = 4 * V::W * task.padded_dim / task.head_dim;
-    for (int d = 0; d < task.head_dim; d += 2, keys += 4 * V::W, values += values_each) {
+    const int values_each = 4 * V::W * task.padded_dim / task.key_dim;
+    for (int d = 0; d < task.key_dim; d += 2, keys += 4 * V::W, values += values_each) {
         unroll<kPairLines<V>>([&](auto line) HEADLONG_INLINE {
             fetch_soon(keys + 1024 + line * 32);
             fetch_soon(values + line * 32);

@@ -29,18 +29,19 @@ struct AttendItem {
 
 class AttendShares {
 public:
-    // Rows of one item. Few rows stay together, so that keys and values are read once; of many, an item takes as many
-    // as fit into the first cache.
+    // Rows of one item. Few rows stay together, so that keys and values are read once, unless so many heads share them
+    // that products take longer; of many, an item takes as many as fit into the first cache.
     static int64_t rows_each(const Span& span, int64_t heads_per_row) {
-        return span.num_rows <= kFewRows ? span.num_rows : std::max<int64_t>(1, kMaxQueries / heads_per_row);
+        if (span.num_rows > kFewRows) return std::max<int64_t>(1, kMaxQueries / heads_per_row);
+        return std::clamp<int64_t>(kMostTogether / heads_per_row, 1, span.num_rows);
     }
 
     // Kv heads are outermost. Workers project heads in that order, so most attend to what they just wrote.
-    void share_out(const std::vector<Span>& spans, const Attention& block, int num_workers) {
-        const int64_t heads_per_row = block.heads_per_kv();
+    void share_out(const std::vector<Span>& spans, const AttendShape& shape, int num_workers) {
+        const int64_t heads_per_row = shape.heads_per_kv();
         int64_t total = 0;
         items_.clear();
-        for (int kv_head = 0; kv_head < block.num_kv_heads; ++kv_head) {
+        for (int kv_head = 0; kv_head < shape.num_kv_heads; ++kv_head) {
             for (size_t s = 0; s < spans.size(); ++s) {
                 const int64_t each = rows_each(spans[s], heads_per_row);
                 for (int64_t first = 0; first < spans[s].num_rows; first += each) {
@@ -74,6 +75,7 @@ public:
 
 private:
     static constexpr int64_t kMaxQueries = 24;
+    static constexpr int64_t kMostTogether = 256;  // queries of few rows; their partials over chunks must fit
     static constexpr int64_t kReadCost = 4;  // reading keys and values of a chunk, in queries over it
 
     // Chunks of an item that begin before a border.

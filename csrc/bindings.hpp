@@ -62,6 +62,7 @@ private:
 void bind_pass(nb::module_& module, nb::class_<Engine>& engine);
 void bind_draft(nb::module_& module, nb::class_<Engine>& engine);
 void bind_delta(nb::module_& module, nb::class_<Engine>& engine);
+void bind_latent(nb::module_& module);
 void bind_channels(nb::module_& module);
 void bind_bandwidth(nb::class_<Engine>& engine);
 void bind_picking(nb::module_& module);

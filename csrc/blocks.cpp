@@ -7,6 +7,7 @@
 #include "delta_net.hpp"
 #include "experts.hpp"
 #include "kv_layer.hpp"
+#include "latent_attention.hpp"
 
 namespace headlong {
 
@@ -31,6 +32,14 @@ void check_norm(const Norm& norm, int64_t size) {
     require(static_cast<int64_t>(norm.weight.size()) == size, "a norm does not fit the rows it is for");
 }
 
+void check_kv_layer(const MixerState& state, const AttendShape& shape, const Span& span) {
+    const auto* cache = dynamic_cast<const KVLayer*>(&state);
+    require(cache != nullptr && cache->num_kv_heads == shape.num_kv_heads && cache->key_dim == shape.key_dim &&
+                cache->value_dim == shape.value_dim,
+            "a cache layer has other heads than its block");
+    require(cache->capacity() >= span.first_position + span.num_rows, "a cache layer has no room for these positions");
+}
+
 }  // namespace
 
 void Rope::reach(int64_t num_positions) {
@@ -42,8 +51,8 @@ void Rope::reach(int64_t num_positions) {
     for (int64_t position = known; position < wanted; ++position) {
         for (int64_t i = 0; i < half(); ++i) {
             const double angle = static_cast<double>(position) * frequencies_[i];
-            cosines_[position * half() + i] = static_cast<float>(std::cos(angle));
-            sines_[position * half() + i] = static_cast<float>(std::sin(angle));
+            cosines_[position * half() + i] = static_cast<float>(amplitude_ * std::cos(angle));
+            sines_[position * half() + i] = static_cast<float>(amplitude_ * std::sin(angle));
         }
     }
 }
@@ -51,7 +60,7 @@ void Rope::reach(int64_t num_positions) {
 void Attention::check() const {
     require(num_heads > 0 && num_kv_heads > 0 && num_heads % num_kv_heads == 0,
             "query heads must share key/value heads evenly");
-    require(head_dim >= 2 && head_dim % 2 == 0 && head_dim <= kMostHeadDim, "the head size must be even, at most 4096");
+    require(is_head_dim(head_dim), "the head size must be even, at most 4096");
     require(rope != nullptr && rope->half() >= 1 && rope->half() <= head_dim / 2,
             "rotary frequencies do not fit the head size");
     require(window >= 0, "the window must be 0 (all) or a number of positions");
@@ -59,8 +68,10 @@ void Attention::check() const {
     const int64_t hidden = hidden_size(), inputs = beside_norm ? 2 * hidden : hidden;
     check_norm(norm, hidden);
     check_linear(query, query_size(), inputs, "the query projection");
-    check_linear(key, key_size(), inputs, "the key projection");
-    check_linear(value, key_size(), inputs, "the value projection");
+    if (writes_keys()) {
+        check_linear(key, key_size(), inputs, "the key projection");
+        check_linear(value, key_size(), inputs, "the value projection");
+    }
     check_linear(output, hidden, query_size(), "the output projection");
     if (gate) {
         check_linear(*gate, query_size(), inputs, "the gate projection");
@@ -68,15 +79,34 @@ void Attention::check() const {
     }
     if (query_norm) check_norm(*query_norm, head_dim);
     if (key_norm) check_norm(*key_norm, head_dim);
+    if (value_norm) check_norm(*value_norm, head_dim);
     if (beside_norm) check_norm(*beside_norm, hidden);
     if (output_norm) check_norm(*output_norm, hidden);
 }
 
 void Attention::check_state(const MixerState& state, const Span& span) const {
-    const auto* cache = dynamic_cast<const KVLayer*>(&state);
-    require(cache != nullptr && cache->num_kv_heads == num_kv_heads && cache->head_dim == head_dim,
-            "a cache layer has other heads than its block");
-    require(cache->capacity() >= span.first_position + span.num_rows, "a cache layer has no room for these positions");
+    check_kv_layer(state, shape(), span);
+}
+
+void LatentAttention::check() const {
+    require(num_heads > 0 && plain_dim > 0 && value_dim > 0, "latent attention needs heads with sizes above 0");
+    require(rope != nullptr && rope->half() >= 1 && is_head_dim(rank()) && is_head_dim(rank() + rotary_dim()),
+            "latent and rotary sizes must be even, their sum at most 4096");
+    require(output.weight != nullptr, "a projection has no weights");
+    const int64_t hidden = hidden_size(), heads = num_heads;
+    check_norm(norm, hidden);
+    require(query_down.has_value() == query_norm.has_value(), "queries of low rank need a projection and a norm");
+    const int64_t low = query_norm ? static_cast<int64_t>(query_norm->weight.size()) : hidden;
+    if (query_down) check_linear(*query_down, low, hidden, "the projection to queries of low rank");
+    check_linear(query, heads * query_dim(), low, "the query projection");
+    check_linear(latent, rank() + rotary_dim(), hidden, "the latent projection");
+    check_linear(key_up, heads * rank(), plain_dim, "the keys' matrices");
+    check_linear(value_up, heads * value_dim, rank(), "the values' matrices");
+    check_linear(output, hidden, heads * value_dim, "the output projection");
+}
+
+void LatentAttention::check_state(const MixerState& state, const Span& span) const {
+    check_kv_layer(state, shape(), span);
 }
 
 void GatedDeltaNet::check() const {
@@ -108,6 +138,14 @@ void GatedMlp::check() const {
     check_norm(norm, hidden);
     mlp.check(hidden);
     if (output_norm) check_norm(*output_norm, hidden);
+}
+
+void PerLayerInput::check() const {
+    require(projection.weight != nullptr, "a projection has no weights");
+    check_linear(gate, projection.inputs(), hidden_size(), "the gate projection");
+    check_linear(projection, hidden_size(), gate.outputs(), "the projection of what tokens bring along");
+    check_norm(norm, hidden_size());
+    require(first >= 0, "a part of a row cannot begin before the row");
 }
 
 void Mlp::check(int64_t size) const {

@@ -24,11 +24,11 @@ struct Linear {
     int64_t inputs() const { return weight->inputs; }
 };
 
-// Cosines and sines of all positions seen so far; blocks with the same frequencies share one.
+// Cosines and sines of all positions seen so far, times an amplitude; blocks with the same frequencies share one.
 class Rope {
 public:
-    explicit Rope(std::vector<float> frequencies)
-        : frequencies_(frequencies.begin(), frequencies.end()) {}
+    Rope(std::vector<float> frequencies, double amplitude)
+        : frequencies_(frequencies.begin(), frequencies.end()), amplitude_(amplitude) {}
 
     int64_t half() const { return static_cast<int64_t>(frequencies_.size()); }
     void reach(int64_t num_positions);  // call before a pass, never during one
@@ -37,26 +37,29 @@ public:
 
 private:
     std::vector<double> frequencies_;
+    double amplitude_;
     std::vector<float> cosines_, sines_;
 };
 
 constexpr int kMostHeadDim = 4096;
+constexpr bool is_head_dim(int size) { return size >= 2 && size % 2 == 0 && size <= kMostHeadDim; }
 
 struct Attention final : Mixer {
     Norm norm;
-    Linear query, key, value, output;
+    Linear query, key, value, output;  // without weights for keys and values, it reads those of another layer
     int num_heads = 0;
     int num_kv_heads = 0;
     int head_dim = 0;
     float scale = 0.0f;
     int64_t window = 0;  // 0 sees all
     std::shared_ptr<Rope> rope;
-    std::optional<Norm> query_norm, key_norm, beside_norm, output_norm;
+    std::optional<Norm> query_norm, key_norm, value_norm, beside_norm, output_norm;
     std::optional<Linear> gate;  // sigmoid of it multiplies what was attended to
 
     int64_t query_size() const { return int64_t{num_heads} * head_dim; }
     int64_t key_size() const { return int64_t{num_kv_heads} * head_dim; }
-    int heads_per_kv() const { return num_heads / num_kv_heads; }
+    AttendShape shape() const { return {num_heads, num_kv_heads, head_dim, head_dim, window}; }
+    bool writes_keys() const { return key.weight != nullptr; }
 
     int64_t hidden_size() const override { return output.outputs(); }
     bool reads_beside() const override { return beside_norm.has_value(); }
@@ -99,22 +102,35 @@ struct GatedMlp final : Channel {
     void run(Pass& pass, Worker& worker) const override;
 };
 
-// At least one of the two parts is there.
+// What a token brings along for a layer: x += norm(projection(gelu(gate(x)) * its own part of the rows beside x)).
+struct PerLayerInput final : Channel {
+    Linear gate, projection;
+    Norm norm;
+    int64_t first = 0;  // where this layer's part of a row begins
+
+    int64_t hidden_size() const override { return projection.outputs(); }
+    int64_t reads_up_to() const override { return first + gate.outputs(); }
+    void check() const override;
+    ScratchNeeds needs(int64_t num_rows, const Kernels& kernels) const override;
+    void run(Pass& pass, Worker& worker) const override;
+};
+
+// At least one of the first two parts is there.
 struct Layer {
     std::shared_ptr<Mixer> mixer;
-    std::shared_ptr<Channel> channel;
+    std::shared_ptr<Channel> channel, second;
+    float scale = 1.0f;  // multiplies x at the end
 
     int64_t hidden_size() const { return mixer != nullptr ? mixer->hidden_size() : channel->hidden_size(); }
     ScratchNeeds needs(const std::vector<Span>& spans, const Kernels& kernels) const {
         ScratchNeeds needs;
         if (mixer != nullptr) needs.include(mixer->needs(spans, kernels));
-        if (channel != nullptr) needs.include(channel->needs(num_rows_of(spans), kernels));
+        for (const Channel* part : {channel.get(), second.get()}) {
+            if (part != nullptr) needs.include(part->needs(num_rows_of(spans), kernels));
+        }
         return needs;
     }
-    void run(Pass& pass, Worker& worker, const MixerStates& states) const {
-        if (mixer != nullptr) mixer->run(pass, worker, states);
-        if (channel != nullptr) channel->run(pass, worker);
-    }
+    void run(Pass& pass, Worker& worker, const MixerStates& states) const;
 };
 
 }  // namespace headlong

@@ -108,6 +108,9 @@ private:
             mine.best = -std::numeric_limits<float>::infinity();
             mine.best_column = own.first;
             if (own.first >= own.stop) continue;
+            for (int64_t i = own.first; i < own.stop && head_.logit_cap > 0; ++i) {
+                logits(row)[i] = std::tanh(logits(row)[i] / head_.logit_cap) * head_.logit_cap;
+            }
             mine.best_column = own.first + k_.argmax(logits(row) + own.first, own.stop - own.first);
             mine.best = logits(row)[mine.best_column];
             mine.is_broken = std::isnan(mine.best);

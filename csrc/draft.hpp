@@ -29,6 +29,7 @@ struct DraftHead {
     Norm norm;
     Linear lm_head;
     bool carries_normed = false;           // whether the state is carried on after `norm`
+    float logit_cap = 0.0f;                // logits become cap * tanh(logit / cap); 0 leaves them
     std::vector<int64_t> vocabulary;       // token id of every column; empty when they are the same
 
     int64_t hidden_size() const { return static_cast<int64_t>(norm.weight.size()); }

@@ -57,7 +57,7 @@ void Engine::run_last(
     const PassInput& input, const Layer& layer, const MixerStates& caches, float* y) {
     const int64_t size = layer.hidden_size();
     const auto* attention = dynamic_cast<const Attention*>(layer.mixer.get());
-    if (attention == nullptr) {
+    if (attention == nullptr || !attention->writes_keys()) {
         std::vector<float> x(input.x, input.x + input.num_rows * size);
         PassInput whole = input;
         whole.x = x.data();

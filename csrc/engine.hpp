@@ -20,7 +20,8 @@ struct PassInput {
     float* x;  // (rows, hidden)
     int64_t num_rows;
     std::vector<Span> spans;
-    const float* beside = nullptr;  // (rows, hidden) or null
+    const float* beside = nullptr;  // (rows, beside_size) or null
+    int64_t beside_size = 0;
 };
 
 // Scratch of the running pass; it grows and is kept for as long as it may be wanted again.

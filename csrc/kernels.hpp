@@ -30,7 +30,7 @@ struct alignas(64) Query {
 
     int16_t* values() { return reinterpret_cast<int16_t*>(&scale + 1); }
     const int16_t* values() const { return reinterpret_cast<const int16_t*>(&scale + 1); }
-    static size_t bytes(int head_dim) { return (sizeof(float) + head_dim * sizeof(int16_t) + 63) / 64 * 64; }
+    static size_t bytes(int key_dim) { return (sizeof(float) + key_dim * sizeof(int16_t) + 63) / 64 * 64; }
 };
 
 // The softmax of one query over some positions, not yet divided: what chunks leave to be merged.
@@ -55,8 +55,8 @@ struct AttendTask {
     size_t query_bytes;
     int num_rows;
     int heads_per_row;       // query heads that share this kv head
-    int head_dim;
-    int padded_dim;
+    int key_dim;
+    int padded_dim;          // of values
     int64_t first_position;  // of the first row, relative to the chunk's start
     int64_t window;          // 0 sees all
     int chunk;               // positions of a chunk

@@ -22,21 +22,26 @@ constexpr int kChunk = 64;  // positions that attention reduces at once; aligned
 
 class KVLayer final : public MixerState {
 public:
-    KVLayer(int num_kv_heads, int head_dim, int width, std::shared_ptr<Recycler> buffers)
-        : num_kv_heads(num_kv_heads), head_dim(head_dim), block(2 * width),
-          padded_dim(padded(head_dim, width)), buffers_(std::move(buffers)) {}
+    KVLayer(int num_kv_heads, int key_dim, int value_dim, int width, std::shared_ptr<Recycler> buffers)
+        : num_kv_heads(num_kv_heads), key_dim(key_dim), value_dim(value_dim), block(2 * width),
+          padded_dim(padded(value_dim, width)), buffers_(std::move(buffers)) {}
 
-    static int padded(int head_dim, int width) { return (head_dim + 2 * width - 1) / (2 * width) * (2 * width); }
+    static int padded(int value_dim, int width) { return (value_dim + 2 * width - 1) / (2 * width) * (2 * width); }
 
     const int num_kv_heads;
-    const int head_dim;
+    const int key_dim;     // even
+    const int value_dim;
     const int block;       // positions per block of keys
     const int padded_dim;  // numbers per value
 
     int64_t capacity() const { return capacity_; }
     size_t num_bytes() const { return capacity_ * bytes_per_position(); }
     size_t bytes_per_position() const {
-        return size_t(num_kv_heads) * ((head_dim + padded_dim) * sizeof(int16_t) + 2 * sizeof(float));
+        return size_t(num_kv_heads) * ((key_dim + padded_dim) * sizeof(int16_t) + 2 * sizeof(float));
+    }
+    bool has_shape_of(const KVLayer& other) const {
+        return num_kv_heads == other.num_kv_heads && key_dim == other.key_dim && value_dim == other.value_dim &&
+               block == other.block;
     }
 
     void reserve(int64_t capacity) { reserve_all({this}, capacity); }
@@ -68,7 +73,7 @@ public:
         reserve(num_positions);
         const size_t rounded = (num_positions + block - 1) / block * block;
         for (int head = 0; head < num_kv_heads; ++head) {
-            std::memcpy(key_block(head, 0), other.key_block(head, 0), rounded * head_dim * sizeof(int16_t));
+            std::memcpy(key_block(head, 0), other.key_block(head, 0), rounded * key_dim * sizeof(int16_t));
             std::memcpy(value_pairs(head, 0), other.value_pairs(head, 0), rounded * padded_dim * sizeof(int16_t));
             std::memcpy(key_scales(head, 0), other.key_scales(head, 0), rounded * sizeof(float));
             std::memcpy(value_scales(head, 0), other.value_scales(head, 0), rounded * sizeof(float));
@@ -76,7 +81,7 @@ public:
     }
 
     // Keys of `block` positions from `position` on, which must start a block.
-    int16_t* key_block(int head, int64_t position) const { return keys() + (head * capacity_ + position) * head_dim; }
+    int16_t* key_block(int head, int64_t position) const { return keys() + (head * capacity_ + position) * key_dim; }
     // Values from `position` on, which must be even.
     int16_t* value_pairs(int head, int64_t position) const {
         return values() + (head * capacity_ + position) * padded_dim;
@@ -89,13 +94,13 @@ public:
     void write_key(int head, int64_t position, const int16_t* key, float scale) {
         const int64_t lane = position % block;
         int16_t* to = key_block(head, position - lane) + 2 * lane;
-        for (int d = 0; d < head_dim; d += 2) std::memcpy(to + d * block, key + d, 2 * sizeof(int16_t));
+        for (int d = 0; d < key_dim; d += 2) std::memcpy(to + d * block, key + d, 2 * sizeof(int16_t));
         *key_scales(head, position) = scale;
     }
     void write_value(int head, int64_t position, const int16_t* value, float scale) {
         // Number by number: the other position of the pair may be written by another worker.
         int16_t* to = value_pairs(head, position / 2 * 2) + position % 2;
-        for (int d = 0; d < head_dim; ++d) to[2 * d] = value[d];
+        for (int d = 0; d < value_dim; ++d) to[2 * d] = value[d];
         *value_scales(head, position) = scale;
     }
 
@@ -103,7 +108,7 @@ private:
     static constexpr size_t kBatchBytes = size_t{8} << 20;
 
     int16_t* keys() const { return reinterpret_cast<int16_t*>(memory_.bytes); }
-    int16_t* values() const { return keys() + num_kv_heads * capacity_ * head_dim; }
+    int16_t* values() const { return keys() + num_kv_heads * capacity_ * key_dim; }
     float* scales() const { return reinterpret_cast<float*>(values() + num_kv_heads * capacity_ * padded_dim); }
 
     // Move to this memory, and return where it ends. Heads lie one after the other, so each is moved to its place.
@@ -115,7 +120,7 @@ private:
                 if (held > 0) std::memcpy(place, static_cast<const uint8_t*>(old) + head * held, held);
             }
         };
-        move(keys(), num_kv_heads, head_dim * sizeof(int16_t));
+        move(keys(), num_kv_heads, key_dim * sizeof(int16_t));
         move(values(), num_kv_heads, padded_dim * sizeof(int16_t));
         move(scales(), 2 * num_kv_heads, sizeof(float));
         memory_ = memory;

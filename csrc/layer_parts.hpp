@@ -60,6 +60,14 @@ struct ScratchNeeds {
     }
 };
 
+// The heads of a block as attention reads them: queries and keys of `key_dim` numbers, values of `value_dim`.
+struct AttendShape {
+    int num_heads, num_kv_heads, key_dim, value_dim;
+    int64_t window;  // 0 sees all
+
+    int heads_per_kv() const { return num_heads / num_kv_heads; }
+};
+
 class Mixer {
 public:
     virtual ~Mixer() = default;
@@ -83,6 +91,8 @@ public:
     virtual ~Channel() = default;
 
     virtual int64_t hidden_size() const = 0;
+    // How many numbers of each row beside x (PassInput::beside) it may read.
+    virtual int64_t reads_up_to() const { return 0; }
     // Throws std::invalid_argument when sizes do not fit together.
     virtual void check() const = 0;
     virtual ScratchNeeds needs(int64_t num_rows, const Kernels& kernels) const = 0;

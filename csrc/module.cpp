@@ -43,6 +43,10 @@ void bind_records(nb::module_& module) {
         .def_prop_ro("shape", [](const Matrix& m) { return std::make_tuple(m.outputs, m.inputs); })
         .def_prop_ro("format", &format_name)
         .def_prop_ro("num_bytes", [](const Matrix& m) { return m.num_tiles * m.tile_bytes; });
+    nb::class_<TeamChoice>(module, "TeamChoice")
+        .def(nb::init<>())
+        .def_prop_ro("is_alone", &TeamChoice::is_alone)
+        .def("settle", &TeamChoice::settle, nb::arg("now_s"), nb::arg("took_s"), nb::arg("useful_s"));
     nb::class_<MixerState>(module, "MixerState");
     nb::class_<KVLayer, MixerState>(module, "KVLayer")
         .def("reserve", [](KVLayer& layer, int64_t capacity, const std::vector<KVLayer*>& others) {
@@ -55,9 +59,7 @@ void bind_records(nb::module_& module) {
             KVLayer::reserve_all(layers, capacity);
         }, nb::arg("capacity"), nb::arg("others") = std::vector<KVLayer*>{})
         .def("copy_from", [](KVLayer& layer, const KVLayer& other, int64_t num_positions) {
-            require(layer.num_kv_heads == other.num_kv_heads && layer.head_dim == other.head_dim &&
-                        layer.block == other.block,
-                    "a cache layer can only be copied from one of the same shape");
+            require(layer.has_shape_of(other), "a cache layer can only be copied from one of the same shape");
             require(num_positions >= 0 && num_positions <= other.capacity(),
                     "a cache layer does not hold the positions to copy");
             if (&layer != &other && num_positions > 0) layer.copy_from(other, num_positions);
@@ -76,8 +78,9 @@ void bind_records(nb::module_& module) {
             new (linear) Linear{std::move(weight), numbers};
         }, nb::arg("weight"), nb::arg("bias").none());
     nb::class_<Rope>(module, "Rope")
-        .def("__init__", [](Rope* rope, Vector frequencies) { new (rope) Rope(to_vector(frequencies)); },
-             nb::arg("frequencies"));
+        .def("__init__", [](Rope* rope, Vector frequencies, double amplitude) {
+            new (rope) Rope(to_vector(frequencies), amplitude);
+        }, nb::arg("frequencies"), nb::arg("amplitude"));
     nb::class_<Mixer>(module, "Mixer").def("check", &Mixer::check);
     nb::class_<Attention, Mixer>(module, "Attention")
         .def(nb::init<>())
@@ -87,7 +90,8 @@ void bind_records(nb::module_& module) {
         .def_rw("num_kv_heads", &Attention::num_kv_heads).def_rw("head_dim", &Attention::head_dim)
         .def_rw("scale", &Attention::scale).def_rw("window", &Attention::window)
         .def_rw("rope", &Attention::rope).def_rw("query_norm", &Attention::query_norm)
-        .def_rw("key_norm", &Attention::key_norm).def_rw("beside_norm", &Attention::beside_norm)
+        .def_rw("key_norm", &Attention::key_norm)
+        .def_rw("value_norm", &Attention::value_norm).def_rw("beside_norm", &Attention::beside_norm)
         .def_rw("output_norm", &Attention::output_norm).def_rw("gate", &Attention::gate);
     nb::class_<Channel>(module, "Channel").def("check", &Channel::check);
 }
@@ -120,11 +124,11 @@ void bind_weights(nb::class_<Engine>& engine) {
             unpack_row(m, self.kernels, ids.data()[i], out.data() + i * m.inputs);
         }
     }, nb::arg("matrix"), nb::arg("ids"), nb::arg("out"));
-    engine.def("make_kv_layer", [](Engine& self, int num_kv_heads, int head_dim) {
-        require(num_kv_heads >= 1 && num_kv_heads <= 4096 && head_dim >= 2 && head_dim <= kMostHeadDim,
-                "a cache layer needs from 1 to 4096 heads of size 2 to 4096");
-        return new KVLayer(num_kv_heads, head_dim, self.kernels.width, self.cache_buffers);
-    }, nb::arg("num_kv_heads"), nb::arg("head_dim"), nb::rv_policy::take_ownership);
+    engine.def("make_kv_layer", [](Engine& self, int num_kv_heads, int key_dim, int value_dim) {
+        require(num_kv_heads >= 1 && num_kv_heads <= 4096 && is_head_dim(key_dim) && is_head_dim(value_dim),
+                "a cache layer needs from 1 to 4096 heads, whose sizes are even and at most 4096");
+        return new KVLayer(num_kv_heads, key_dim, value_dim, self.kernels.width, self.cache_buffers);
+    }, nb::arg("num_kv_heads"), nb::arg("key_dim"), nb::arg("value_dim"), nb::rv_policy::take_ownership);
 }
 
 void bind_rows(nb::class_<Engine>& engine) {
@@ -171,6 +175,8 @@ NB_MODULE(_native, module) {
     engine.def_prop_ro("instruction_set", [](const Engine& self) { return self.kernels.name; });
     engine.def_prop_ro("kernel_s", [](const Engine& self) { return self.kernel_s; });
     engine.def_prop_ro("num_threads", [](const Engine& self) { return self.pool.num_threads(); });
+    engine.def_prop_ro("num_threads_in_use", [](const Engine& self) { return self.pool.num_threads_in_use(); });
+    engine.def("set_alone", [](Engine& self, bool is_alone) { self.pool.set_alone(is_alone); }, nb::arg("is_alone"));
     engine.def_prop_ro("core_distance_ns", [](const Engine& self) { return self.pool.distance_ns(); });
     engine.def("set_far_apart", [](Engine& self, bool is_far) { self.pool.set_far_apart(is_far); }, nb::arg("is_far"));
     bind_weights(engine);
@@ -182,6 +188,7 @@ NB_MODULE(_native, module) {
     bind_packed_rows(module);
     bind_draft(module, engine);
     bind_delta(module, engine);
+    bind_latent(module);
     bind_channels(module);
 }
 

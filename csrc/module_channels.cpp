@@ -54,6 +54,12 @@ void bind_channels(nb::module_& module) {
             block->mlp = make_mlp(parts, activation);
             block->output_norm = std::move(output_norm);
         }, nb::arg("norm"), nb::arg("parts"), nb::arg("activation"), nb::arg("output_norm").none());
+    nb::class_<PerLayerInput, Channel>(module, "PerLayerInput")
+        .def("__init__", [](PerLayerInput* block, const Linear& gate, const Linear& projection, const Norm& norm,
+                            int64_t first) {
+            new (block) PerLayerInput;
+            block->gate = gate, block->projection = projection, block->norm = norm, block->first = first;
+        }, nb::arg("gate"), nb::arg("projection"), nb::arg("norm"), nb::arg("first"));
     bind_router(module);
     nb::class_<Experts, Channel>(module, "Experts")
         .def("__init__", [](Experts* block, Norm norm, Router router, const std::vector<MlpTuple>& experts,

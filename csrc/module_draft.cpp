@@ -47,15 +47,15 @@ void bind_draft(nb::module_& module, nb::class_<Engine>& engine) {
         .def("__init__", [](DraftHead* made, std::shared_ptr<Matrix> embedding, float embedding_scale,
                             std::shared_ptr<Mixer> mixer, std::shared_ptr<Channel> channel,
                             std::optional<Fusion> fusion, const Norm& norm, const Linear& lm_head,
-                            bool carries_normed, std::optional<Ids> vocabulary) {
+                            bool carries_normed, float logit_cap, std::optional<Ids> vocabulary) {
             DraftHead head{std::move(embedding), embedding_scale, {{std::move(mixer), std::move(channel)}},
-                           std::move(fusion), norm, lm_head, carries_normed, {}};
+                           std::move(fusion), norm, lm_head, carries_normed, logit_cap, {}};
             if (vocabulary) head.vocabulary.assign(vocabulary->data(), vocabulary->data() + vocabulary->shape(0));
             head.check();
             new (made) DraftHead(std::move(head));
         }, nb::arg("embedding"), nb::arg("embedding_scale"), nb::arg("mixer"), nb::arg("channel"),
            nb::arg("fusion").none(), nb::arg("norm"), nb::arg("lm_head"), nb::arg("carries_normed"),
-           nb::arg("vocabulary").none());
+           nb::arg("logit_cap"), nb::arg("vocabulary").none());
     engine.def("draft", [](Engine& self, const DraftHead& head, Rows states, const std::vector<RequestTuple>& given) {
         require(states.shape(0) == given.size() && int64_t(states.shape(1)) == head.hidden_size() && !given.empty(),
                 "states do not fit the head or the requests");

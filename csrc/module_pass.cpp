@@ -17,7 +17,8 @@ using States = std::vector<MixerStates>;
 struct Stack {
     std::vector<Layer> layers;
     int64_t hidden_size = 0;
-    bool has_beside = false;
+    int64_t beside_size = 0;  // numbers that rows beside x have at least; 0 where none are read
+    bool reads_beside_whole = false;  // by a mixer, which puts them beside x number by number
 };
 
 Stack make_stack(std::vector<Layer> layers) {
@@ -26,12 +27,19 @@ Stack make_stack(std::vector<Layer> layers) {
     for (const Layer& layer : layers) {
         require(layer.mixer != nullptr || layer.channel != nullptr, "a layer needs at least one block");
         if (layer.mixer != nullptr) layer.mixer->check();
-        if (layer.channel != nullptr) layer.channel->check();
         const int64_t size = layer.hidden_size();
-        require(layer.channel == nullptr || layer.channel->hidden_size() == size, "blocks of a layer differ in size");
+        for (const Channel* part : {layer.channel.get(), layer.second.get()}) {
+            if (part == nullptr) continue;
+            part->check();
+            require(part->hidden_size() == size, "blocks of a layer differ in size");
+            stack.beside_size = std::max(stack.beside_size, part->reads_up_to());
+        }
         require(stack.hidden_size == 0 || stack.hidden_size == size, "layers differ in size");
         stack.hidden_size = size;
-        stack.has_beside |= layer.mixer != nullptr && layer.mixer->reads_beside();
+        if (layer.mixer != nullptr && layer.mixer->reads_beside()) {
+            stack.beside_size = std::max(stack.beside_size, size);
+            stack.reads_beside_whole = true;
+        }
     }
     stack.layers = std::move(layers);
     return stack;
@@ -76,10 +84,12 @@ PassInput read_input(
     const Stack& stack, const Rows& x, const std::vector<SpanTuple>& tuples, const std::optional<Input>& beside) {
     const auto num_rows = static_cast<int64_t>(x.shape(0)), size = stack.hidden_size;
     require(num_rows >= 1 && int64_t(x.shape(1)) == size, "rows do not fit the layers");
-    require(stack.has_beside == beside.has_value(), "rows to put beside x are missing, or not read by any layer");
-    require(!beside || (int64_t(beside->shape(0)) == num_rows && int64_t(beside->shape(1)) == size),
+    require((stack.beside_size > 0) == beside.has_value(), "rows to put beside x are missing, or not read by any layer");
+    require(!beside || (int64_t(beside->shape(0)) == num_rows && int64_t(beside->shape(1)) >= stack.beside_size),
             "rows beside x have another shape");
-    return {x.data(), num_rows, read_spans(tuples, num_rows), beside ? beside->data() : nullptr};
+    require(!stack.reads_beside_whole || int64_t(beside->shape(1)) == size, "rows beside x have another size than x");
+    return {x.data(), num_rows, read_spans(tuples, num_rows), beside ? beside->data() : nullptr,
+            beside ? int64_t(beside->shape(1)) : 0};
 }
 
 void run_last(Engine& self, const Stack& stack, Rows x, const std::vector<SpanTuple>& tuples, const States& caches,
@@ -119,9 +129,10 @@ void bind_pass(nb::module_& module, nb::class_<Engine>& engine) {
         .def("__init__", [](Stack* stack, nb::list blocks) {
             std::vector<Layer> layers;
             for (nb::handle item : blocks) {
-                const auto pair = nb::cast<nb::tuple>(item);
-                layers.push_back({nb::cast<std::shared_ptr<Mixer>>(pair[0]),
-                                  nb::cast<std::shared_ptr<Channel>>(pair[1])});
+                const auto parts = nb::cast<nb::tuple>(item);
+                layers.push_back({nb::cast<std::shared_ptr<Mixer>>(parts[0]),
+                                  nb::cast<std::shared_ptr<Channel>>(parts[1]),
+                                  nb::cast<std::shared_ptr<Channel>>(parts[2]), nb::cast<float>(parts[3])});
             }
             new (stack) Stack(make_stack(std::move(layers)));
         }, nb::arg("blocks"));

@@ -109,6 +109,13 @@ void Pass::project_tiles(
     multiply_tiles(prepared, linear, tiles, y + tiles.first * linear.weight->width, linear.outputs());
 }
 
+void Pass::quantise_inner(Worker& worker, int64_t size) const {
+    const Range own = worker.share(rows() * (size / kGroup));
+    kernels.quantise(buffers.inner_values + own.first * kGroup, own.stop - own.first,
+                     buffers.inner_groups.mine(worker) + own.first);
+    buffers.inner_groups.publish(worker, own.first, own.stop - own.first);
+}
+
 void Pass::add_result(
     Worker& worker, const Activations& inner, const Linear& linear, const std::optional<Norm>& norm) const {
     if (norm) {
@@ -117,6 +124,24 @@ void Pass::add_result(
         add_columns(worker, inner, linear);
     }
     worker.barrier();
+}
+
+void Pass::scale(Worker& worker, float factor) const {
+    const Range own = worker.share(rows());
+    for (int64_t row = own.first; row < own.stop; ++row) {
+        float* numbers = x(worker) + row * hidden_size_;
+        for (int64_t i = 0; i < hidden_size_; ++i) numbers[i] *= factor;
+        buffers.x.publish(worker, row * hidden_size_, hidden_size_);
+    }
+    worker.barrier();
+}
+
+void Layer::run(Pass& pass, Worker& worker, const MixerStates& states) const {
+    if (mixer != nullptr) mixer->run(pass, worker, states);
+    for (const Channel* part : {channel.get(), second.get()}) {
+        if (part != nullptr) part->run(pass, worker);
+    }
+    if (scale != 1.0f) pass.scale(worker, scale);
 }
 
 void Pass::add_normed(Worker& worker, const Activations& inner, const Linear& linear, const Norm& norm) const {

@@ -83,9 +83,14 @@ public:
     Activations inner(const Worker& worker, int64_t size) const {
         return {buffers.inner_groups.mine(worker), size_t(size / kGroup), buffers.inner_values, size_t(size)};
     }
+    // Quantise inner values of `size` a row, where blocks could not do so on their own.
+    void quantise_inner(Worker& worker, int64_t size) const;
     // x += norm(linear(inner)), and wait.
     void add_result(Worker& worker, const Activations& inner, const Linear& linear,
                     const std::optional<Norm>& norm) const;
+
+    // x *= factor, and wait.
+    void scale(Worker& worker, float factor) const;
 
 private:
     struct Forms { int64_t inputs = 0; bool groups = false, values = false; };

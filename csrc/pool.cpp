@@ -1,15 +1,17 @@
 #include "pool.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <thread>
 #include <vector>
 
 #include <pthread.h>
+#include <time.h>
 #ifdef __linux__
 #include <sched.h>
 #endif
+
+#include "team_choice.hpp"
 
 namespace headlong {
 
@@ -27,12 +29,6 @@ constexpr PollLimits kAtBarrier{4000, 160000, 64};
 constexpr PollLimits kBetweenRuns{4000, 40000, 64};  // about half a millisecond, a decode's time between passes
 constexpr PollLimits kWhenCrowded{50, 2000, 1};
 constexpr std::chrono::microseconds kNap{50};        // at a barrier, after the last poll
-
-// A team whose workers wait for each other most of the time is slower than the caller alone. The caller then works
-// alone for a while, and for twice as long each time this happens again.
-constexpr std::chrono::milliseconds kFirstSolo{100};
-constexpr std::chrono::milliseconds kMostSolo{1600};
-constexpr std::chrono::milliseconds kTimeToForget{1000};
 
 // Measuring the distance takes some four microseconds. The shortest of a few samples counts, because another process
 // may take a core during any of them.
@@ -83,18 +79,30 @@ void order_stores() {
 
 using Clock = std::chrono::steady_clock;
 
-// Poll `word` while it is `seen`, up to the limits. Return how long that took, or zero where it changed soon.
-Clock::duration poll_while(const std::atomic<uint32_t>& word, uint32_t seen, const PollLimits& limits) {
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// How long this thread has had a core so far.
+double processor_s() {
+    timespec used{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+// Poll `word` while it is `seen`, `limits.spins` times at most; tell whether it changed.
+bool spin_while(const std::atomic<uint32_t>& word, uint32_t seen, const PollLimits& limits) {
     for (int i = 0; i < limits.spins; ++i) {
-        if (word.load(std::memory_order_acquire) != seen) return {};
+        if (word.load(std::memory_order_acquire) != seen) return true;
         relax();
     }
-    const Clock::time_point began = Clock::now();
+    return false;
+}
+
+// Poll on, and yield the core now and then, up to the limits.
+void poll_while(const std::atomic<uint32_t>& word, uint32_t seen, const PollLimits& limits) {
     for (int i = limits.spins; i < limits.polls && word.load(std::memory_order_acquire) == seen; ++i) {
         if (i % limits.polls_per_yield != 0) relax();
         else std::this_thread::yield();
     }
-    return Clock::now() - began;
 }
 
 // Every living pool, for the fork handlers. Never destroyed: a fork may come at any time.
@@ -110,12 +118,12 @@ Registry& registry() {
 
 }  // namespace
 
-// How many barriers a worker has reached, and how long it waited there in this run. Only that worker writes it, in a
+// How many barriers a worker has reached, and how much useful time it made in this run. Only that worker writes it, in a
 // cache line of its own: one counter for all would move between cores three times per barrier, and each move between
 // two dies takes a quarter of a microsecond. Adjacent lines are fetched together, so these are kept apart.
 struct alignas(256) Arrivals {
     std::atomic<uint32_t> count{0};
-    std::atomic<Clock::rep> waited{0};
+    std::atomic<double> useful_s{0.0};
 };
 
 struct alignas(64) Pool::Team {
@@ -129,10 +137,6 @@ struct alignas(64) Pool::Team {
     int caller_core = -1;  // which the threads are kept off
     bool is_crowded = false;
 
-    uint32_t recent = 0;  // one bit per run, the newest lowest: was it starved?
-    Clock::time_point last_starved{};
-    Clock::time_point solo_until{};
-    Clock::duration next_solo = kFirstSolo;
     Clock::time_point last_measured{};
 
     const PollLimits& limits(const PollLimits& usual) const { return is_crowded ? kWhenCrowded : usual; }
@@ -146,7 +150,7 @@ struct alignas(64) Pool::Team {
 
     // Wait for the run after `seen`.
     uint32_t await_run(uint32_t seen) {
-        poll_while(run_count, seen, limits(kBetweenRuns));
+        if (!spin_while(run_count, seen, limits(kBetweenRuns))) poll_while(run_count, seen, limits(kBetweenRuns));
         if (run_count.load(std::memory_order_acquire) == seen) {
             run_sleepers.fetch_add(1);
             run_count.wait(seen);
@@ -155,21 +159,11 @@ struct alignas(64) Pool::Team {
         return run_count.load(std::memory_order_acquire);
     }
 
-    // Decide after a run whether the caller should make the next ones alone. Without its waiting, the run was work for
-    // `count` workers, and the caller would have to do all of it.
-    void settle_run(Clock::time_point began, int count) {
-        const Clock::time_point now = Clock::now();
-        const Clock::duration took = now - began;
-        Clock::rep most_waited = 0;
-        for (const Arrivals& worker : arrivals) most_waited = std::max(most_waited, worker.waited.load());
-        const bool starved = count * (took.count() - most_waited) < took.count();
-        if (now - last_starved > kTimeToForget) next_solo = kFirstSolo;
-        if (starved) last_starved = now;
-        recent = (recent << 1 | uint32_t(starved)) & 0xF;
-        if (std::popcount(recent) < 2) return;  // a single one is chance
-        solo_until = now + next_solo;
-        next_solo = std::min<Clock::duration>(2 * next_solo, kMostSolo);
-        recent = 0;
+    // Useful time that so many workers made in the last run.
+    double useful_s(int count) const {
+        double sum = 0.0;
+        for (int i = 0; i < count; ++i) sum += arrivals[i].useful_s.load(std::memory_order_relaxed);
+        return sum;
     }
 };
 
@@ -179,18 +173,25 @@ void Worker::barrier() {
     Arrivals& own = team.arrivals[index];
     const uint32_t before = own.count.load(std::memory_order_relaxed);
     order_stores();
-    own.waited.store(waited_.count(), std::memory_order_relaxed);
     own.count.store(before + 1, std::memory_order_release);
     for (int other = 0; other < count; ++other) {
         if (other == index) continue;
         // Another worker may be one barrier ahead by now, never two.
         const std::atomic<uint32_t>& theirs = team.arrivals[other].count;
-        waited_ += poll_while(theirs, before, team.limits(kAtBarrier));
-        while (theirs.load(std::memory_order_acquire) == before) {
-            std::this_thread::sleep_for(kNap);
-            waited_ += kNap;
-        }
+        if (spin_while(theirs, before, team.limits(kAtBarrier))) continue;
+        const double began_s = processor_s();
+        poll_while(theirs, before, team.limits(kAtBarrier));
+        while (theirs.load(std::memory_order_acquire) == before) std::this_thread::sleep_for(kNap);
+        waited_s_ += processor_s() - began_s;
     }
+}
+
+void Worker::take_part(const std::function<void(Worker&)>& function) {
+    const double began_s = processor_s();
+    function(*this);
+    const double useful_s = processor_s() - began_s - waited_s_;
+    pool_.team_->arrivals[index].useful_s.store(useful_s, std::memory_order_relaxed);
+    barrier();  // publishes it, too
 }
 
 Pool::Pool(int num_threads) : num_threads_(std::max(1, num_threads)) {
@@ -220,8 +221,7 @@ void Pool::start() {
                 seen = team->await_run(seen);
                 if (team->work == nullptr) return;
                 Worker worker(*this, index, num_threads_);
-                (*team->work)(worker);
-                worker.barrier();
+                worker.take_part(*team->work);
             }
         });
     }
@@ -229,29 +229,39 @@ void Pool::start() {
 
 void Pool::run(const std::function<void(Worker&)>& work) {
     if (num_threads_ > 1 && team_ == nullptr) start();
-    const Clock::time_point began = Clock::now();
-    if (num_threads_ == 1 || began < team_->solo_until) {  // results do not depend on the number of workers
+    if (num_threads_ == 1) {
         Worker alone(*this, 0, 1);
         work(alone);
         return;
     }
+    const Clock::time_point began = Clock::now();
+    const int count = num_threads_in_use();  // results do not depend on it
+    if (count == 1) {
+        Worker alone(*this, 0, 1);
+        alone.take_part(work);
+    } else {
+        gather(began);
+        run_team(work);
+    }
+    const Clock::time_point now = Clock::now();
+    choice_.settle(seconds(now.time_since_epoch()), seconds(now - began), team_->useful_s(count));
+}
+
+void Pool::gather(Clock::time_point now) {
     const int core = current_core();
     if (core != team_->caller_core && !team_->is_crowded) {
         team_->caller_core = core;
         for (std::thread& thread : team_->threads) keep_off(thread, core);
     }
-    if (num_threads_ == 2 && !team_->is_crowded && began - team_->last_measured > kTimeBetweenMeasurements) {
+    if (num_threads_ == 2 && !team_->is_crowded && now - team_->last_measured > kTimeBetweenMeasurements) {
         measure_distance();
     }
-    run_team(work);
-    team_->settle_run(began, num_threads_);
 }
 
 void Pool::run_team(const std::function<void(Worker&)>& work) {
     Worker caller(*this, 0, num_threads_);
     team_->call(&work);
-    work(caller);
-    caller.barrier();  // `work` lives in the caller's frame, so all workers must have left it
+    caller.take_part(work);  // `work` lives in the caller's frame; all workers have left it behind the last barrier
 }
 
 void Pool::measure_distance() {

@@ -1,8 +1,8 @@
 // A small team of threads that runs one function together, with a barrier inside it.
 //
 // A waiting worker first spins, then yields its core, then sleeps. Spinning alone fails when another process takes a
-// core: the spinning worker then uses up the time that the other worker needs. When workers wait for each other most
-// of the time all the same, the caller works alone for a while.
+// core: the spinning worker then uses up the time that the other worker needs. Where the team is slower than its caller
+// alone all the same, the caller works alone for a while.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+
+#include "team_choice.hpp"
 
 namespace headlong {
 
@@ -32,13 +34,16 @@ public:
     // Returns when all workers have called it. They then see all that each stored before, past the caches or not.
     void barrier();
 
+    // Do the function's work and wait for the others, who then know how much useful time it took.
+    void take_part(const std::function<void(Worker&)>& function);
+
     // This worker's share of `total` equal pieces of work.
     Range share(int64_t total) const { return share_of(index, total); }
     Range share_of(int worker, int64_t total) const { return {total * worker / count, total * (worker + 1) / count}; }
 
 private:
     Pool& pool_;
-    std::chrono::steady_clock::duration waited_{};  // at barriers, in this run
+    double waited_s_ = 0.0;  // processor time spent at barriers in this run
 };
 
 class Pool {
@@ -49,6 +54,9 @@ public:
     Pool& operator=(const Pool&) = delete;
 
     int num_threads() const { return num_threads_; }
+    // How many make the next run: all, or the caller alone. Tests can force it.
+    int num_threads_in_use() const { return forced_alone_.value_or(choice_.is_alone()) ? 1 : num_threads_; }
+    void set_alone(bool is_alone) { forced_alone_ = is_alone; }
 
     // How long one of two workers waits at a barrier that both reach at once: 30 to 100 ns on one die, 200 and more on
     // two. 0 before the first measurement, and in teams of any other size.
@@ -70,7 +78,10 @@ private:
     struct Team;
     static constexpr double kFarNs = 140;
 
+    using Clock = std::chrono::steady_clock;
+
     void start();
+    void gather(Clock::time_point now);  // put the team where it runs best
     void run_team(const std::function<void(Worker&)>& work);
     void measure_distance();
     void forget_team();  // in a child after fork, where the threads do not exist
@@ -80,6 +91,8 @@ private:
     Team* team_ = nullptr;  // made at the first run
     std::atomic<double> distance_ns_{0.0};
     std::optional<bool> forced_far_;
+    TeamChoice choice_;
+    std::optional<bool> forced_alone_;
 };
 
 }  // namespace headlong

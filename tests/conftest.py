@@ -15,6 +15,7 @@ from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
 from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.sources import resolve_model
+from talking_model import write_talking_model
 
 # Shared machines stall for seconds at a time; a slow example is not a wrong one.
 settings.register_profile("headlong", deadline=None)
@@ -70,6 +71,13 @@ def tiny_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(model_files, "VOCAB_SIZE", len(metadata["tokenizer.ggml.tokens"]))
         path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
         return model_files.write_gguf(path, "llama", extra_metadata=metadata)
+
+
+@pytest.fixture(scope="session")
+def thinking_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny Llama with a template that has it reason before it answers."""
+    path = tmp_path_factory.mktemp("thinking") / "thinking.gguf"
+    return write_talking_model(path, **tiny_text.thinking_changes())
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def random_case(rng: random.Random, vocab_size: int) -> Case:
     )
     return Case(
         replace(request, grammar=draw_grammar(request, vocab_size)),
-        EngineLimits(prefill_rows_per_step=rng.choice([1, 3, 8, 256])),
+        EngineLimits(prefill_rows_per_step=rng.choice([1, 3, 8, 256]), honour_k=rng.random() < 0.7),
     )
 
 

@@ -94,7 +94,9 @@ def check(backbone: Backbone, clients: Sequence[Client]) -> None:
 def tight_limits(backbone: Backbone, drafter: Drafter, num_tokens: int = 130) -> EngineLimits:
     """Return limits under which about three requests of so many tokens fit."""
     largest = CacheMemory(backbone, drafter, None, 0).bytes_for(num_tokens, drafts=True)
-    return EngineLimits(max_running=12, kv_bytes=3 * largest, prefill_rows_per_step=48)
+    return EngineLimits(
+        max_running=12, kv_bytes=3 * largest, prefill_rows_per_step=48, honour_k=True
+    )
 
 
 def shared_prompts(rng: random.Random, vocab_size: int) -> list[tuple[int, ...]]:

@@ -15,6 +15,7 @@ ROOMS = (
     ("bench", "train", "server"),
     ("llm",),
     ("generation",),
+    ("prompt",),
     ("engine",),
     ("decode",),
     ("drafters",),

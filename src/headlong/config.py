@@ -119,13 +119,15 @@ class SamplingParams:
     """Subtract this times the count of a token in the answer."""
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     """Add these amounts to the logits of these token ids."""
+    min_tokens: int = 0
+    """Let the model not end its text before this many new tokens; a grammar still can."""
     seed: int = 0
     """Names the noise that sampling uses: same seed, same text."""
     logprobs: int | None = None
     """Report log-probabilities with this many alternatives per token; None reports nothing."""
 
     def __post_init__(self) -> None:
-        for name in ("top_k", "seed"):
+        for name in ("top_k", "min_tokens", "seed"):
             _require_whole(name, getattr(self, name))
         for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
             _require_number(name, getattr(self, name))
@@ -151,6 +153,7 @@ class SamplingParams:
             _require_number(f"logit_bias[{token_id}]", bias)
             _require(token_id >= 0, "logit_bias key", token_id, "a token id, 0 or more")
             _require(-100 <= bias <= 100, f"logit_bias[{token_id}]", bias, "from -100 to 100")
+        _require(self.min_tokens >= 0, "min_tokens", self.min_tokens, "0 or more")
         _require(0 <= self.seed < 2**64, "seed", self.seed, "from 0 to 2**64 - 1")
         if self.logprobs is not None:
             _require_whole("logprobs", self.logprobs)

@@ -1,7 +1,8 @@
 """One generation as its caller sees it: a stream of chunks, then a completion.
 
 In:  the token stream of one request.
-Out: text, cut at stop strings, safe at every UTF-8 border. The engine below knows ids only.
+Out: text, cut at stop strings, safe at every UTF-8 border, reasoning told from the answer. The
+     engine below knows ids only.
 `Generation` drives the engine itself; the server, which has a thread for that, uses the
 `AnswerReader` alone.
 """
@@ -13,7 +14,9 @@ from headlong.decode.sampling import TokenLogprob
 from headlong.decode.stats import DecodeStats, Timings
 from headlong.engine.client import EngineClient, TokenStream
 from headlong.engine.request import BACKBONE, Emitted, FinishReason
+from headlong.prompt import PreparedPrompt
 from headlong.text.detokenizer import Detokenizer
+from headlong.text.reasoning import Reasoning, ReasoningReader, SplitText
 from headlong.text.stop import StopScanner
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.tool_calls import ToolCall
@@ -24,7 +27,8 @@ class Chunk:
     """What one token added to the answer."""
 
     text: str
-    """New text, maybe empty: characters and possible stop strings are held back until complete."""
+    """New text of the answer, maybe empty: characters, possible stop strings and tags are held back
+    until they are complete."""
     token_ids: tuple[int, ...]
     from_draft: bool
     """Whether a drafter had proposed the token and the backbone agreed."""
@@ -35,6 +39,12 @@ class Chunk:
     logprob: TokenLogprob | None = None
     finish_reason: FinishReason | None = None
     """Set on the last chunk."""
+    reasoning: str = ""
+    """New text of what the model thinks before it answers."""
+    is_reasoning: bool = False
+    """Whether the token belongs to that, tags included."""
+    stop_string: str | None = None
+    """The stop string that ended the answer, on the last chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,7 @@ class Completion:
     """A finished answer and what it took."""
 
     text: str
+    """The answer, without what the model thought before it."""
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
     logprobs: tuple[TokenLogprob, ...] | None
@@ -56,14 +67,22 @@ class Completion:
     tool_calls: tuple[ToolCall, ...] = ()
     """The tools the model wants called, when it was given some."""
     warnings: tuple[str, ...] = ()
-    """What of its tools' schemas was not followed, and why it is cut where a grammar ended it."""
+    """What had no effect or was not followed, and why it is cut where a grammar ended it."""
+    reasoning: str = ""
+    """What the model thought before it answered; stop strings in it end nothing."""
+    num_reasoning_tokens: int = 0
 
 
 class AnswerReader:
     """Turns the tokens of one answer into chunks of text, and notices where it ends."""
 
     def __init__(
-        self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), *, continues_text: bool
+        self,
+        tokenizer: Tokenizer,
+        stop: tuple[str, ...] = (),
+        *,
+        continues_text: bool,
+        reasoning: Reasoning | None = None,
     ) -> None:
         """Begin an answer.
 
@@ -71,9 +90,11 @@ class AnswerReader:
             tokenizer: Whose ids will come.
             stop: Strings to end before.
             continues_text: The answer goes on from the prompt's own text instead of beginning one.
+            reasoning: How it reasons first; None leaves everything in the text.
         """
         self._detokenizer = Detokenizer(tokenizer, is_continuation=continues_text)
         self._scanner = StopScanner(stop)
+        self._splitter = None if reasoning is None else ReasoningReader(reasoning)
 
     def read(self, emitted: Emitted, ending: FinishReason | None = None) -> Chunk:
         """Take one token; `ending` says why it is the last one, None that more may come.
@@ -82,12 +103,17 @@ class AnswerReader:
         caller, which then has to end the request.
         """
         pick = emitted.pick
-        found = self._scanner.push(self._detokenizer.push(pick.token_id))
-        text, finish_reason = found.text, None if found.hit is None else FinishReason.STOP
+        was_reasoning = self._is_reasoning
+        parts = self._split(self._detokenizer.push(pick.token_id))
+        is_reasoning = was_reasoning or self._is_reasoning
+        found = self._scanner.push(parts.answer)
+        text, hit, reasoning = found.text, found.hit, parts.reasoning
+        finish_reason = None if hit is None else FinishReason.STOP
         if ending is not None and finish_reason is None:
-            last, was_stop = self._release()
-            text += last
-            finish_reason = FinishReason.STOP if was_stop else ending
+            last, hit = self._release()
+            text += last.answer
+            reasoning += last.reasoning
+            finish_reason = ending if hit is None else FinishReason.STOP
         return Chunk(
             text,
             (pick.token_id,),
@@ -96,14 +122,27 @@ class AnswerReader:
             emitted.depth,
             pick.logprob,
             finish_reason,
+            reasoning,
+            is_reasoning,
+            hit,
         )
 
-    def _release(self) -> tuple[str, bool]:
-        """Give out what was held back, up to a stop string that only now is complete."""
-        last = self._scanner.push(self._detokenizer.flush())
+    @property
+    def _is_reasoning(self) -> bool:
+        return self._splitter is not None and self._splitter.is_inside
+
+    def _split(self, text: str) -> SplitText:
+        return SplitText("", text) if self._splitter is None else self._splitter.push(text)
+
+    def _release(self) -> tuple[SplitText, str | None]:
+        """Give out what was held back, up to a stop string that only now is complete, if any."""
+        parts = self._split(self._detokenizer.flush())
+        rest = SplitText("", "") if self._splitter is None else self._splitter.flush()
+        last = self._scanner.push(parts.answer + rest.answer)
+        reasoning = parts.reasoning + rest.reasoning
         if last.hit is not None:
-            return last.text, True
-        return last.text + self._scanner.flush(), False
+            return SplitText(reasoning, last.text), last.hit
+        return SplitText(reasoning, last.text + self._scanner.flush()), None
 
 
 class Generation(Iterator[Chunk]):
@@ -117,15 +156,21 @@ class Generation(Iterator[Chunk]):
         engine: EngineClient,
         stream: TokenStream,
         tokenizer: Tokenizer,
-        *,
-        continues_text: bool,
+        prompt: PreparedPrompt,
     ) -> None:
         self._engine = engine
         self._stream = stream
-        stop = stream.request.stopping.stop
-        self._reader = AnswerReader(tokenizer, stop, continues_text=continues_text)
+        self._reader = AnswerReader(
+            tokenizer,
+            stream.request.stopping.stop,
+            continues_text=prompt.continues_text,
+            reasoning=prompt.reasoning,
+        )
+        self._warnings = prompt.warnings
         self._token_ids: list[int] = []
         self._texts: list[str] = []
+        self._reasoning: list[str] = []
+        self._num_reasoning = 0
         self._logprobs: list[TokenLogprob] = []
         self.finish_reason: FinishReason | None = None
 
@@ -163,6 +208,7 @@ class Generation(Iterator[Chunk]):
         assert self.finish_reason is not None
         request, report = self._stream.request, self._stream.report()
         sampling, grammar = request.sampling, request.grammar
+        warnings = () if grammar is None else (*grammar.warnings, *filter(None, [report.warning]))
         return Completion(
             text="".join(self._texts),
             token_ids=tuple(self._token_ids),
@@ -173,9 +219,9 @@ class Generation(Iterator[Chunk]):
             off_reason=report.off_reason,
             stats=report.stats,
             timings=report.timings,
-            warnings=()
-            if grammar is None
-            else (*grammar.warnings, *filter(None, [report.warning])),
+            warnings=(*self._warnings, *warnings),
+            reasoning="".join(self._reasoning),
+            num_reasoning_tokens=self._num_reasoning,
         )
 
     def close(self) -> None:
@@ -190,6 +236,8 @@ class Generation(Iterator[Chunk]):
 
     def _keep(self, chunk: Chunk) -> None:
         self._texts.append(chunk.text)
+        self._reasoning.append(chunk.reasoning)
+        self._num_reasoning += chunk.is_reasoning
         self._token_ids += chunk.token_ids
         if chunk.logprob is not None:
             self._logprobs.append(chunk.logprob)

@@ -10,9 +10,8 @@ template; a list of ints is taken as token ids. Text above this line, only token
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from numbers import Integral
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -42,7 +41,9 @@ from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
 from headlong.ops.op_set import Ops
+from headlong.prompt import Prompt, prepare_prompt
 from headlong.text.answer_form import read_form
+from headlong.text.chat_template import ChatOptions
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.text.tool_calls import read_answer
 from headlong.text.tools import ToolChoice
@@ -51,13 +52,14 @@ from headlong.weights.ledger import LoadReport
 from headlong.weights.progress import Progress
 from headlong.weights.sources import resolve_model
 
-Message: TypeAlias = Mapping[str, Any]
-Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
 Params = TypeVar("Params", SamplingParams, StopParams)
 
 
 class GenerateOptions(TypedDict, total=False):
-    """Everything a generation can be told; defaults and meanings are in `headlong.config`."""
+    """Everything a generation can be told; defaults and meanings are in `headlong.config`.
+
+    The options of the chat template are those of `text.chat_template.ChatOptions`.
+    """
 
     mtp: MtpMode
     max_tokens: int
@@ -71,12 +73,16 @@ class GenerateOptions(TypedDict, total=False):
     presence_penalty: float
     frequency_penalty: float
     logit_bias: Mapping[int, float]
+    min_tokens: int
     seed: int | None
     logprobs: int | None
     tools: Sequence[Mapping[str, Any]]
     tool_choice: ToolChoice
     parallel_tool_calls: bool
     response_format: Mapping[str, Any]
+    think: bool | None
+    chat_template_kwargs: Mapping[str, Any]
+    continue_final_message: bool
 
 
 class DraftOptions(TypedDict, total=False):
@@ -183,44 +189,23 @@ class LLM:
         """Start an answer; iterate over the result for its chunks."""
         _refuse_unknown(options, GenerateOptions)
         form = read_form(options)
-        prompt_ids = self.encode(prompt, form.tools)
-        request = make_request(prompt_ids, self.tokenizer.eos_ids, options)
-        grammar = form.make_grammar(self.tokenizer)
+        template = ChatOptions(
+            form.tools,
+            continue_final_message=bool(options.get("continue_final_message")),
+            think=options.get("think"),
+            kwargs=options.get("chat_template_kwargs") or {},
+        )
+        prepared = prepare_prompt(self.tokenizer, prompt, template)
+        request = make_request(prepared.token_ids, self.tokenizer.eos_ids, options)
+        grammar = form.make_grammar(self.tokenizer, prepared.reasoning)
         stream = self.engine.submit(replace(request, grammar=grammar))
-        # An answer to messages begins a text of its own.
-        return Generation(self.engine, stream, self.tokenizer, continues_text=not is_chat(prompt))
+        return Generation(self.engine, stream, self.tokenizer, prepared)
 
     def encode(
         self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None = None
     ) -> tuple[int, ...]:
         """Turn a prompt of any kind into token ids."""
-        if is_chat(prompt):
-            return tuple(self.tokenizer.encode_chat(cast(Sequence[Message], prompt), tools=tools))
-        if tools:
-            raise RequestError(
-                "Tools were given with a prompt that is not a list of messages.",
-                "Tools are written by the chat template: put the prompt into a user message.",
-            )
-        if isinstance(prompt, str):
-            return tuple(self.tokenizer.encode(prompt))
-        return tuple(int(token_id) for token_id in cast(Sequence[int], prompt))
-
-
-def is_chat(prompt: Prompt) -> bool:
-    """Tell messages from text and token ids; refuse what is none of them."""
-    if isinstance(prompt, str):
-        return False
-    is_list = isinstance(prompt, Iterable)
-    items = list(prompt) if is_list else [prompt]
-    if items and all(isinstance(item, Mapping) for item in items):
-        return True
-    for item in items:
-        if not is_list or type(item) is bool or not isinstance(item, Integral):
-            raise RequestError(
-                f"The prompt holds {item!r}, which is neither a message nor a token id.",
-                "Give a string, a list of messages {'role': …, 'content': …}, or token ids.",
-            )
-    return False
+        return prepare_prompt(self.tokenizer, prompt, ChatOptions(tools)).token_ids
 
 
 def make_request(

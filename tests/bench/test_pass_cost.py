@@ -22,13 +22,15 @@ def test_every_number_is_measured(tiny_model_path: Path, backend: str) -> None:
     cost = measure_pass(backbone, None, PLAN)
     document = cost.to_dict()
     assert list(document["rows"]) == ["1", "3"]
-    distance = document.pop("core_distance_ns")
     assert document.pop("pruned_step_ms") is None
+    distance, threads = document.pop("core_distance_ns"), document.pop("threads_in_use")
     for name, number in document.items():
         assert name in ("rows", "bytes_by_rows") or number > 0, name
     assert set(document["bytes_by_rows"].values()) == {document["bytes_per_pass"]}
     is_pair = backend == "native" and ops.engine.num_threads == 2
     assert (distance is not None and distance > 0) == is_pair
+    is_native = backend == "native"
+    assert 1 <= threads <= ops.engine.num_threads if is_native else threads is None
     assert document["prefill_head_share"] < 1
     assert 0 < document["python_share"] <= 1
 

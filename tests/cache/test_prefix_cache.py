@@ -12,7 +12,7 @@ from headlong.ops.numpy_weights import NumpyKVLayer
 
 def kept(token_ids: list[int], *, has_memory: bool = False, num_bytes: int = 10) -> Prefix:
     """Return a prefix whose newest token is not in its cache, as requests leave it."""
-    cache = SequenceState([NumpyKVLayer(1, 2)])
+    cache = SequenceState([NumpyKVLayer(1, 2, 2)])
     cache.append(len(token_ids) - 1)
     cache.commit(len(token_ids) - 1)
     return Prefix(token_ids, cache, "memory" if has_memory else None, num_bytes=num_bytes)

@@ -16,7 +16,7 @@ from headlong.ops.numpy_weights import NumpyKVLayer
 @pytest.fixture
 def cache() -> SequenceState:
     """A state of two layers with two heads of size four."""
-    return SequenceState([NumpyKVLayer(2, 4), NumpyKVLayer(2, 4)])
+    return SequenceState([NumpyKVLayer(2, 4, 4), NumpyKVLayer(2, 4, 4)])
 
 
 def test_append_returns_position_behind_pending(cache: SequenceState) -> None:
@@ -46,6 +46,27 @@ def test_state_that_is_taken_over_can_begin_shorter(cache: SequenceState) -> Non
     cache.append(2)
     cache.fork_in_place(3)
     assert (cache.length, cache.num_pending) == (3, 0)
+
+
+def test_layer_that_stands_twice_counts_once_and_stays_one() -> None:
+    """Layers that read another one's keys and values have its state (Gemma 4)."""
+    one, other = NumpyKVLayer(2, 4, 4), NumpyKVLayer(2, 4, 4)
+    shared = SequenceState([one, other, other, one])
+    assert shared.bytes_for(10) == SequenceState([one, other]).bytes_for(10)
+    shared.append(5)
+    shared.commit(5)
+    other.write(0, np.ones((5, 2, 4), np.float32), np.ones((5, 2, 4), np.float32))
+
+    def make_empty() -> SequenceState:
+        empty = [NumpyKVLayer(2, 4, 4), NumpyKVLayer(2, 4, 4)]
+        return SequenceState([*empty, *reversed(empty)])
+
+    forked = shared.fork(3, make_empty)
+    assert forked.layers[1] is forked.layers[2]
+    held = forked.layers[1]
+    assert isinstance(held, NumpyKVLayer)
+    assert held is not other
+    assert held.keys[:, :3].all()
 
 
 @pytest.mark.parametrize("too_many", [4, -1])
@@ -101,12 +122,27 @@ def test_shape_mismatch_is_never_copied() -> None:
     ops = make_ops("auto")
     if not isinstance(ops, NativeOps):
         pytest.skip("only compiled layers can be written beyond their end")
-    small, large = ops.engine.make_kv_layer(2, 8), ops.engine.make_kv_layer(3, 8)
+    small, large = ops.engine.make_kv_layer(2, 8, 8), ops.engine.make_kv_layer(3, 8, 8)
     large.reserve(GROWTH)
     with pytest.raises(ValueError, match="same shape"):
         small.copy_from(large, 4)
+    with pytest.raises(ValueError, match="same shape"):
+        ops.engine.make_kv_layer(3, 8, 6).copy_from(large, 4)
     with pytest.raises(ValueError, match="does not hold"):
-        ops.engine.make_kv_layer(3, 8).copy_from(large, GROWTH + 1)
+        ops.engine.make_kv_layer(3, 8, 8).copy_from(large, GROWTH + 1)
+
+
+def test_values_may_have_another_width_than_keys() -> None:
+    make = NativeOps(1).engine.make_kv_layer
+    native = [make(3, *sizes).bytes_per_position for sizes in ((64, 64), (96, 64), (64, 128))]
+    assert [num_bytes - native[0] for num_bytes in native[1:]] == [3 * 32 * 2, 3 * 64 * 2]
+    layer = NumpyKVLayer(3, 24, 16)
+    layer.reserve(2)
+    layer.write(1, np.ones((1, 3, 24), np.float32), np.ones((1, 3, 16), np.float32))
+    layer.reserve(4)
+    assert layer.bytes_per_position == 3 * (24 + 16) * 4
+    assert (layer.keys[:, 1] == 1).all()
+    assert (layer.values[:, 1] == 1).all()
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, 15, 16, 17, 63, 64, 65, 99])

@@ -82,6 +82,28 @@ def test_terminal_does_not_obey_the_model() -> None:
     assert written(pipe) == "a\x1b[0m"  # a file gets what the model wrote
 
 
+def test_reasoning_is_dimmed_before_the_answer() -> None:
+    thought, said = replace(chunk("", "head"), reasoning="hm"), chunk("x", "head")
+    console = terminal()
+    view = AnswerView(console)
+    for one in (thought, thought, said):
+        view.show(one)
+    assert written(console) == "\x1b[2mhm\x1b[0m" * 2 + "\n\n\x1b[32mx\x1b[0m"
+
+
+def test_reasoning_stays_out_of_pipes() -> None:
+    pipe = Console(file=io.StringIO(), force_terminal=False)
+    for one in (replace(chunk(""), reasoning="hm"), chunk("x")):
+        AnswerView(pipe).show(one)
+    assert written(pipe) == "x"
+
+
+def test_answer_that_is_only_reasoning_says_so() -> None:
+    cut = replace(completion(), text="", reasoning="hm", finish_reason=FinishReason.LENGTH)
+    assert "still thinking" in summarise(cut).plain
+    assert describe_completion(cut)["reasoning"] == "hm"
+
+
 def test_last_line_is_ended_once() -> None:
     for text, shown in (("a", "a\n"), ("a\n", "a\n"), ("", "")):
         console = terminal()

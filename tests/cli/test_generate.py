@@ -243,3 +243,26 @@ def test_ctrl_c_works_while_a_chat_template_hangs(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in err
+
+
+def test_thinking_is_told_and_switched(
+    thinking_model_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = [
+        "generate",
+        "-m",
+        str(thinking_model_path),
+        "hi",
+        "--json",
+        "--max-tokens",
+        "4",
+        *STUTTER,
+    ]
+    off = ["--chat-template-kwargs", '{"enable_thinking": false}']
+    cases = [([], ("cccc", "")), (["--no-think"], ("", "cccc")), (off, ("", "cccc"))]
+    for options, parts in cases:
+        assert main([*argv, *options]) == 0
+        answer = document(capsys)
+        assert (answer.get("reasoning", ""), answer["text"]) == parts
+    assert main([*argv, "--chat-template-kwargs", "[1]"]) == 1
+    assert "Give a JSON object" in capsys.readouterr().err

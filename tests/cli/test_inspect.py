@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gemma4_files
+import mixture_files
 import model_files
 from headlong.cli.main import main
 from headlong.errors import TextError
@@ -104,13 +106,28 @@ def test_experts_are_described(tmp_path: Path, capsys: pytest.CaptureFixture[str
     """Of eight experts a row goes through two; two of the three layers have them."""
     folder = model_files.write_hf_folder(tmp_path / "mixture", model_files.MIXTURE)
     told = inspect(capsys, str(folder))
-    one = 3 * model_files.EXPERT_SIZE * model_files.HIDDEN_SIZE
+    one = 3 * mixture_files.EXPERT_SIZE * model_files.HIDDEN_SIZE
     assert told["num_parameters"] - told["num_active_parameters"] == 2 * 6 * one
     assert told["state_bytes"] == 0
     assert main(["inspect", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "active for each row" in shown
     assert "2 of 8 for each row" in shown
+
+
+def test_keys_that_layers_share_count_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model_files.write_hf_folder(tmp_path / "gemma4", model_files.GEMMA4)
+    told = inspect(capsys, str(folder), "--backend", "numpy")
+    local = 2 * 2 * model_files.NUM_KV_HEADS * model_files.HEAD_DIM  # layers 0 and 1
+    full = 2 * gemma4_files.NUM_GLOBAL_KV_HEADS * gemma4_files.GLOBAL_HEAD_DIM  # layer 2
+    assert told["can_run"], told["problem"]
+    assert told["kv_bytes_per_token"] == 4 * (local + full)
+    assert told["left_over"] == []
+    assert main(["inspect", str(folder)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "1 key/value head of size 32 · the last 2 read those of earlier layers" in shown
 
 
 def test_text_side_is_described(

@@ -91,3 +91,17 @@ def test_long_histories_are_remembered_whole() -> None:
 def test_bias_outside_the_vocabulary_is_refused() -> None:
     with pytest.raises(RequestError, match=r"token 12, but the model has 12 tokens.*0 to 11"):
         Penalties(SamplingParams(logit_bias={3: 1, 12: 1}), [], 12)
+
+
+def test_end_is_ruled_out_before_min_tokens() -> None:
+    penalties = Penalties(SamplingParams(min_tokens=2), [0], 4, frozenset({1, 3}))
+    row = slow_sampling.rows([1, 2, 3, 4])[0]
+    held = [1, -np.inf, 3, -np.inf]
+    assert penalties.apply(row).tolist() == held
+    assert penalties.apply(row, [0]).tolist() == held
+    assert penalties.apply(row, [0, 0]).tolist() == [1, 2, 3, 4]
+    assert penalties.apply(row[2:], (), np.array([0, 3])).tolist() == [3, -np.inf]
+    for _ in range(2):
+        assert not penalties.are_neutral
+        penalties.push(0)
+    assert penalties.are_neutral

@@ -1,12 +1,13 @@
 """Prefill: the prompt runs once, however cut; the drafter sees each row with its next token."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 from fakes import make_sequence
+from headlong.decode.logprobs import token_logprob
 from headlong.decode.prefill import PromptChunk, prefill
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import Threshold
@@ -95,3 +96,20 @@ def test_first_token_joins_the_sequence(tiny_backbone: Callable[[str], Backbone]
     assert len(sequence.token_ids) == len(PROMPT) + 1
     assert sequence.cache.length == len(PROMPT)
     assert sequence.sampler.num_tokens == len(PROMPT) + 1
+
+
+@pytest.mark.parametrize("chunk_size", [1, 4, 16, 100])
+def test_prompt_tokens_are_scored_however_they_are_cut(
+    tiny_backbone: Callable[[str], Backbone], chunk_size: int
+) -> None:
+    backbone = tiny_backbone("llama")
+    cache = backbone.make_cache()
+    hidden = backbone.forward([np.array(PROMPT)], [cache], ())
+    rows = backbone.logits(hidden.normed)
+    expected = {p + 1: token_logprob(rows[p], PROMPT[p + 1], 2) for p in range(len(PROMPT) - 1)}
+    sequence = make_sequence(PROMPT, backbone.make_cache(), None, backbone.config.vocab_size)
+    sequence.request = replace(sequence.request, prompt_logprobs=2)
+    while not sequence.has_begun:
+        num_rows = min(chunk_size, sequence.num_rows_left)
+        prefill([PromptChunk(sequence, num_rows)], backbone, None)
+    assert sequence.prompt_logprobs == expected

@@ -109,6 +109,15 @@ def test_threads_are_held_against_cores(
     assert words in found.seen
 
 
+def test_a_thread_that_works_alone_is_a_warning() -> None:
+    ops = NativeOps(threads=4)
+    ops.engine.set_alone(True)
+    found = check_threads(ops, QUIET)
+    assert found.level is Severity.WARNING
+    assert "Of 4 threads one works alone" in found.seen
+    assert found.numbers["in_use"] == 1
+
+
 def test_more_cores_than_can_help_need_no_more_threads() -> None:
     assert check_threads(NativeOps(threads=8), replace(QUIET, num_cores=64)).level is Severity.OK
 

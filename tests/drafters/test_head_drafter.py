@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import model_files
 from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
 from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan, Threshold
@@ -135,6 +136,18 @@ def test_one_call_makes_the_draft_of_many(
             assert [draft.num_steps for draft in drafts] == [3, 1, 3], (
                 "0.5 ** 3 is below the threshold"
             )
+
+
+def test_draft_with_the_backbones_lm_head_is_capped_as_its_logits_are(tmp_path: Path) -> None:
+    """Greedy drafts do not need that, but probabilities and noise do."""
+    path = model_files.write_gguf(tmp_path / "m.gguf", model_files.GEMMA4)
+    backbone = load_backbone(open_checkpoint(path), native_ops("auto", 2)).backbone
+    head = make_head("nextn-normed", backbone)  # without an LM head of its own
+    normed = backbone.forward([np.arange(9)], [backbone.make_cache()]).normed
+    assert np.array_equal(head.logits(normed), backbone.logits(normed))
+    drafter = RecursiveDrafter(head)
+    for params in RULES:
+        check_draft(drafter, params, NO_THRESHOLD)
 
 
 def test_shipped_head_drafts_the_same_in_one_call(default_llm: LLM) -> None:

@@ -7,6 +7,7 @@ from headlong.engine.engine import Engine
 from headlong.engine.request import FinishReason
 from headlong.errors import EngineError
 from headlong.llm import LLM
+from headlong.server.telemetry import add_up
 from scripted_engine import ScriptedEngine
 
 REQUEST = Request(
@@ -54,6 +55,18 @@ def test_report_of_the_local_engine_counts_its_rounds(tiny_llm: LLM) -> None:
     assert report.stats.num_drafted > 0
     assert report.measured_speedup == report.timings.measured_speedup
     assert report.off_reason is None
+
+
+def test_speed_up_is_never_above_the_tokens_of_a_pass(tiny_llm: LLM) -> None:
+    """A round of six tokens that stalls weighs more than the others: that is no gain."""
+    running = Engine.for_model(tiny_llm.backbone).submit(REQUEST)
+    for num_accepted, seconds in ((5, 1.0), (0, 0.1), (0, 0.1)):
+        running.stats.observe_round(["head"] * 5, num_accepted)
+        running.timings.observe_round(seconds, 0.0, seconds, (num_accepted + 1) * seconds)
+    assert running.timings.measured_speedup == pytest.approx(6.2 / 1.2)
+    report = running.report()
+    assert report.measured_speedup == pytest.approx(report.stats.acceptance_length)
+    assert add_up([report, report]).measured_speedup == pytest.approx(8 / 3)
 
 
 def test_cancelled_tokens_are_dropped_and_not_counted(tiny_llm: LLM) -> None:

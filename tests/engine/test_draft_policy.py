@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from headlong.config import MtpMode
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Draft
 from headlong.engine.draft_policy import Candidate, DraftPolicy
@@ -299,7 +300,8 @@ def test_drafts_must_pay_for_what_the_drafter_catches_up_on() -> None:
 
 def test_mixed_batches_respect_what_was_asked() -> None:
     policy = DraftPolicy()
-    requests = [policy.new_request(mtp, 0.7) for mtp in ("off", 3, "auto", 1)]
+    modes: list[MtpMode] = ["off", 3, "auto", 1]
+    requests = [policy.new_request(mtp, 0.7, honours_k=True) for mtp in modes]
     for _ in range(20):
         plans = policy.plan([Candidate(one) for one in requests], max_rows=64)
         assert [plans[i].num_tokens for i in (0, 1, 3)] == [0, 3, 1]
@@ -309,7 +311,8 @@ def test_mixed_batches_respect_what_was_asked() -> None:
 def test_auto_drafts_beside_fixed_lengths() -> None:
     """Guards waiting for ever for a plain round, which the others do not allow."""
     policy = DraftPolicy()
-    requests = [policy.new_request(mtp, 0.0) for mtp in ("auto", 3)]
+    modes: list[MtpMode] = ["auto", 3]
+    requests = [policy.new_request(mtp, 0.0, honours_k=True) for mtp in modes]
     num_drafted = 0
     for _ in range(100):
         plans = policy.plan([Candidate(one) for one in requests], max_rows=64)

@@ -286,7 +286,8 @@ def test_all_that_a_round_takes_is_counted(backbone: Backbone) -> None:
 
 def test_snapshot_counts_rows_of_the_last_round(backbone: Backbone) -> None:
     truth = [*PROMPT, *plain_ids(backbone, 30)]
-    engine = Engine.for_model(backbone, ScriptedDrafter(truth, backbone.config.vocab_size))
+    drafter = ScriptedDrafter(truth, backbone.config.vocab_size)
+    engine = Engine.for_model(backbone, drafter, EngineLimits(honour_k=True))
     for mtp in (3, "off"):
         engine.submit(Request(PROMPT, stopping=StopParams(max_tokens=30), mtp=mtp))
     engine.step()
@@ -297,7 +298,7 @@ def test_snapshot_counts_rows_of_the_last_round(backbone: Backbone) -> None:
 def test_row_budget_cuts_drafts_not_streams(backbone: Backbone) -> None:
     truth = [*PROMPT, *plain_ids(backbone, 30)]
     drafter = ScriptedDrafter(truth, backbone.config.vocab_size)
-    engine = Engine.for_model(backbone, drafter, EngineLimits(rows_per_step=5))
+    engine = Engine.for_model(backbone, drafter, EngineLimits(rows_per_step=5, honour_k=True))
     running = [
         engine.submit(Request(PROMPT, stopping=StopParams(max_tokens=20), mtp=6)) for _ in range(3)
     ]

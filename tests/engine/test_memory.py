@@ -272,7 +272,7 @@ def test_drafts_are_the_same_however_rows_came(backbone: Backbone, drafter: Draf
     """A head that sees shared rows late drafts what it would have drafted anyway."""
     alone = Engine.for_model(backbone, drafter)
     (expected,) = finish(alone, ask(2, 3, mtp=2, max_tokens=20))
-    engine = Engine.for_model(backbone, drafter)
+    engine = Engine.for_model(backbone, drafter, EngineLimits(honour_k=True))
     engine.submit(ask(1, mtp="off", max_tokens=60))
     engine.step()
     finish(engine, ask(1, mtp="auto", max_tokens=1))

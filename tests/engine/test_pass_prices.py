@@ -4,7 +4,11 @@ import random
 
 import pytest
 
+from headlong.drafters.draft_plan import DraftPlan
+from headlong.drafters.drafter import Draft
+from headlong.engine.draft_policy import DraftPolicy
 from headlong.engine.pass_prices import PassPrices
+from policy_world import World, best_fixed, play, round_result
 
 
 def learned(curve: dict[int, float], noise: float = 0.0, num_rounds: int = 200) -> PassPrices:
@@ -162,3 +166,33 @@ def test_stalled_plain_pass_does_not_make_drafts_look_free() -> None:
     for _ in range(10):
         prices.observe_pass(12, 0.010)
     assert prices.pass_s(8) <= prices.pass_s(12) < prices.pass_s(16), "rows have their price again"
+
+
+class SharedMachine(World):
+    """Busy neighbours: one thread works alone, and is slower; every 1.6 s two are tried, 60 ms."""
+
+    def pass_at(self, num_rows: int, clock_s: float) -> float:
+        """Return how long a pass takes that begins at this time; from 4 s on all is quiet."""
+        together_s = 0.0032 + 0.0003 * num_rows
+        if clock_s > 4:
+            return together_s
+        return 5 * together_s if clock_s % 1.6 < 0.06 else 0.0045 + 0.0008 * num_rows
+
+
+def test_prices_follow_a_team_that_shrinks_is_tried_and_returns() -> None:
+    """Guards one list of prices for any number of threads, without a word about the change."""
+    world = SharedMachine(lambda num_rows: 0.0, chance=lambda rng, time: 0.75, noise=0.05)
+    _, best = best_fixed(world, 1000)
+    assert play(world, "auto", 1000).tokens_per_second > 0.95 * best
+
+
+def test_a_plain_round_never_takes_longer_than_one_with_drafts() -> None:
+    """Guards a gain above the tokens of a pass: what rounds do beside it is priced in a rush."""
+    policy = DraftPolicy()
+    request = policy.new_request(3, 0.0)
+    for _ in range(20):
+        policy.prices.observe_pass(1, 0.010)
+        policy.prices.observe_pass(4, 0.0101)
+        policy.prices.observe_beside(0, 0.002)
+    drafted = round_result(Draft((0,) * 3, (0.9,) * 3, ("head",) * 3), 3, pass_s=0.0101)
+    assert policy.observe([request], [DraftPlan(3)], [drafted], 0.0102) == 0.0102

@@ -17,6 +17,7 @@ from headlong.drafters.choose import make_drafter
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Draft, Drafter, DraftRequest, Guess, Settled
 from headlong.engine.engine import Engine
+from headlong.engine.limits import EngineLimits
 from headlong.engine.request import FinishReason, Running
 from headlong.errors import CheckpointError, EngineError, HeadError
 from headlong.heads.head_files import build_head
@@ -86,7 +87,7 @@ def test_rows_that_waited_wait_again(was_observed: bool) -> None:
 def test_only_the_culprit_of_a_failed_pass_is_lost(
     backbone: Backbone, drafter: Drafter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine.for_model(backbone, drafter)
+    engine = Engine.for_model(backbone, drafter, EngineLimits(honour_k=True))
     running = [engine.submit(request) for request in requests()]
     for _ in range(3):
         engine.step()
@@ -157,7 +158,7 @@ def test_broken_logits_name_the_model_and_spare_the_others(backbone: Backbone) -
 
 
 def test_one_failing_head_leaves_the_others_drafting(backbone: Backbone, drafter: Drafter) -> None:
-    engine = Engine.for_model(backbone, drafter)
+    engine = Engine.for_model(backbone, drafter, EngineLimits(honour_k=True))
     running = [engine.submit(request) for request in requests()]
     engine.step()
 

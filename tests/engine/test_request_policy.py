@@ -2,7 +2,7 @@
 
 from headlong.drafters.draft_plan import DraftPlan, Threshold
 from headlong.engine.draft_policy import Candidate, DraftPolicy, within
-from headlong.engine.request import explain, off_reason
+from headlong.engine.request import bound_reason, explain, off_reason
 from headlong.engine.request_policy import PROBE_TOKENS, Forecast, RequestPolicy
 from headlong.engine.survival import MAX_AUTO_TOKENS
 
@@ -71,6 +71,42 @@ def test_every_state_is_explained_in_words() -> None:
     assert "Always drafts K=4" in explain(RequestPolicy(4))
 
 
+def test_a_number_is_an_upper_bound_only_beside_others() -> None:
+    alone, beside, honoured = RequestPolicy(3), RequestPolicy(3), RequestPolicy(3, honours_k=True)
+    alone.enter_round(1)
+    beside.enter_round(2)
+    honoured.enter_round(2)
+    assert alone.plan() == honoured.plan() == DraftPlan(3)
+    assert [one.num_fixed for one in (alone, beside, honoured)] == [3, 0, 3]
+    assert len(beside.expected().rows) == 3
+    beside.decide(3, THRESHOLDS, FORECAST)
+    assert beside.plan(is_probe=True) == DraftPlan(3, THRESHOLDS), "no probe goes beyond it"
+    beside.enter_round(1)
+    assert beside.plan() == DraftPlan(3), "alone again, it is honoured"
+
+
+def test_one_token_is_the_bound_of_probes_too() -> None:
+    request = RequestPolicy(1)
+    request.enter_round(2)
+    request.decide(0, THRESHOLDS, FORECAST)
+    assert request.plan(is_probe=True) == DraftPlan(1, is_idle=True)
+
+
+def test_a_bound_says_why() -> None:
+    request = RequestPolicy(3)
+    request.enter_round(1)
+    assert bound_reason(request) is None
+    request.enter_round(5)
+    request.enter_round(2)
+    assert "K=3 was an upper bound in the 2 rounds shared" in str(bound_reason(request))
+    request.decide(0, THRESHOLDS, FORECAST)
+    assert "does not pay" in str(off_reason(request))
+    assert "Only looks up n-grams" in explain(request)
+    request.enter_round(1)
+    assert off_reason(request) is None
+    assert "Always drafts K=3" in explain(request)
+
+
 def test_rows_of_a_round_are_cut_from_the_longest_drafts() -> None:
     plans = [DraftPlan(4), DraftPlan(0), DraftPlan(2)]
     assert [plan.num_tokens for plan in within(plans, 64)] == [4, 0, 2]
@@ -93,7 +129,7 @@ def test_a_request_without_a_drafter_gets_no_draft() -> None:
 
 def test_row_budget_shortens_the_longest_drafts() -> None:
     policy = DraftPolicy()
-    candidates = [Candidate(policy.new_request(mtp, 0.0)) for mtp in (8, 2, 1)]
+    candidates = [Candidate(policy.new_request(mtp, 0.0, honours_k=True)) for mtp in (8, 2, 1)]
     plans = policy.plan(candidates, max_rows=10)
     assert [plan.num_tokens for plan in plans] == [4, 2, 1]
     plans = policy.plan(candidates, max_rows=1)

@@ -1,6 +1,7 @@
 """The scheduler: in order, in turns, within measured time; a full queue says when to come back."""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -153,6 +154,6 @@ def test_retry_follows_how_often_requests_end(monkeypatch: pytest.MonkeyPatch) -
         {"prefix_bytes": -1},
     ],
 )
-def test_impossible_limits_are_refused(wrong: dict[str, int]) -> None:
+def test_impossible_limits_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match=next(iter(wrong))):
         EngineLimits(**wrong)

@@ -1,35 +1,49 @@
-"""Write the GGUF files of the tiny checkpoints that llama.cpp's own converter makes of them.
+"""Let llama.cpp's own converter write a tiny checkpoint as GGUF, beside it in its folder.
 
-    LLAMA_CPP_SRC=…/llama.cpp python tests/golden/make_tiny_gguf.py tests/golden/tiny-…
-
-Each folder named gets a model.gguf in float32, without a vocabulary. What the converter changes
-(order of heads and rows, norms, decay rates, stacks of experts) is what the tests are for.
+Needs `gguf`, `transformers` and llama.cpp's source. Only Gemma's files get a vocabulary: as
+many meaningless tokens as the model has. The tests read the file and never run this script.
 """
 
-import os
+import argparse
+import json
 import runpy
+import shutil
 import sys
-from importlib import import_module
+import tempfile
 from pathlib import Path
-from typing import Any
-
-SOURCE = os.environ["LLAMA_CPP_SRC"]
-sys.path[:0] = [f"{SOURCE}/gguf-py", SOURCE]
-
-conversion: Any = import_module("conversion")
-find_class = conversion.get_model_class
 
 
-def without_vocabulary(name: str, mmproj: bool = False) -> Any:
-    """Return the converter's class for an architecture, but for its vocabulary."""
-    found: Any = find_class(name, mmproj=mmproj)
-    found.set_vocab = found._set_vocab_none
-    return found
+def write_tokenizer(folder: Path) -> None:
+    """Put a tokenizer of the right size beside the weights."""
+    vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    vocab = {f"token{index}": index for index in range(vocab_size)}
+    model = {"type": "BPE", "vocab": vocab, "merges": []}
+    tokenizer = {"version": "1.0", "added_tokens": [], "model": model}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
 
 
-conversion.get_model_class = without_vocabulary
-script = f"{SOURCE}/convert_hf_to_gguf.py"
-for folder in sys.argv[1:]:
-    out = Path(folder) / "model.gguf"
-    sys.argv = [script, folder, "--outtype", "f32", "--outfile", str(out)]
-    runpy.run_path(script, run_name="__main__")
+def main() -> None:
+    """Convert one folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="a tiny-<name> folder")
+    parser.add_argument("source", type=Path, help="llama.cpp's source, with convert_hf_to_gguf.py")
+    arguments = parser.parse_args()
+    sys.path[:0] = [str(arguments.source / "gguf-py"), str(arguments.source)]
+    from conversion import gemma, glm  # type: ignore[import-not-found]
+    from conversion.base import TextModel  # type: ignore[import-not-found]
+
+    TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
+    TextModel.set_vocab = glm.Glm4MoeModel.set_vocab = TextModel._set_vocab_none
+    gemma.Gemma4Model.set_vocab = TextModel._set_vocab_gpt2
+    with tempfile.TemporaryDirectory() as name:
+        copied = Path(shutil.copytree(arguments.folder, Path(name) / "model"))
+        write_tokenizer(copied)
+        script = str(arguments.source / "convert_hf_to_gguf.py")
+        out = str(arguments.folder / "converted.gguf")
+        sys.argv = [script, str(copied), "--outtype", "f32", "--outfile", out]
+        runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

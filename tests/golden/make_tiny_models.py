@@ -17,6 +17,7 @@ import torch
 from make_golden import dumps, made_with
 from native_mtp import add_mtp_layer
 from tiny_configs import CENTRED, TINY_MODELS, TinyModel
+from tiny_mtp_configs import TINY_WITH_MTP
 from transformers import AutoConfig, AutoModelForCausalLM
 
 TOKEN_IDS = [
@@ -39,12 +40,21 @@ def randomise(model: Any, stored: torch.dtype) -> None:
             value = noise - 1  # memories that last from one row to ten
         elif name.endswith("bias"):
             value = 0.5 * noise
+        elif "per_layer.weight" in name:
+            value = 0.35 * noise  # it is multiplied by the square root of 8
+        elif ".router." in name and name.endswith("scale"):
+            value = 1 + 0.3 * noise
+        elif ".experts." in name:
+            value = 1.5 * noise * weight.shape[-1] ** -0.5
         elif "embed" in name:
             value = noise * weight.shape[1] ** -0.5
         else:
             # Louder than 1/sqrt(inputs), so that attention is far from uniform.
             value = 1.5 * noise * weight.shape[1] ** -0.5
         weight.data.copy_(value.to(stored))
+    for name, buffer in sorted(model.named_buffers()):
+        if name.endswith("layer_scalar"):
+            buffer.copy_(0.5 + torch.rand(buffer.shape, generator=generator))
 
 
 def make_config(fields: dict[str, Any]) -> Any:
@@ -117,9 +127,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="of the models to write; all by default")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    chosen = arguments.names or TINY_MODELS
-    for name, tiny in {name: TINY_MODELS[name] for name in chosen}.items():
-        write_tiny_model(arguments.output / f"tiny-{name}", tiny)
+    models = TINY_MODELS | TINY_WITH_MTP
+    for name in arguments.names or models:
+        write_tiny_model(arguments.output / f"tiny-{name}", models[name])
 
 
 if __name__ == "__main__":

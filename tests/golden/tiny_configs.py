@@ -18,26 +18,6 @@ SIZES = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-
-HYBRID = {
-    "head_dim": 16,
-    "hidden_act": "silu",
-    "attention_bias": False,
-    "tie_word_embeddings": False,
-    # Two value heads to a key head, sizes that differ from each other and from attention's.
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 12,
-    "linear_conv_kernel_dim": 4,
-    "layer_types": [*["linear_attention"] * 3, "full_attention"],
-}
-EXPERTS = {
-    "num_experts": 8,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 24,
-    "shared_expert_intermediate_size": 40,
-}
 CENTRED = ("gemma3_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 """These store norm weights as their difference from one, but for one norm."""
 
@@ -53,6 +33,43 @@ class TinyModel:
     mtp: str = ""
     """How its MTP layer is named, "qwen" or "layer"; empty for a model without one."""
 
+
+GEMMA4: dict[str, Any] = SIZES | {
+    "model_type": "gemma4_text",
+    "architectures": ["Gemma4ForCausalLM"],
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "intermediate_size": 48,
+    "head_dim": 16,
+    "global_head_dim": 24,
+    "vocab_size_per_layer_input": VOCAB_SIZE,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "attention_bias": False,
+    "tie_word_embeddings": True,
+    "sliding_window": 8,
+    # Smaller than the published 30, so that it shows.
+    "final_logit_softcapping": 4.0,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {
+            "rope_type": "proportional",
+            "rope_theta": 1000000.0,
+            "partial_rotary_factor": 0.5,
+        },
+    },
+}
+GEMMA4_TRAITS: dict[str, dict[str, Any]] = {
+    "window_one_more": {"sliding_window": 9},
+    "window_one_less": {"sliding_window": 7},
+    "norm_eps": {"rms_norm_eps": 1e-2},
+    "logit_cap": {"final_logit_softcapping": None},
+    "rotary_share": {
+        "rope_parameters": {
+            **GEMMA4["rope_parameters"],
+            "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
+        }
+    },
+}
 
 TINY_MODELS = {
     "llama3-rope": TinyModel(
@@ -115,106 +132,6 @@ TINY_MODELS = {
         torch.bfloat16,
         {"rope_theta": {"rope_theta": 10000.0}},
     ),
-    "qwen3_5": TinyModel(
-        SIZES
-        | HYBRID
-        | {
-            "model_type": "qwen3_5_text",
-            "architectures": ["Qwen3_5ForCausalLM"],
-            "mtp_num_hidden_layers": 1,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 10000.0,
-                "partial_rotary_factor": 0.5,
-                "mrope_section": [2, 1, 1],
-                "mrope_interleaved": True,
-            },
-        },
-        torch.float32,
-        {
-            "norm_eps": {"rms_norm_eps": 1e-2},
-            "rotary_share": {
-                "rope_parameters": {
-                    "rope_type": "default",
-                    "rope_theta": 10000.0,
-                    "partial_rotary_factor": 1.0,
-                    "mrope_section": [4, 2, 2],
-                }
-            },
-        },
-        mtp="qwen",
-    ),
-    "qwen3_5_moe": TinyModel(
-        SIZES
-        | HYBRID
-        | EXPERTS
-        | {
-            "model_type": "qwen3_5_moe_text",
-            "architectures": ["Qwen3_5MoeForCausalLM"],
-            "mtp_num_hidden_layers": 1,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 10000.0,
-                "partial_rotary_factor": 0.5,
-                "mrope_section": [2, 1, 1],
-                "mrope_interleaved": True,
-            },
-        },
-        torch.float32,
-        {"one_expert_more": {"num_experts_per_tok": 3}},
-        mtp="qwen",
-    ),
-    "qwen3_next": TinyModel(
-        SIZES
-        | HYBRID
-        | EXPERTS
-        | {
-            "model_type": "qwen3_next",
-            "architectures": ["Qwen3NextForCausalLM"],
-            "decoder_sparse_step": 1,
-            "mlp_only_layers": [],
-            "norm_topk_prob": True,
-            "linear_key_head_dim": 12,
-            "linear_value_head_dim": 16,
-            "rope_theta": 10000.0,
-            "partial_rotary_factor": 0.25,
-        },
-        torch.float32,
-        {"shares": {"norm_topk_prob": False}, "rotary_share": {"partial_rotary_factor": 0.5}},
-        mtp="qwen",
-    ),
-    "glm4_moe": TinyModel(
-        SIZES
-        | {
-            "model_type": "glm4_moe",
-            "architectures": ["Glm4MoeForCausalLM"],
-            "head_dim": 16,
-            "hidden_act": "silu",
-            "attention_bias": True,
-            "tie_word_embeddings": False,
-            "use_qk_norm": True,
-            "rope_theta": 10000.0,
-            "partial_rotary_factor": 0.5,
-            "first_k_dense_replace": 1,
-            "n_routed_experts": 8,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 24,
-            "n_shared_experts": 2,
-            "n_group": 2,
-            "topk_group": 1,
-            "norm_topk_prob": True,
-            "routed_scaling_factor": 1.5,
-            "num_nextn_predict_layers": 1,
-        },
-        torch.float32,
-        {
-            "scale": {"routed_scaling_factor": 1.0},
-            "shares": {"norm_topk_prob": False},
-            "groups": {"n_group": 1},
-            "rotary_share": {"partial_rotary_factor": 1.0},
-        },
-        mtp="layer",
-    ),
     "gemma3": TinyModel(
         SIZES
         | {
@@ -245,5 +162,48 @@ TINY_MODELS = {
             "rope_scaling": {"rope_scaling": None},
             "query_scale": {"query_pre_attn_scalar": 16},
         },
+    ),
+    "gemma4": TinyModel(
+        GEMMA4
+        | {
+            # As in the 31B model: keys of the full layers are their values, none are shared.
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 0,
+            "use_double_wide_mlp": False,
+        },
+        torch.float32,
+        GEMMA4_TRAITS,
+    ),
+    "gemma4-experts": TinyModel(
+        GEMMA4
+        | {
+            # As in 26B-A4B.
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 0,
+            "use_double_wide_mlp": False,
+            "enable_moe_block": True,
+            "num_experts": 8,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 24,
+        },
+        torch.float32,
+        GEMMA4_TRAITS | {"top_k": {"top_k_experts": 3}},
+    ),
+    "gemma4-shared": TinyModel(
+        GEMMA4
+        | {
+            # As in E2B and E4B: half of the layers read keys and values of layers 1 and 2.
+            "num_global_key_value_heads": None,
+            "attention_k_eq_v": False,
+            "num_kv_shared_layers": 3,
+            "hidden_size_per_layer_input": 8,
+            "use_double_wide_mlp": True,
+        },
+        torch.float32,
+        GEMMA4_TRAITS,
     ),
 }

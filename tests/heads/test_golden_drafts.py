@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden_models import GOLDEN, WITH_MTP, load_with_head
+from golden_models import CONVERTED, GOLDEN, WITH_MTP, load_with_head
 from headlong.heads.nextn import NextnHead
 
 CLOSE_CALL = {"numpy": 1e-3, "native": 0.05}
@@ -28,9 +28,12 @@ def draft(head: NextnHead, token_ids: list[int], newest: int, num_depths: int) -
     return drafted
 
 
-@pytest.mark.parametrize("file", ["", "model.gguf"])
+FILES = [(name, "") for name in WITH_MTP]
+FILES += [(name, "converted.gguf") for name in CONVERTED if name in WITH_MTP]
+
+
 @pytest.mark.parametrize("backend", ["numpy", "native"])
-@pytest.mark.parametrize("name", WITH_MTP)
+@pytest.mark.parametrize(("name", "file"), FILES)
 def test_drafts_equal_those_of_transformers(name: str, backend: str, file: str) -> None:
     head = load_with_head(name, backend, file)
     assert isinstance(head, NextnHead)

@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headlong.errors import ArchitectureError, CheckpointError
-from headlong.models.model_config import ModelConfig, RopeScaling, read_config
+from headlong.models.model_config import ModelConfig, read_config
+from headlong.models.rope_scaling import RopeScaling
 from headlong.weights.checkpoint import open_checkpoint
-from model_files import ARCHITECTURES, MIXTURE, write_gguf, write_hf_folder
+from model_files import BOTH_FORMATS, GEMMA4, write_gguf, write_hf_folder
 
 Edit = Callable[[dict[str, Any]], None]
 
@@ -24,7 +26,7 @@ def read_edited(folder: Path, architecture: str, **changes: Any) -> ModelConfig:
     return read_config(open_checkpoint(folder))
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, MIXTURE])
+@pytest.mark.parametrize("architecture", BOTH_FORMATS)
 def test_both_formats_give_one_config(architecture: str, tmp_path: Path) -> None:
     from_gguf = read_config(open_checkpoint(write_gguf(tmp_path / "m.gguf", architecture)))
     from_folder = read_config(open_checkpoint(write_hf_folder(tmp_path / "m", architecture)))
@@ -58,8 +60,8 @@ def test_zero_heads_are_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_rope_scaling_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArchitectureError, match="'yarn'"):
-        read_edited(tmp_path, "llama", rope_scaling={"rope_type": "yarn", "factor": 4.0})
+    with pytest.raises(ArchitectureError, match="'dynamic'"):
+        read_edited(tmp_path, "llama", rope_scaling={"rope_type": "dynamic", "factor": 4.0})
 
 
 @pytest.mark.parametrize(
@@ -109,3 +111,44 @@ def test_head_blocks_do_not_count_as_layers(tmp_path: Path) -> None:
         tmp_path / "m.gguf", "llama", extra_metadata={"llama.nextn_predict_layers": 1}
     )
     assert read_config(open_checkpoint(path)).num_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("global_head_dim", 33, "heads of 33 numbers"),
+        ("global_head_dim", 2**20, "global_head_dim is 1048576"),
+        ("num_global_key_value_heads", 0, "num_global_kv_heads is 0"),
+        ("final_logit_softcapping", -1.0, "capped at -1"),
+        ("attention_bias", True, "biases in its attention"),
+        ("use_bidirectional_attention", "all", "later tokens"),
+        ("hidden_activation", "silu", "uses 'silu'"),
+    ],
+)
+def test_gemma4_of_another_kind_is_refused(
+    tmp_path: Path, name: str, value: object, complaint: str
+) -> None:
+    with pytest.raises((CheckpointError, ArchitectureError), match=complaint):
+        read_edited(tmp_path, GEMMA4, **{name: value})
+
+
+def test_gemma4_says_the_same_in_both_formats(tmp_path: Path) -> None:
+    folder = read_config(open_checkpoint(write_hf_folder(tmp_path / "m", GEMMA4)))
+    gguf = read_config(open_checkpoint(write_gguf(tmp_path / "m.gguf", GEMMA4)))
+    assert gguf.local_layers == folder.local_layers == frozenset({0, 1, 3, 4})
+    assert gguf.local_rope_theta == folder.local_rope_theta == 1e4
+    assert folder.gemma4 is not None
+    assert gguf.gemma4 == replace(folder.gemma4, rotary_share=1.0)  # a tensor says that in GGUF
+
+
+def test_gemma4_from_transformers_5_has_sizes_for_single_layers(tmp_path: Path) -> None:
+    wide = {"head_dim": 48, "num_key_value_heads": 4}
+    config = read_edited(
+        tmp_path,
+        GEMMA4,
+        global_head_dim="absent",
+        num_global_key_value_heads="absent",
+        per_layer_config={"2": wide, "5": wide},
+    )
+    assert config.gemma4 is not None
+    assert (config.gemma4.global_head_dim, config.gemma4.num_global_kv_heads) == (48, 4)

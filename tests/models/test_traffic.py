@@ -17,13 +17,8 @@ from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
 from headlong.ops.layer_state import has_positions
 from headlong.weights.checkpoint import open_checkpoint
-from model_files import (
-    EXPERT_SIZE,
-    HIDDEN_SIZE,
-    MIXTURE,
-    NUM_CHOSEN,
-    NUM_EXPERTS,
-)
+from mixture_files import EXPERT_SIZE, NUM_CHOSEN, NUM_EXPERTS
+from model_files import HIDDEN_SIZE, MIXTURE
 
 
 def test_bytes_of_a_pass_are_the_weights_it_reads(tiny_model_path: Path) -> None:

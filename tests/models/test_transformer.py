@@ -1,13 +1,14 @@
 """The backbone frame: caches, taps and batches leave every bit of a row alone."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.models.transformer import Backbone
-from model_files import ARCHITECTURES, EVERY_BACKBONE, HYBRID, MIXTURE
+from model_files import BOTH_FORMATS, EVERY_BACKBONE, GEMMA4, HYBRID
 
 Maker = Callable[[str], Backbone]
 
@@ -57,7 +58,7 @@ def test_refused_rows_leave_no_trace(tiny_backbone: Maker, architecture: str) ->
     assert rest.tobytes() == run(backbone, ids, [12])[6:].tobytes()
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID, MIXTURE])
+@pytest.mark.parametrize("architecture", [*BOTH_FORMATS, HYBRID])
 def test_native_agrees_with_the_oracle(tiny_backbone: Maker, architecture: str) -> None:
     """Guards fields of a spec that a backend leaves out; 8-bit activations move logits by less."""
     ids = token_ids(10, 30)
@@ -85,3 +86,16 @@ def test_who_reads_nothing_of_a_pass_still_gets_its_rows(tiny_backbone: Maker) -
     backbone = tiny_backbone("llama")
     hidden = backbone.forward([token_ids(9, 3)], [backbone.make_cache()])
     assert hidden.nothing.shape == (len(hidden.raw), 0)
+
+
+@pytest.mark.parametrize("architecture", [GEMMA4, f"{GEMMA4}@native"])
+def test_capped_logits_are_their_own_row_only(tiny_backbone: Maker, architecture: str) -> None:
+    backbone = tiny_backbone(architecture)
+    normed = backbone.forward([token_ids(9, 13)], [backbone.make_cache()]).normed
+    together, cap = backbone.logits(normed), backbone.logit_cap
+    bare = replace(backbone, logit_cap=None).logits(normed)
+    assert cap is not None
+    np.testing.assert_allclose(together, cap * np.tanh(bare / cap), rtol=1e-5)
+    assert np.abs(bare).max() > cap > np.abs(together).max()
+    alone = [backbone.logits(normed[i : i + 1]) for i in range(len(normed))]
+    assert together.tobytes() == np.concatenate(alone).tobytes()

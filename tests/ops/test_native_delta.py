@@ -163,7 +163,7 @@ def test_gated_attention_with_a_part_rotary_is_the_oracles(instruction_set: str)
     for ops in (native_ops(instruction_set), NumpyOps()):
         parts = Parts(ops, "F32")
         plain = parts.attention()
-        rope = replace(plain.rope, frequencies=plain.rope.frequencies[:5])
+        rope = replace(plain.rope, frequencies=plain.rope.frequencies[:5], amplitude=1.3)
         block = replace(plain, gate=parts.linear(50, 192, 64), rope=rope)
         state = SequenceState([ops.make_state(block)])
         state.reserve(40)

@@ -115,7 +115,8 @@ def test_workers_with_replicas_yield_what_sharing_ones_do(
     held, sizes = (130, 0, 700), (1, 5, 2)
     starts = (0, 1, 6)
 
-    def run(threads: int, is_far: bool) -> bytes:
+    def run(threads: int, is_far: bool, is_alone: bool | None = None) -> bytes:
+        """`is_alone`: one thread makes the second pass alone, or else the first."""
         ops = native_ops(instruction_set, threads)
         ops.engine.set_far_apart(is_far)
         parts = Parts(ops, type_name, head_dim=head_dim)
@@ -126,6 +127,8 @@ def test_workers_with_replicas_yield_what_sharing_ones_do(
         caches = [filled_cache(ops, layers, 10 + s, held[s], rooms[s]) for s in range(3)]
         seen = b""
         for again in range(2):  # the second pass reads what the first one left in the caches
+            if is_alone is not None:
+                ops.engine.set_alone(is_alone == bool(again))
             spans = tuple(Span(starts[s], sizes[s], held[s] + again * sizes[s]) for s in range(3))
             rows = Rows(np.zeros(8, dtype=np.int64), spans)
             y, taps = ops.run_layers(random(20 + again, 8, 64), layers, caches, rows, (0, 1))
@@ -137,6 +140,8 @@ def test_workers_with_replicas_yield_what_sharing_ones_do(
     for threads in (2, 3):
         for is_far in (False, True):
             assert run(threads, is_far) == alone, (threads, is_far)
+            assert run(threads, is_far, is_alone=True) == alone, "a team shrinks between passes"
+            assert run(threads, is_far, is_alone=False) == alone, "a team returns between passes"
 
 
 def test_a_pair_knows_how_far_apart_it_is() -> None:
@@ -165,7 +170,7 @@ def test_last_rows_are_those_of_the_whole_layer(instruction_set: str, is_beside:
         layer = Layer(parts.attention(is_beside=is_beside), parts.mlp())
         results = []
         for is_whole in (True, False):
-            caches = [ops.engine.make_kv_layer(2, 32) for _ in sizes]
+            caches = [ops.engine.make_kv_layer(2, 32, 32) for _ in sizes]
             for cache, span in zip(caches, after, strict=True):
                 cache.reserve(span.first_position + 1)
             beside = x_beside if is_beside else None

@@ -87,7 +87,7 @@ def test_a_broken_position_shows_in_rows_that_see_it_and_is_gone_once_overwritte
     instruction_set: str,
 ) -> None:
     ops = native_ops(instruction_set)
-    block, cache = Parts(ops, "F32").attention(), ops.engine.make_kv_layer(2, 32)
+    block, cache = Parts(ops, "F32").attention(), ops.engine.make_kv_layer(2, 32, 32)
     cache.reserve(80)
     x = random(1, 80, 64)
     broken = x.copy()
@@ -141,7 +141,7 @@ def test_a_stack_is_its_blocks_one_after_the_other() -> None:
     parts = Parts(ops, "Q8_0")
     layers = tuple(Layer(parts.attention(), parts.mlp()) for _ in range(3))
     x, rows = random(1, 5, 64), one_span(5)
-    caches = [[ops.engine.make_kv_layer(2, 32) for _ in layers] for _ in range(2)]
+    caches = [[ops.engine.make_kv_layer(2, 32, 32) for _ in layers] for _ in range(2)]
     for cache_layer in (*caches[0], *caches[1]):
         cache_layer.reserve(5)
     got, taps = ops.run_layers(x, layers, caches[:1], rows, (2, 1))
@@ -159,7 +159,7 @@ def test_layers_that_grow_together_keep_what_they_hold() -> None:
     ops = native_ops("auto")
     parts, x = Parts(ops, "Q8_0"), random(1, 7, 64)
     layers = tuple(Layer(parts.attention(), parts.mlp()) for _ in range(20))
-    caches = [[ops.engine.make_kv_layer(2, 32) for _ in layers] for _ in range(2)]
+    caches = [[ops.engine.make_kv_layer(2, 32, 32) for _ in layers] for _ in range(2)]
     for one in caches:
         one[0].reserve(5, one[1:])
     caches[0][3].reserve(8_000)
@@ -180,7 +180,7 @@ def test_caches_do_not_feel_who_had_their_room_before(instruction_set: str) -> N
     block, x = Parts(ops, "Q8_0", head_dim=48).attention(), random(1, 75, 64)
     results = []
     for _ in range(2):
-        cache = ops.engine.make_kv_layer(2, 48)
+        cache = ops.engine.make_kv_layer(2, 48, 48)
         cache.reserve(128)
         results.append(ops.mix(x, block, [cache], one_span(75)).tobytes())
         ops.mix(np.full((128, 64), np.nan, np.float32), block, [cache], one_span(128))
@@ -196,7 +196,7 @@ def test_blocks_go_when_their_specs_go() -> None:
     ops.transform(x, kept)
     num_kept = len(ops._blocks._translated)
     for _ in range(3):
-        layer, cache = Layer(parts.attention(), parts.mlp()), ops.engine.make_kv_layer(2, 32)
+        layer, cache = Layer(parts.attention(), parts.mlp()), ops.engine.make_kv_layer(2, 32, 32)
         cache.reserve(2)
         ops.run_last(x, layer, [cache], one_span(2))
         assert len(ops._blocks._translated) > num_kept
@@ -260,13 +260,14 @@ class TestMalformedInput:
 
     def test_caches_without_room_or_of_other_heads(self) -> None:
         block, x = self.parts.attention(), random(1, 3, 64)
-        small = self.ops.engine.make_kv_layer(2, 32)
+        small = self.ops.engine.make_kv_layer(2, 32, 32)
         with pytest.raises(ValueError, match="no room"):
             self.ops.mix(x, block, [small], one_span(3))
-        other = self.ops.engine.make_kv_layer(3, 32)
-        other.reserve(64)
-        with pytest.raises(ValueError, match="other heads"):
-            self.ops.mix(x, block, [other], one_span(3))
+        for sizes in ((3, 32, 32), (2, 16, 32), (2, 32, 16)):
+            other = self.ops.engine.make_kv_layer(*sizes)
+            other.reserve(64)
+            with pytest.raises(ValueError, match="other heads"):
+                self.ops.mix(x, block, [other], one_span(3))
         with pytest.raises(ValueError, match="one cache per span"):
             self.ops.mix(x, block, [], one_span(3))
 
@@ -282,7 +283,7 @@ class TestMalformedInput:
         ],
     )
     def test_spans_that_do_not_cover_the_rows(self, spans: tuple[Span, ...]) -> None:
-        layers = [self.ops.engine.make_kv_layer(2, 32) for _ in spans]
+        layers = [self.ops.engine.make_kv_layer(2, 32, 32) for _ in spans]
         for layer in layers:
             layer.reserve(64)
         rows = Rows(np.zeros(3, dtype=np.int64), spans)
@@ -293,7 +294,7 @@ class TestMalformedInput:
         engine, x = self.ops.engine, random(1, 3, 64)
         layer = Layer(self.parts.attention(), self.parts.mlp())
         whole = self.ops._blocks._stack([layer])
-        cache = self.ops.engine.make_kv_layer(2, 32)
+        cache = self.ops.engine.make_kv_layer(2, 32, 32)
         cache.reserve(64)
         y = np.empty((1, 64), dtype=np.float32)
         engine.run_last(whole, x, [(0, 3, 0)], [[cache]], None, y)
@@ -301,7 +302,7 @@ class TestMalformedInput:
             engine.run_last(whole, x, [(0, 3, 0)], [[cache]], None, x)
         with pytest.raises(ValueError, match="not read"):
             engine.run_last(whole, x, [(0, 3, 0)], [[cache]], x, y)
-        mlp_only = _native.Stack([(None, self.ops._blocks._mlp(layer.mlp))])
+        mlp_only = _native.Stack([(None, self.ops._blocks._mlp(layer.mlp), None, 1.0)])
         with pytest.raises(ValueError, match="one layer with a mixer"):
             engine.run_last(mlp_only, x, [(0, 3, 0)], [[cache]], None, y)
         two = self.ops._blocks._stack([layer, layer])
@@ -311,13 +312,13 @@ class TestMalformedInput:
     def test_taps_of_a_layer_without_attention(self) -> None:
         """It once read the size of the rows from an attention block that was not there."""
         x, taps = random(1, 3, 64), np.empty((3, 64), dtype=np.float32)
-        stack = _native.Stack([(None, self.ops._blocks._mlp(self.parts.mlp()))])
+        stack = _native.Stack([(None, self.ops._blocks._mlp(self.parts.mlp()), None, 1.0)])
         before = x.copy()
         self.ops.engine.run(stack, x, [(0, 3, 0)], [[None]], [0], taps, None)
         assert np.array_equal(taps, before)
 
     def test_two_spans_on_one_cache(self) -> None:
-        layer = self.ops.engine.make_kv_layer(2, 32)
+        layer = self.ops.engine.make_kv_layer(2, 32, 32)
         layer.reserve(64)
         rows = Rows(np.zeros(2, dtype=np.int64), (Span(0, 1, 0), Span(1, 1, 0)))
         with pytest.raises(ValueError, match="same cache"):
@@ -325,7 +326,7 @@ class TestMalformedInput:
 
     def test_blocks_that_do_not_fit_together(self) -> None:
         wide = Parts(self.ops, "F32", num_heads=5)
-        layer = self.ops.engine.make_kv_layer(2, 32)
+        layer = self.ops.engine.make_kv_layer(2, 32, 32)
         layer.reserve(64)
         with pytest.raises(ValueError, match="evenly"):
             self.ops.mix(random(1, 1, 64), wide.attention(), [layer], one_span(1))

@@ -54,7 +54,7 @@ def attention_block(*, inputs: int = H) -> Attention:
 
 def run_attention(x: FloatArray, block: Attention, cuts: Sequence[int]) -> FloatArray:
     """Run the rows of one sequence through attention in spans of the given sizes."""
-    layer = NumpyKVLayer(KV_HEADS, D)
+    layer = NumpyKVLayer(KV_HEADS, D, D)
     layer.reserve(len(x))
     parts, start = [], 0
     for size in cuts:
@@ -79,6 +79,7 @@ def attention_formula(x: FloatArray, block: Attention) -> FloatArray:
     ) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
         pairs = heads[..., : D // 2] + 1j * heads[..., D // 2 :]
         turned = pairs * np.exp(1j * np.arange(len(x))[:, None, None] * block.rope.frequencies)
+        turned *= block.rope.amplitude
         return np.concatenate([turned.real, turned.imag], axis=-1)
 
     query, key = rotate(project(block.query, HEADS)), rotate(project(block.key, KV_HEADS))
@@ -95,9 +96,10 @@ def attention_formula(x: FloatArray, block: Attention) -> FloatArray:
     return np.asarray(wide + flat, dtype=np.float32)
 
 
-@pytest.mark.parametrize("window", [None, 5])
-def test_attention_equals_its_formula(window: int | None) -> None:
-    block = replace(attention_block(), window=window)
+@pytest.mark.parametrize(("window", "amplitude"), [(None, 1.0), (5, 1.0), (None, 1.3)])
+def test_attention_equals_its_formula(window: int | None, amplitude: float) -> None:
+    plain = attention_block()
+    block = replace(plain, window=window, rope=replace(plain.rope, amplitude=amplitude))
     x = random(20, 13, H)
     np.testing.assert_allclose(
         run_attention(x, block, [13]), attention_formula(x, block), rtol=2e-5, atol=2e-5
@@ -117,7 +119,7 @@ def test_attention_is_the_same_however_rows_are_cut() -> None:
 
 def test_sequences_side_by_side_do_not_touch() -> None:
     block, x, y = attention_block(), random(22, 9, H), random(23, 5, H)
-    layers = [NumpyKVLayer(KV_HEADS, D), NumpyKVLayer(KV_HEADS, D)]
+    layers = [NumpyKVLayer(KV_HEADS, D, D), NumpyKVLayer(KV_HEADS, D, D)]
     for layer in layers:
         layer.reserve(16)
     rows = Rows(np.zeros(14, dtype=np.int64), (Span(0, 9, 0), Span(9, 5, 0)))
@@ -130,7 +132,7 @@ def test_beside_input_stands_first_in_what_queries_read() -> None:
     block = replace(attention_block(inputs=2 * H), beside_norm=norm(30))
     x, beside = random(31, 4, H), random(32, 4, H)
     assert block.beside_norm is not None
-    layer = NumpyKVLayer(KV_HEADS, D)
+    layer = NumpyKVLayer(KV_HEADS, D, D)
     layer.reserve(4)
     rows = Rows(np.zeros(4, dtype=np.int64), (Span(0, 4, 0),))
     result = OPS.mix(x, block, [layer], rows, beside=beside)

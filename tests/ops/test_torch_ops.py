@@ -27,7 +27,15 @@ from headlong.ops.blocks import Attention, Linear, Norm
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.op_set import Array, Ops, Rows, Span
 from headlong.weights.checkpoint import open_checkpoint
-from model_files import ARCHITECTURES, HYBRID, MIXTURE, write_gguf, write_hf_folder
+from model_files import (
+    ARCHITECTURES,
+    BOTH_FORMATS,
+    GEMMA4,
+    HYBRID,
+    MIXTURE,
+    write_gguf,
+    write_hf_folder,
+)
 from native_parts import stored
 from random_drafters import drafter_named
 from random_heads import HEAD_KINDS, random_head
@@ -104,6 +112,15 @@ def test_each_block_equals_the_oracle(tiny: Maker, architecture: str, is_exact: 
     assert_close(ours.embed(token_ids(2, 5)), theirs.embed(token_ids(2, 5)))
 
 
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_layers_that_share_keys_equal_the_oracle(tiny: Maker, is_exact: bool) -> None:
+    ids = token_ids(3, 30)
+    ours = tiny(GEMMA4, TorchOps(CPU, is_exact=is_exact))
+    np.testing.assert_allclose(
+        run(ours, ids, [30]), run(tiny(GEMMA4, NumpyOps()), ids, [30]), rtol=1e-3, atol=1e-4
+    )
+
+
 @pytest.mark.parametrize("kind", HEAD_KINDS)
 def test_heads_equal_the_oracle(tiny: Maker, kind: HeadKind) -> None:
     ours, theirs = tiny("llama", TorchOps(CPU)), tiny("llama", NumpyOps())
@@ -131,7 +148,7 @@ def run(backbone: Backbone, ids: IntArray, cuts: list[int]) -> FloatArray:
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID, MIXTURE])
+@pytest.mark.parametrize("architecture", [*BOTH_FORMATS, HYBRID])
 def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) -> None:
     backbone = tiny(architecture, TorchOps(CPU))
     ids = token_ids(4, 30)

@@ -6,7 +6,7 @@ from headlong.decode.sampling import TokenLogprob, TopLogprob
 from headlong.engine.request import FinishReason
 from headlong.generation import Chunk
 from headlong.server.choices import TokenDetails
-from headlong.server.completions import CompletionChoice
+from headlong.server.completions import CompletionChoice, Echo
 from headlong.text.tokenizer import Tokenizer
 from tiny_text import byte_level_tokenizer
 
@@ -60,8 +60,8 @@ def test_offsets_count_characters_of_many_tokens_once(tokenizer: Tokenizer) -> N
 def test_echo_comes_first(tokenizer: Tokenizer) -> None:
     wants = TokenDetails(logprobs=False, sources=False, token_ids=False)
     chunks = [make(tokenizer, "o", FinishReason.STOP)]
-    assert CompletionChoice(0, wants, tokenizer, "hell").whole(chunks)["text"] == "hello"
-    opening = CompletionChoice(0, wants, tokenizer, "hell").opening()
+    assert CompletionChoice(0, wants, tokenizer, Echo("hell")).whole(chunks)["text"] == "hello"
+    opening = CompletionChoice(0, wants, tokenizer, Echo("hell")).opening()
     assert opening is not None
     assert opening["text"] == "hell"
     assert CompletionChoice(0, wants, tokenizer).opening() is None

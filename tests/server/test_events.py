@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from headlong.server.answering import EventWriter, to_json
+from headlong.server.answer_format import to_json
+from headlong.server.openai_format import EventWriter
 
 HEAD = {"id": "x-1", "model": "café \u2028"}
 

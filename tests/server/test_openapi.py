@@ -15,12 +15,23 @@ NUM_EXAMPLES = 15
 ROUTES = [
     ("POST", "/v1/chat/completions"),
     ("POST", "/v1/completions"),
+    ("POST", "/v1/messages"),
+    ("POST", "/v1/messages/count_tokens"),
+    ("POST", "/v1/responses"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{model_id}"),
     ("GET", "/health"),
 ]
+
+SHORT: dict[str, dict[str, int]] = {
+    "/v1/chat/completions": {"max_tokens": 4},
+    "/v1/completions": {"max_tokens": 4},
+    "/v1/messages": {"max_tokens": 4},
+    "/v1/responses": {"max_output_tokens": 4},
+}
+"""Fields that keep an answer short."""
 
 CASES = [
     (method, path, mode)
@@ -55,7 +66,8 @@ def test_document_and_server_agree(
     def send(case: Case[Any]) -> None:
         if mode is GenerationMode.POSITIVE and isinstance(case.body, dict):
             case.body.pop("model", None)  # a drawn name is never ours
-            case.body |= {"max_tokens": 4} if "completions" in path else {}
+            case.body.pop("previous_response_id", None)
+            case.body |= SHORT.get(path, {})
             case.body.pop("max_completion_tokens", None)
         # A token id or a JSON schema may fit the document and be unknown here.
         unknown: list[CheckFunction] = [positive_data_acceptance]
@@ -73,8 +85,12 @@ def test_every_route_and_field_is_described(tiny_live: LiveServer) -> None:
     assert set(document["paths"]) == {
         "/v1/chat/completions",
         "/v1/completions",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
         "/v1/models",
         "/v1/models/{model_id}",
+        "/v1/responses",
+        "/v1/responses/{response_id}",
         "/tokenize",
         "/detokenize",
         "/health",

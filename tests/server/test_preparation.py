@@ -143,7 +143,7 @@ def test_memory_bounds_the_answer(llm: LLM) -> None:
         ({"prompt": ""}, "prompt"),
         ({"prompt": [999999]}, "prompt"),
         ({"prompt": "x", "best_of": 2}, "best_of"),
-        ({"prompt": "x", "echo": True, "logprobs": 1}, "echo"),
+        ({"prompt": "x", "echo": True, "logprobs": 1, "stream": True}, "echo"),
     ],
 )
 def test_what_no_schema_can_say_is_refused(

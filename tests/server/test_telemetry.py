@@ -40,7 +40,8 @@ def run(llm: LLM, mtp: MtpMode, num: int = 1) -> list[TokenStream]:
 def test_the_mtp_object_has_the_fields_it_was_promised_with(tiny_llm: LLM) -> None:
     (stream,) = run(tiny_llm, 4)
     report = json.loads(json.dumps(mtp_report(stream.report(), 4)))
-    assert set(report) == ISSUE_FIELDS | {"explanation"}
+    assert set(report) == ISSUE_FIELDS | {"explanation", "bound_reason"}
+    assert report["bound_reason"] is None
     stats = stream.report().stats
     assert (report["mode"], report["rounds"]) == (4, stats.rounds)
     assert report["num_drafted"] == stats.num_drafted > 0
@@ -53,6 +54,11 @@ def test_the_mtp_object_has_the_fields_it_was_promised_with(tiny_llm: LLM) -> No
     assert report["verify_ms"] == pytest.approx(1e3 * timings.verify_s, abs=1e-2)
     assert report["prefill_ms"] == pytest.approx(1e3 * timings.prefill_s, abs=1e-2)
     assert report["explanation"]
+
+
+def test_choices_that_share_their_passes_say_that_k_was_a_bound(tiny_llm: LLM) -> None:
+    report = mtp_report(add_up([one.report() for one in run(tiny_llm, 4, num=3)]), 4)
+    assert "K=4 was an upper bound" in report["bound_reason"]
 
 
 def test_a_plain_request_says_that_it_did_not_draft(tiny_llm: LLM) -> None:

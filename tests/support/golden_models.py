@@ -20,7 +20,17 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 NUM_FREQUENT = 24
 """Tokens of the smaller vocabulary; the tiny models have 64."""
 
-WITH_MTP = ("tiny-qwen3_5", "tiny-qwen3_5_moe", "tiny-qwen3_next", "tiny-glm4_moe")
+WITH_MTP = (
+    "tiny-qwen3_5",
+    "tiny-qwen3_5_moe",
+    "tiny-qwen3_next",
+    "tiny-glm4_moe",
+    "tiny-deepseek_v3",
+    "tiny-glm4_moe_lite",
+)
+
+CONVERTED = tuple(sorted(file.parent.name for file in GOLDEN.glob("tiny-*/converted.gguf")))
+"""Those that llama.cpp's converter has written as GGUF."""
 
 
 def load_with_head(name: str, backend: str, file: str = "") -> Head:

@@ -16,13 +16,21 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 from safetensors.numpy import save_file
 
+from gemma4_files import (
+    add_gemma4_metadata,
+    gemma4_config,
+    gemma4_frame,
+    gemma4_layer,
+    rope_divisors,
+)
 from headlong.arrays import FloatArray
+from mixture_files import add_mixture_metadata, expert_parts, mixture_config
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
 """Dense ones, that heads of their own are made for; written in both formats."""
 
 MIXTURE = "glm4moe"
-"""One with experts; written in both formats."""
+"""One with experts; in both formats."""
 
 HYBRID = "qwen35"
 """Recurrent and attending layers; written as a Hugging Face folder only."""
@@ -30,10 +38,14 @@ HYBRID = "qwen35"
 HYBRIDS = (HYBRID, f"{HYBRID}@native")
 """The same on both backends, as the fixture `tiny_backbone` names them."""
 
+GEMMA4 = "gemma4"
+"""Layers of two sizes, some of which share keys and values (`gemma4_files`); in both formats."""
+
+BOTH_FORMATS = (*ARCHITECTURES, GEMMA4, MIXTURE)
+
 EVERY_BACKBONE = (
-    *ARCHITECTURES,
-    MIXTURE,
-    *(f"{name}@native" for name in (*ARCHITECTURES, MIXTURE)),
+    *BOTH_FORMATS,
+    *(f"{name}@native" for name in BOTH_FORMATS),
     *HYBRIDS,
 )
 """Every architecture on the numpy and on the native backend."""
@@ -50,13 +62,10 @@ NUM_KEY_HEADS, NUM_VALUE_HEADS, KEY_DIM, VALUE_DIM, CONV_WIDTH = 2, 4, 8, 16, 4
 ATTENTION_EVERY = 4
 """Every fourth layer of the hybrid attends."""
 
-NUM_EXPERTS, NUM_CHOSEN, EXPERT_SIZE, SHARED_SIZE = 8, 2, 32, 32
-NUM_GROUPS, NUM_CHOSEN_GROUPS, EXPERT_SCALE = 4, 2, 1.5
-
-NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, MIXTURE: 3, HYBRID: 4}
+NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, HYBRID: 4, GEMMA4: 5, MIXTURE: 3}
 """Gemma3 has six, since in GGUF files every sixth layer is the global one."""
 
-TIED = ("qwen2", "gemma3")
+TIED = ("qwen2", "gemma3", GEMMA4)
 """Architectures whose tiny model has no `lm_head` of its own."""
 
 _HF_CLASSES = {
@@ -66,6 +75,7 @@ _HF_CLASSES = {
     "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
     MIXTURE: ("glm4_moe", "Glm4MoeForCausalLM"),
     HYBRID: ("qwen3_5_text", "Qwen3_5ForCausalLM"),
+    GEMMA4: ("gemma4_text", "Gemma4ForCausalLM"),
 }
 
 
@@ -119,6 +129,8 @@ def write_gguf(
         is_packed = values.ndim > 1 and "ffn_gate_inp" not in tensor.gguf_name
         kind = matrix_type if is_packed else GGMLQuantizationType.F32
         writer.add_tensor(tensor.gguf_name, quantize(values, kind), raw_dtype=kind)
+    if architecture == GEMMA4:
+        writer.add_tensor("rope_freqs.weight", rope_divisors())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -128,7 +140,8 @@ def write_gguf(
 
 def tiny_tensors(architecture: str, seed: int = 0) -> list[TinyTensor]:
     """Make the weights of a tiny model, scaled so that logits differ clearly."""
-    rng = np.random.default_rng([seed, (*ARCHITECTURES, HYBRID, MIXTURE).index(architecture)])
+    places = (*ARCHITECTURES, HYBRID, GEMMA4, MIXTURE)
+    rng = np.random.default_rng([seed, places.index(architecture)])
 
     def normal(*shape: int, scale: float) -> FloatArray:
         return rng.normal(0, scale, shape).astype(np.float32)
@@ -144,13 +157,17 @@ def tiny_tensors(architecture: str, seed: int = 0) -> list[TinyTensor]:
     for layer in range(NUM_LAYERS[architecture]):
         for hf_name, gguf_name, shape in _layer_parts(architecture, layer):
             # A weight of n inputs gets 1/√n, so that its outputs are about as large as its inputs.
-            is_norm = hf_name.endswith("norm.weight")
+            is_norm = hf_name.endswith(("norm.weight", "layer_scalar"))
             is_rate = hf_name in ("linear_attn.A_log", "linear_attn.dt_bias")
             scale = 1.0 if is_rate else 1.5 * shape[-1] ** -0.5
             values = norm(shape[0], hf_name) if is_norm else normal(*shape, scale=scale)
             tensors.append(
                 TinyTensor(f"model.layers.{layer}.{hf_name}", f"blk.{layer}.{gguf_name}", values)
             )
+    if architecture == GEMMA4:
+        for hf_name, gguf_name, shape in gemma4_frame(hf_config(architecture)):
+            values = norm(*shape) if len(shape) == 1 else normal(*shape, scale=0.2)
+            tensors.append(TinyTensor(f"model.{hf_name}", gguf_name, values))
     tensors.append(TinyTensor("model.norm.weight", "output_norm.weight", norm(HIDDEN_SIZE)))
     if architecture not in TIED:
         lm_head = normal(VOCAB_SIZE, HIDDEN_SIZE, scale=0.3)
@@ -201,18 +218,10 @@ def hf_config(architecture: str) -> dict[str, Any]:
             "rope_local_base_freq": 1e4,
         }
     if architecture == MIXTURE:
-        config |= {
-            "n_routed_experts": NUM_EXPERTS,
-            "num_experts_per_tok": NUM_CHOSEN,
-            "moe_intermediate_size": EXPERT_SIZE,
-            "n_shared_experts": SHARED_SIZE // EXPERT_SIZE,
-            "n_group": NUM_GROUPS,
-            "topk_group": NUM_CHOSEN_GROUPS,
-            "norm_topk_prob": True,
-            "routed_scaling_factor": EXPERT_SCALE,
-            "first_k_dense_replace": 1,
-            "partial_rotary_factor": 0.5,
-        }
+        config |= mixture_config()
+    if architecture == GEMMA4:
+        del config["rope_theta"]
+        config |= gemma4_config(NUM_LAYERS[architecture], SLIDING_WINDOW, VOCAB_SIZE)
     if architecture == HYBRID:
         config |= {
             "linear_num_key_heads": NUM_KEY_HEADS,
@@ -243,25 +252,10 @@ def _delta_net_parts() -> list[tuple[str, str, tuple[int, ...]]]:
     return [(f"linear_attn.{name}", *rest) for name, rest in shapes.items()]
 
 
-def _expert_parts() -> list[tuple[str, str, tuple[int, ...]]]:
-    """List the parts of a mixture of experts; gate and up lie in one stack in both formats."""
-    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
-        "gate.weight": ("ffn_gate_inp.weight", (NUM_EXPERTS, HIDDEN_SIZE)),
-        "gate.e_score_correction_bias": ("exp_probs_b.bias", (NUM_EXPERTS,)),
-        "experts.gate_up_proj": (
-            "ffn_gate_up_exps.weight",
-            (NUM_EXPERTS, 2 * EXPERT_SIZE, HIDDEN_SIZE),
-        ),
-        "experts.down_proj": ("ffn_down_exps.weight", (NUM_EXPERTS, HIDDEN_SIZE, EXPERT_SIZE)),
-        "shared_experts.gate_proj.weight": ("ffn_gate_shexp.weight", (SHARED_SIZE, HIDDEN_SIZE)),
-        "shared_experts.up_proj.weight": ("ffn_up_shexp.weight", (SHARED_SIZE, HIDDEN_SIZE)),
-        "shared_experts.down_proj.weight": ("ffn_down_shexp.weight", (HIDDEN_SIZE, SHARED_SIZE)),
-    }
-    return [(f"mlp.{name}", *rest) for name, rest in shapes.items()]
-
-
 def _layer_parts(architecture: str, layer: int) -> list[tuple[str, str, tuple[int, ...]]]:
     """List a layer's weights: Hugging Face name, GGUF name, shape."""
+    if architecture == GEMMA4:
+        return gemma4_layer(hf_config(architecture), layer)
     hidden, inner = (HIDDEN_SIZE,), (INTERMEDIATE_SIZE, HIDDEN_SIZE)
     query, key = NUM_HEADS * HEAD_DIM, NUM_KV_HEADS * HEAD_DIM
     num_queries = 2 * query if architecture == HYBRID else query  # with a gate each
@@ -288,7 +282,9 @@ def _layer_parts(architecture: str, layer: int) -> list[tuple[str, str, tuple[in
         ]
     if architecture == MIXTURE:
         if layer > 0:
-            parts = [part for part in parts if not part[0].startswith("mlp.")] + _expert_parts()
+            parts = [part for part in parts if not part[0].startswith("mlp.")] + expert_parts(
+                HIDDEN_SIZE
+            )
         return [*parts, ("post_attention_layernorm.weight", "post_attention_norm.weight", hidden)]
     if architecture == HYBRID:
         if (layer + 1) % ATTENTION_EVERY:
@@ -314,27 +310,21 @@ def _add_metadata(writer: GGUFWriter, architecture: str) -> None:
     writer.add_context_length(CONTEXT_LENGTH)
     writer.add_embedding_length(HIDDEN_SIZE)
     writer.add_block_count(NUM_LAYERS[architecture])
-    writer.add_feed_forward_length(INTERMEDIATE_SIZE)
     writer.add_head_count(NUM_HEADS)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_freq_base(1e6 if architecture in ("gemma3", GEMMA4) else 1e4)
+    writer.add_vocab_size(VOCAB_SIZE)
+    if architecture == GEMMA4:
+        return add_gemma4_metadata(writer, hf_config(architecture))
+    writer.add_feed_forward_length(INTERMEDIATE_SIZE)
     writer.add_head_count_kv(NUM_KV_HEADS)
     writer.add_key_length(HEAD_DIM)
     writer.add_value_length(HEAD_DIM)
-    writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_dimension_count(HEAD_DIM // 2 if architecture == MIXTURE else HEAD_DIM)
-    writer.add_rope_freq_base(1e6 if architecture == "gemma3" else 1e4)
-    writer.add_vocab_size(VOCAB_SIZE)
     if architecture == "gemma3":
         writer.add_sliding_window(SLIDING_WINDOW)
     if architecture == MIXTURE:
-        writer.add_expert_count(NUM_EXPERTS)
-        writer.add_expert_used_count(NUM_CHOSEN)
-        writer.add_expert_feed_forward_length(EXPERT_SIZE)
-        writer.add_expert_shared_count(SHARED_SIZE // EXPERT_SIZE)
-        writer.add_expert_group_count(NUM_GROUPS)
-        writer.add_expert_group_used_count(NUM_CHOSEN_GROUPS)
-        writer.add_expert_weights_norm(True)
-        writer.add_expert_weights_scale(EXPERT_SCALE)
-        writer.add_leading_dense_block_count(1)
+        add_mixture_metadata(writer)
 
 
 def _add_value(writer: GGUFWriter, key: str, value: Any) -> None:

@@ -17,8 +17,10 @@ from headlong.ops.blocks import (
     Experts,
     GatedDeltaNet,
     GatedMlp,
+    LatentAttention,
     Layer,
     Linear,
+    Mixer,
     Norm,
     Router,
 )
@@ -119,6 +121,28 @@ class Parts:
             window=window,
         )
 
+    def latent_attention(
+        self, *, rank: int = 64, plain_dim: int = 32, value_dim: int = 48, is_low: bool = True
+    ) -> LatentAttention:
+        """Return latent attention with 16 rotary dimensions; `is_low` adds a query of low rank."""
+        hidden, heads, rotary_dim, low = self.hidden_size, self.num_heads, 16, 96
+        return LatentAttention(
+            norm=self.norm(60),
+            query=self.linear(61, heads * (plain_dim + rotary_dim), low if is_low else hidden),
+            latent=self.linear(63, rank + rotary_dim, hidden),
+            latent_norm=self.norm(65, rank),
+            key_up=self.linear(66, heads * rank, plain_dim),
+            value_up=self.linear(68, heads * value_dim, rank),
+            output=self.linear(70, hidden, heads * value_dim),
+            num_heads=heads,
+            plain_dim=plain_dim,
+            value_dim=value_dim,
+            rope=replace(make_rope(rotary_dim, 10_000.0), amplitude=1.2),
+            scale=(plain_dim + rotary_dim) ** -0.5,
+            query_down=self.linear(72, low, hidden) if is_low else None,
+            query_norm=self.norm(74, low) if is_low else None,
+        )
+
     def mlp(self, *, inner: int = 160, is_gelu: bool = False) -> GatedMlp:
         """Return a gated MLP block; with `is_gelu` its result has a norm too."""
         return GatedMlp(
@@ -199,7 +223,7 @@ def one_span(num_rows: int, first_position: int = 0) -> Rows:
     return Rows(np.zeros(num_rows, dtype=np.int64), (Span(0, num_rows, first_position),))
 
 
-def kv_layer(ops: Ops, block: Attention) -> KVLayer:
+def kv_layer(ops: Ops, block: Mixer) -> KVLayer:
     """Return the empty state of an attention block."""
     state = ops.make_state(block)
     assert has_positions(state)
@@ -221,7 +245,7 @@ def filled_cache(
 
 
 def attend_in_cuts(
-    ops: Ops, block: Attention, x: FloatArray, cuts: Sequence[int], beside: FloatArray | None = None
+    ops: Ops, block: Mixer, x: FloatArray, cuts: Sequence[int], beside: FloatArray | None = None
 ) -> FloatArray:
     """Run the rows of one sequence through attention in spans of the given sizes."""
     layer = kv_layer(ops, block)

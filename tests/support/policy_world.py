@@ -124,12 +124,25 @@ def play(
     policy: DraftPolicy | None = None,
     seed: int = 0,
 ) -> Outcome:
-    """Let sequences run together for so many rounds."""
+    """Let sequences run together for so many rounds; a fixed K is honoured."""
+    return play_mixed(world, [mtp] * num_sequences, num_rounds, policy, seed, honours_k=True)
+
+
+def play_mixed(
+    world: World,
+    modes: Sequence[MtpMode],
+    num_rounds: int,
+    policy: DraftPolicy | None = None,
+    seed: int = 0,
+    *,
+    honours_k: bool = False,
+) -> Outcome:
+    """Let sequences that ask for different things run together for so many rounds."""
     policy = policy or DraftPolicy()
     noise = random.Random(seed + 1)
     players = [
-        Player(policy.new_request(mtp, 0.0), random.Random(f"{seed} {i}"))
-        for i in range(num_sequences)
+        Player(policy.new_request(mtp, 0.0, honours_k=honours_k), random.Random(f"{seed} {i}"))
+        for i, mtp in enumerate(modes)
     ]
     seconds, lengths = 0.0, []
     for time in range(num_rounds):
@@ -144,7 +157,7 @@ def play(
         num_rows = sum(len(draft.token_ids) + 1 for draft, _ in drafted)
         draft_s, pass_s = world.draft_s(steps), world.pass_at(num_rows, seconds)
         seconds += draft_s + pass_s
-        if mtp != "auto":
+        if not any(one.policy.is_auto for one in players):
             continue  # nothing is decided, so nothing need be learned
         blur = math.exp(noise.gauss(0.0, world.noise))
         results = [round_result(*one, draft_s * blur, pass_s * blur) for one in drafted]

@@ -21,6 +21,16 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
+THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+    "{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
+    "{% else %}<think>\n{% endif %}{% endif %}"
+)
+"""A template that opens the reasoning itself, and keeps that of earlier answers."""
+
 
 def byte_level_metadata(**changes: Any) -> dict[str, Any]:
     """GGUF metadata of a GPT-2-like vocabulary: all bytes, 'he', 'll', 'hell', and four others."""
@@ -64,6 +74,17 @@ def sentencepiece_metadata(**changes: Any) -> dict[str, Any]:
         "tokenizer.ggml.unknown_token_id": 0,
     }
     return _changed(metadata, changes)
+
+
+def thinking_changes() -> dict[str, Any]:
+    """Changes that make of `byte_level_metadata` a model that reasons; its tags are special."""
+    plain = byte_level_metadata()
+    tokens, kinds = plain["tokenizer.ggml.tokens"], plain["tokenizer.ggml.token_type"]
+    return {
+        "tokens": [*tokens, "<think>", "</think>"],
+        "token_type": [*kinds, CONTROL, CONTROL],
+        "chat_template": THINKING,
+    }
 
 
 def byte_level_tokenizer(**changes: Any) -> Tokenizer:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headlong.errors import TextError
-from headlong.text.chat_template import ChatTemplate
+from headlong.text.chat_template import ChatOptions, ChatTemplate
 from headlong.text.tools import HERMES, ToolStyle
 from tiny_text import CHATML
 
@@ -16,9 +16,8 @@ SHOW = "{% for m in messages %}[{{ m.role }}|{{ m.content }}]{% endfor %}"
 
 
 def render(template: str, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
-    return (
-        ChatTemplate({"default": template}, {"bos_token": "<s>"}).render(messages, **options).text
-    )
+    made = ChatTemplate({"default": template}, {"bos_token": "<s>"})
+    return made.render(messages, ChatOptions(**options)).text
 
 
 def test_named_tokens_are_there_for_the_template() -> None:
@@ -40,8 +39,8 @@ def test_tools_are_written_as_plain_json() -> None:
 def test_template_for_tools_is_chosen_when_tools_are_given() -> None:
     template = ChatTemplate({"default": "plain", "tool_use": "{{ tools | length }}"}, {})
     assert template.render(HELLO).text == "plain"
-    assert template.render(HELLO, tools=[TOOL]).text == "1"
-    assert template.render(HELLO, tools=[]).text == "plain"
+    assert template.render(HELLO, ChatOptions(tools=[TOOL])).text == "1"
+    assert template.render(HELLO, ChatOptions(tools=[])).text == "plain"
 
 
 def test_tools_without_a_place_are_described_in_words() -> None:

@@ -132,6 +132,29 @@ def test_sentencepiece_never_builds_control_tokens_from_letters() -> None:
     assert pieces(tokenizer, "a</s>", parse_special=False) == ["a", "</s", ">"]
 
 
+def test_gemma4_merges_as_its_list_says_and_adds_no_space() -> None:
+    """Scores are there, too, and mean nothing: by them 'abc' would be one token."""
+    merges = ["▁ a", "b c", "a bc"]
+    tokenizer = sentencepiece_tokenizer(model="gemma4", merges=[*merges[:2], "a b"])
+    assert pieces(tokenizer, " abc") == [" a", "bc"]
+    assert pieces(tokenizer, "abc") == ["a", "bc"]
+    assert pieces(sentencepiece_tokenizer(model="gemma4", merges=merges), "abc") == ["abc"]
+    ids = tokenizer.encode("ü", add_special=False)
+    assert [tokenizer.token_bytes(i) for i in ids] == [b"\xc3", b"\xbc"]
+
+
+def test_gemma4_begins_with_bos_whatever_an_early_file_says() -> None:
+    tokenizer = sentencepiece_tokenizer(model="gemma4", merges=["a b"], add_bos_token=False)
+    assert tokenizer.encode("a")[0] == 1
+
+
+def test_gemma4_ends_a_turn_where_a_tool_is_to_answer() -> None:
+    metadata = sentencepiece_metadata(model="gemma4", merges=["a b"])
+    at = metadata["tokenizer.ggml.tokens"].index("<b>")
+    metadata["tokenizer.ggml.tokens"][at] = "<|tool_response>"
+    assert at in Tokenizer(read_gguf_vocabulary(metadata)).eos_ids
+
+
 def test_bos_is_added_as_the_file_says() -> None:
     assert sentencepiece_tokenizer().encode("a")[0] == 1
     assert sentencepiece_tokenizer(add_bos_token=False).encode("a")[0] != 1

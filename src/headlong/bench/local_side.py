@@ -17,7 +17,8 @@ from headlong.errors import HeadlongError, RequestError
 from headlong.generation import Generation
 from headlong.heads.head_files import CONFIG_FILE
 from headlong.heads.shipped_heads import find_shipped_head
-from headlong.llm import LLM, Prompt
+from headlong.llm import LLM
+from headlong.prompt import Prompt
 
 _WARM_UP_TOKENS = 12
 

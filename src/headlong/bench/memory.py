@@ -14,7 +14,7 @@ import numpy as np
 from headlong.cache.sequence_state import GROWTH
 from headlong.engine.limits import EngineLimits
 from headlong.errors import RequestError
-from headlong.heads.decoder_layer import LayerHead
+from headlong.heads.layer_head import LayerHead
 from headlong.models.traffic import bytes_of, held_bytes
 from headlong.models.transformer import Backbone
 

@@ -105,6 +105,8 @@ class PassCost:
     """From one of two cores to the other; some 60 on one die, 200 and more on two."""
     pruned_step_ms: float | None = None
     """A draft step from fewer tokens; None where the head has no smaller vocabulary."""
+    threads_in_use: float | None = None
+    """On average; one worked alone whenever other processes made the team slower than that."""
     bytes_by_rows: dict[int, int] = field(default_factory=dict)
     """Weights that a pass is expected to read; in a model with experts, more rows read more."""
 
@@ -203,7 +205,7 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
     stage = _Stage(backbone, head or make_stand_in_head(backbone), plan)
     bytes_per_pass, engine = pass_bytes(backbone), native_engine(backbone.ops)
     passes: dict[int, list[float]] = {count: [] for count in plan.row_counts}
-    bandwidths, python_shares, distances = [], [], []
+    bandwidths, python_shares, distances, threads = [], [], [], []
     stage.pass_s(max(plan.row_counts))  # grows scratch memory, once
     for _ in range(plan.num_rounds):
         bandwidths.append(read_gb_per_s(backbone, bytes_per_pass))
@@ -211,6 +213,7 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
         stage.pass_s(1)  # what was just read pushed everything else out of the caches
         for count, times in passes.items():
             kernels_before = getattr(engine, "kernel_s", 0.0)
+            threads.append(int(getattr(engine, "num_threads_in_use", 0)))
             times.append(stage.pass_s(count))
             if count == min(plan.row_counts):
                 in_kernels = float(getattr(engine, "kernel_s", 0.0)) - kernels_before
@@ -233,6 +236,7 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
         python_share=statistics.median(python_shares),
         core_distance_ns=statistics.median(distances) or None,
         pruned_step_ms=None if stage.head.fewer_tokens is None else pruned_ms,
+        threads_in_use=statistics.mean(threads) or None,
         bytes_by_rows={count: pass_bytes(backbone, count) for count in plan.row_counts},
     )
 

@@ -11,7 +11,7 @@ counts; the backend's layer states hold the numbers.
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from headlong.ops.blocks import Layer
+from headlong.ops.blocks import Layer, SharedAttention
 from headlong.ops.layer_state import LayerState, has_positions, is_recurrent
 from headlong.ops.op_set import Ops
 
@@ -28,7 +28,8 @@ SNAPSHOT_STEP = 64
 class SequenceState:
     """The layer states of one sequence, one per layer, and the counts they share.
 
-    A layer without a mixer keeps nothing; it has None there.
+    A layer without a mixer keeps nothing; it has None there. One that reads the keys and values of
+    an earlier layer has that layer's state, which counts once.
     """
 
     def __init__(self, layers: Sequence[LayerState | None]) -> None:
@@ -40,7 +41,8 @@ class SequenceState:
         self.max_length: int | None = None
         """An upper bound of its rows, if known: growth does not reserve more."""
         self._capacity = 0
-        self._kv_layers = [layer for layer in self.layers if has_positions(layer)]
+        own = {id(layer): layer for layer in self.layers}.values()
+        self._kv_layers = [layer for layer in own if has_positions(layer)]
         self._recurrent = [layer for layer in self.layers if is_recurrent(layer)]
         self._bytes_per_position = sum(layer.bytes_per_position for layer in self._kv_layers)
         self._fixed_bytes = sum(layer.num_bytes for layer in self._recurrent) * (1 + MAX_SNAPSHOTS)
@@ -191,5 +193,10 @@ class SequenceState:
 
 def make_sequence_state(ops: Ops, layers: Sequence[Layer]) -> SequenceState:
     """Return the state of a sequence without rows, for these layers of a backbone or head."""
-    mixers = [layer.mixer for layer in layers]
-    return SequenceState([None if mixer is None else ops.make_state(mixer) for mixer in mixers])
+    states: list[LayerState | None] = []
+    for layer in layers:
+        if isinstance(layer.mixer, SharedAttention):
+            states.append(states[layer.mixer.source])
+        else:
+            states.append(None if layer.mixer is None else ops.make_state(layer.mixer))
+    return SequenceState(states)

@@ -31,17 +31,27 @@ class AnswerView:
         self._console = console
         self._has_colour = can_colour(console)
         self._at_line_start = True
+        self._has_reasoning = False
 
     def show(self, chunk: "Chunk") -> None:
-        """Write one chunk at once."""
+        """Write one chunk at once; reasoning is dimmed, and shown on terminals only."""
+        if chunk.reasoning and self._console.is_terminal:
+            self._write(chunk.reasoning, "dim")
+            self._has_reasoning = True
         if not chunk.text:
             return
-        text = printable(chunk.text) if self._console.is_terminal else chunk.text
-        style = DRAFTER_STYLES.get(chunk.source) if self._has_colour else None
-        # Straight to the file: a console would expand tabs and wrap lines that belong to the text.
-        self._console.file.write(Style.parse(style).render(text) if style else text)
+        if self._has_reasoning:
+            self._write("\n\n", None)
+            self._has_reasoning = False
+        self._write(chunk.text, DRAFTER_STYLES.get(chunk.source))
+
+    def _write(self, text: str, style: str | None) -> None:
+        """Write straight to the file: a console would expand tabs and wrap the text's own lines."""
+        self._at_line_start = text.endswith("\n")
+        text = printable(text) if self._console.is_terminal else text
+        is_styled = style is not None and self._has_colour
+        self._console.file.write(Style.parse(style or "").render(text) if is_styled else text)
         self._console.file.flush()
-        self._at_line_start = chunk.text.endswith("\n")
 
     def finish(self) -> None:
         """End the last line."""
@@ -117,6 +127,8 @@ def describe_completion(completion: "Completion") -> dict[str, Any]:
         "stats": completion.stats.to_dict(),
         "timings": completion.timings.to_dict(),
     }
+    if completion.reasoning:
+        document["reasoning"] = completion.reasoning
     if completion.logprobs is not None:
         document["logprobs"] = [asdict(one) for one in completion.logprobs]
     return document
@@ -124,6 +136,8 @@ def describe_completion(completion: "Completion") -> dict[str, Any]:
 
 def _ending(completion: "Completion") -> str:
     """Say how the answer ended where the text does not tell."""
+    if completion.reasoning and not completion.text:
+        return " (still thinking; allow it more, or none)"
     return {"length": " (cut by the limit)", "cancelled": " (stopped)"}.get(
         str(completion.finish_reason), ""
     )

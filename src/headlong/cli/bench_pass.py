@@ -20,7 +20,7 @@ from headlong.weights.sources import resolve_model
 if TYPE_CHECKING:
     from headlong.bench.memory import Footprint
     from headlong.bench.pass_cost import PassCost
-    from headlong.heads.decoder_layer import LayerHead
+    from headlong.heads.layer_head import LayerHead
     from headlong.models.model_config import ModelConfig
     from headlong.models.transformer import Backbone
     from headlong.text.tokenizer import Tokenizer
@@ -94,7 +94,7 @@ def _native_head(
     """Return the model's own MTP layer, with whatever it may draft from."""
     from headlong.config import ModelOptions
     from headlong.heads.choose_head import choose_head
-    from headlong.heads.decoder_layer import LayerHead
+    from headlong.heads.layer_head import LayerHead
 
     head = choose_head(checkpoint, backbone, tokenizer, ModelOptions(drafter="auto")).head
     return head if isinstance(head, LayerHead) else None
@@ -158,6 +158,7 @@ def _print(
         ("memory bandwidth", f"{cost.bandwidth_gb_s:.1f} GB/s"),
         ("share of it, one row", f"{cost.bandwidth_share:.0%}"),
         *_tell_distance(cost.core_distance_ns),
+        *_tell_threads(cost.threads_in_use),
         ("draft step", _tell_step(cost.draft_step_ms, base)),
         *([] if pruned is None else [("from fewer tokens", _tell_step(pruned, base))]),
         ("pick", f"{cost.pick_ms:.3f} ms sampled, {cost.pick_greedy_ms:.3f} ms greedy"),
@@ -180,6 +181,13 @@ def _tell_distance(core_distance_ns: float | None) -> list[tuple[str, str]]:
     if core_distance_ns is None:
         return []
     return [("from core to core", f"{core_distance_ns:.0f} ns (one die: 30–100, two: 200–350)")]
+
+
+def _tell_threads(threads_in_use: float | None) -> list[tuple[str, str]]:
+    """Say how many threads ran passes: one alone, where other processes take cores away."""
+    if threads_in_use is None:
+        return []
+    return [("threads in use", f"{threads_in_use:.3g} on average")]
 
 
 def _describe(footprint: "Footprint") -> str:

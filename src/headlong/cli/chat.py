@@ -27,6 +27,7 @@ from headlong.cli.output import add_json_argument, make_console, print_error, re
 from headlong.cli.sampling_arguments import (
     add_mtp_argument,
     add_sampling_arguments,
+    add_thinking_arguments,
     check_options,
     parse_mtp,
     read_generate_options,
@@ -59,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (parser.epilog or "").replace("{commands}", _COMMANDS)
     parser.add_argument("--system", metavar="TEXT", help="begin with this system message")
     add_mtp_argument(parser)
+    add_thinking_arguments(parser)
     add_json_argument(parser)
     add_model_arguments(parser)
     add_sampling_arguments(parser)
@@ -110,13 +112,16 @@ class Conversation:
         if len(prompt_ids) >= context:
             print_error(_overflow(len(prompt_ids), context))
             return
-        completion = self._stream(prompt_ids)
+        completion = self._stream(messages)
         print_summary(completion, self._console)
         self._book(message, completion)
         if not completion.text:
             self._note("Nothing was said, so your message is not kept either.")
             return
-        self._messages = [*messages, {"role": "assistant", "content": completion.text}]
+        said = {"role": "assistant", "content": completion.text}
+        if completion.reasoning:  # kept or dropped by the model's template
+            said["reasoning_content"] = completion.reasoning
+        self._messages = [*messages, said]
         if len(prompt_ids) + len(completion.token_ids) >= context:
             self._note(f"The context of {context} tokens is full; /reset starts again.")
 
@@ -147,9 +152,9 @@ class Conversation:
             "timings": self._timings.to_dict(),
         }
 
-    def _stream(self, prompt_ids: tuple[int, ...]) -> "Completion":
+    def _stream(self, messages: list[dict[str, str]]) -> "Completion":
         """Show the answer; Ctrl-C ends it and keeps what was written."""
-        generation = self._llm.stream(prompt_ids, **self.options)
+        generation = self._llm.stream(messages, **self.options)
         try:
             return stream_answer(generation, self._console)
         except KeyboardInterrupt:

@@ -14,12 +14,13 @@ from headlong.cli.output import add_json_argument, make_console, read_stdin, wri
 from headlong.cli.sampling_arguments import (
     add_mtp_argument,
     add_sampling_arguments,
+    add_thinking_arguments,
     read_generate_options,
 )
 from headlong.errors import RequestError
 
 if TYPE_CHECKING:
-    from headlong.llm import Prompt
+    from headlong.prompt import Prompt
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="continue the prompt as it stands, without the model's chat template",
     )
     add_mtp_argument(parser)
+    add_thinking_arguments(parser)
     add_json_argument(parser)
     add_model_arguments(parser)
     add_sampling_arguments(parser)

@@ -29,6 +29,7 @@ from headlong.weights.sources import resolve_model
 if TYPE_CHECKING:
     from headlong.cli.model_description import HeadDescription, ModelDescription
     from headlong.models.experts_config import ExpertsConfig
+    from headlong.models.gemma4_config import Gemma4Config
 
 _NAMES_SHOWN = 8
 
@@ -108,6 +109,8 @@ def _describe(model: "ModelDescription") -> Iterator[tuple[str, str | Text]]:
             window = f" · {len(config.local_layers)} layers look back {config.sliding_window:,}"
         heads = f"{config.num_heads} heads share {sharing} of size {config.head_dim}"
         yield "attention", f"{heads}{window}"
+        if config.gemma4 is not None:
+            yield "", _describe_wide_layers(config.gemma4)
         yield "context", f"{config.context_length:,} tokens"
     if text.problem:
         yield "tokenizer", Text(text.problem, style="red")
@@ -121,6 +124,16 @@ def _describe(model: "ModelDescription") -> Iterator[tuple[str, str | Text]]:
 def _describe_experts(sizes: "ExpertsConfig") -> str:
     shared = f" · a shared part of {sizes.shared_size:,}" if sizes.shared_size else ""
     return f"{sizes.num_chosen} of {sizes.num_experts} for each row, {sizes.expert_size:,}{shared}"
+
+
+def _describe_wide_layers(sizes: "Gemma4Config") -> str:
+    """Say how the layers that see everything differ, and how many keep no keys of their own."""
+    plural = "" if sizes.num_global_kv_heads == 1 else "s"
+    heads = f"{sizes.num_global_kv_heads} key/value head{plural}"
+    text = f"the other layers have {heads} of size {sizes.global_head_dim}"
+    if sizes.num_shared_layers:
+        text += f" · the last {sizes.num_shared_layers} read those of earlier layers"
+    return text
 
 
 def _describe_heads(model: "ModelDescription", most: int) -> Iterator[tuple[str, str | Text]]:

@@ -9,12 +9,14 @@ Out: argparse options, and from parsed arguments the keywords of `LLM.generate`,
 import argparse
 import ast
 import inspect
+import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Any, cast
 
 from headlong import config
 from headlong.config import MAX_DRAFT_TOKENS, MtpMode, SamplingParams, StopParams, check_mtp
+from headlong.errors import RequestError
 
 if TYPE_CHECKING:
     from headlong.llm import GenerateOptions
@@ -28,6 +30,7 @@ _METAVARS = {
     "presence_penalty": "X",
     "frequency_penalty": "X",
     "max_tokens": "N",
+    "min_tokens": "N",
     "seed": "N",
     "logprobs": "N",
 }
@@ -55,6 +58,34 @@ def add_mtp_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_thinking_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the chat template is told besides the messages."""
+    parser.add_argument(
+        "--think",
+        action=argparse.BooleanOptionalAction,
+        help="let a model that can reason think before it answers, or not (default: the model's)",
+    )
+    parser.add_argument(
+        "--chat-template-kwargs",
+        type=parse_kwargs,
+        metavar="JSON",
+        help="further variables of the model's chat template, such as "
+        """'{"enable_thinking": false}'""",
+    )
+
+
+def parse_kwargs(text: str) -> dict[str, Any]:
+    """Read variables of a chat template as typed: a JSON object."""
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    if isinstance(given, dict):
+        return given
+    problem = f"--chat-template-kwargs is {text!r}."
+    raise RequestError(problem, """Give a JSON object: '{"enable_thinking": false}'.""")
+
+
 def parse_mtp(text: str) -> MtpMode:
     """Read an MTP mode as typed: auto, off or a number."""
     return check_mtp(int(text) if text.lstrip("-").isdecimal() else text)
@@ -70,8 +101,9 @@ def read_generate_options(args: argparse.Namespace) -> "GenerateOptions":
     }
     # A model takes seconds to load; a slip of the finger should be answered before that.
     check_options(given)
-    if "mtp" in args:
-        given["mtp"] = args.mtp
+    for name in ("mtp", "think", "chat_template_kwargs"):
+        if getattr(args, name, None) is not None:
+            given[name] = getattr(args, name)
     return cast("GenerateOptions", given)
 
 

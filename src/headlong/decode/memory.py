@@ -106,6 +106,8 @@ class CacheMemory:
         """Return the prefix that spares a request most rows, and how many."""
         best: Prefix | None = None
         most = 0
+        if sequence.request.prompt_logprobs is not None:  # wants every row for itself
+            return best, most
         for prefix in [*self.prefixes, *map(_lent, others)]:
             if prefix.salt != sequence.request.cache_salt:
                 continue
@@ -120,6 +122,8 @@ class CacheMemory:
         self, sequence: DecodingSequence, others: Iterable[DecodingSequence], num_rows: int
     ) -> bool:
         """Tell whether another prompt is being read that will spare this one more rows."""
+        if sequence.request.prompt_logprobs is not None:
+            return False
         for other in others:
             is_reading = other.num_rows_left > 0
             is_shared = other.request.cache_salt == sequence.request.cache_salt

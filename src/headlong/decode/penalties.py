@@ -8,10 +8,11 @@ are none. For every token id in the history, in float64 and rounded once:
     presence     subtracted once, and
     frequency    subtracted times the count, for tokens of the answer only (as OpenAI and vLLM do).
 
-The bias is added last. Touches only the columns concerned; knows nothing of temperature or noise.
+The bias is added last; before `min_tokens`, what ends a text is ruled out. Touches only the columns
+concerned; knows nothing of temperature or noise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,13 @@ from headlong.errors import RequestError
 class Penalties:
     """Adjusts logits for one sequence; remembers which tokens it has and how often."""
 
-    def __init__(self, params: SamplingParams, prompt_ids: Sequence[int], vocab_size: int) -> None:
+    def __init__(
+        self,
+        params: SamplingParams,
+        prompt_ids: Sequence[int],
+        vocab_size: int,
+        eos_ids: Collection[int] = (),
+    ) -> None:
         largest = max(params.logit_bias, default=0)
         if largest >= vocab_size:
             raise RequestError(
@@ -32,6 +39,9 @@ class Penalties:
                 f"Use token ids from 0 to {vocab_size - 1}.",
             )
         self._params = params
+        self._end_ids = np.array(sorted(eos_ids), dtype=np.int64)
+        self._num_held = params.min_tokens if eos_ids else 0
+        """How many more tokens the answer must have before it may end."""
         self._vocab_size = vocab_size
         self._bias_ids = np.array([*params.logit_bias.keys()], dtype=np.int64)
         self._bias = np.array([*params.logit_bias.values()], dtype=np.float64)
@@ -54,11 +64,12 @@ class Penalties:
 
     @property
     def are_neutral(self) -> bool:
-        """Whether `apply` changes nothing, whatever the history."""
-        return not self._has_penalties and not self._bias_ids.size
+        """Whether `apply` changes nothing, now and later."""
+        return not self._has_penalties and not self._bias_ids.size and self._num_held <= 0
 
     def push(self, token_id: int) -> None:
         """Count one more token of the answer."""
+        self._num_held -= 1
         if self._has_penalties:
             slot = self._slot(token_id)  # first: it may replace the array of counts
             self._counts[slot] += 1
@@ -82,6 +93,9 @@ class Penalties:
             adjusted[columns] = self._penalised(adjusted[columns], counts[present])
         columns, present = self._find(self._bias_ids, vocabulary)
         adjusted[columns] = adjusted[columns] + self._bias[present]
+        if self._num_held > len(drafted):
+            columns, _ = self._find(self._end_ids, vocabulary)
+            adjusted[columns] = -np.inf
         return adjusted
 
     def _penalised(self, logits: FloatArray, counts: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -18,12 +18,16 @@ import numpy as np
 
 from headlong.arrays import IntArray
 from headlong.decode.draft_backlog import Kept, observe_kept
+from headlong.decode.logprobs import token_logprob
 from headlong.decode.sampling import Pick
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Drafter
 from headlong.errors import HeadlongError
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
+
+_ROWS_AT_A_TIME = 32
+"""Rows of a prompt that are scored together: logits of a large vocabulary take much memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ def prefill(
     taps = () if observer is None else observer.tap_layers
     caches = [chunk.sequence.cache for chunk in chunks]
     hidden = backbone.forward(ids, caches, taps, all_or_none=True)
+    _score_prompts(chunks, hidden, backbone)
     picks = _pick_first_tokens(chunks, hidden, backbone)
     passed_s = time.perf_counter()
     if observer is not None:
@@ -81,6 +86,23 @@ def prefill(
 def _next_ids(chunk: PromptChunk) -> IntArray:
     first = chunk.sequence.cache.length
     return np.array(chunk.sequence.token_ids[first : first + chunk.num_rows])
+
+
+def _score_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: Backbone) -> None:
+    """Note how likely the prompt tokens behind these rows are, for requests that want to know."""
+    start = 0
+    for chunk in chunks:
+        sequence, wanted = chunk.sequence, chunk.sequence.request.prompt_logprobs
+        first, prompt_ids = sequence.cache.length, sequence.request.prompt_ids
+        num = 0 if wanted is None else min(chunk.num_rows, len(prompt_ids) - 1 - first)
+        for done in range(0, num, _ROWS_AT_A_TIME):
+            rows = range(done, min(done + _ROWS_AT_A_TIME, num))
+            picked = backbone.ops.rows(hidden.normed, [start + row for row in rows])
+            for row, logits in zip(rows, backbone.logits(picked), strict=True):
+                place = first + row + 1
+                entry = token_logprob(logits, prompt_ids[place], wanted or 0)
+                sequence.prompt_logprobs[place] = entry
+        start += chunk.num_rows
 
 
 def _pick_first_tokens(

@@ -17,5 +17,7 @@ class Request:
     eos_ids: frozenset[int] = frozenset()
     grammar: Grammar | None = None
     """What the answer must look like; None leaves it free."""
+    prompt_logprobs: int | None = None
+    """Report how likely each prompt token was, with so many alternatives; None reports nothing."""
     cache_salt: str = ""
     """Only requests with the same salt share what they have run."""

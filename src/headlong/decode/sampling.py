@@ -10,7 +10,7 @@ lowest id. A drafter adds the same noise to its own logits, so both tend to agre
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,14 +56,19 @@ class Sampler:
         vocab_size: int,
         constraint: Constraint | None = None,
         host: HostOps | None = None,
+        eos_ids: Collection[int] = (),
     ) -> None:
-        """Begin behind a prompt; `host` computes picks (None: numpy, the definition)."""
+        """Begin behind a prompt; `host` computes picks (None: numpy, the definition).
+
+        `min_tokens` holds back `eos_ids`, unless a constraint says where the text ends.
+        """
         self.constraint = constraint
         """Where the answer stands in its grammar; None when it is free."""
         self._params = params
         self._vocab_size = vocab_size
         self._num_tokens = len(prompt_ids)
-        self._penalties = Penalties(params, prompt_ids, vocab_size)
+        held_ids = () if constraint is not None else eos_ids
+        self._penalties = Penalties(params, prompt_ids, vocab_size, held_ids)
         self._host: HostOps = NumpyHost() if host is None else host
         self._rule = pick_rule(params)
 

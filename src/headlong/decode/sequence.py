@@ -5,9 +5,10 @@ token but the newest is in the backbone's cache. A sequence that lost its caches
 prefill over the tokens it has; nothing is picked anew.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headlong.cache.sequence_state import SequenceState
+from headlong.decode.logprobs import TokenLogprob
 from headlong.decode.request import Request
 from headlong.decode.sampling import Sampler
 from headlong.drafters.draft_plan import NO_PLAN, DraftPlan
@@ -63,6 +64,8 @@ class DecodingSequence:
     """Whether the answer has a first token."""
     num_cached_tokens: int = 0
     """Prompt tokens that another request had already run, so that this one need not."""
+    prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
+    """How likely each prompt token behind the first was, by its place, where the request asked."""
     plan: DraftPlan = NO_PLAN
     """What was planned for its newest round; before the first one, whether it begins idle."""
 

@@ -6,7 +6,7 @@ from 0 in the lists. Knows nothing of models, text or requests.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 
 
@@ -155,6 +155,14 @@ class Timings:
     def measured_speedup(self) -> float | None:
         """Speed of the rounds against plain decoding at the same moments; None when unknown."""
         return self.plain_s / self.compared_s if self.compared_s > 0 else None
+
+    def at_most(self, speedup: float) -> "Timings":
+        """Return these timings with a measured speed-up of at most so much: the acceptance length.
+
+        No pass with drafts is shorter than a plain one, so what goes beyond is no gain: rounds
+        stalled in which many tokens stood.
+        """
+        return replace(self, plain_s=min(self.plain_s, speedup * self.compared_s))
 
     @property
     def tokens_per_second(self) -> float:

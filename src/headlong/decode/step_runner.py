@@ -160,7 +160,8 @@ class StepRunner:
         constraint = None if request.grammar is None else request.grammar.begin()
         host = self.backbone.ops.host
         vocab_size = self.config.vocab_size
-        return Sampler(request.sampling, request.prompt_ids, vocab_size, constraint, host)
+        eos_ids, sampling = request.eos_ids, request.sampling
+        return Sampler(sampling, request.prompt_ids, vocab_size, constraint, host, eos_ids)
 
     def _recover(
         self, batch: Sequence[DecodingSequence], marks: Sequence[Mark], error: Exception

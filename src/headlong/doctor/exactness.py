@@ -19,6 +19,7 @@ from headlong.doctor.probe import write_answer
 from headlong.drafters.drafter import Drafter
 from headlong.engine.client import TokenStream
 from headlong.engine.engine import Engine
+from headlong.engine.limits import EngineLimits
 from headlong.models.transformer import Backbone
 
 MODES: tuple[MtpMode, ...] = ("off", 1, 4, "auto")
@@ -87,7 +88,8 @@ def run_requests(
     decoder: Decoder, asked: Sequence[tuple[tuple[int, ...], MtpMode]], sampling: SamplingParams
 ) -> list[TokenStream]:
     """Decode some requests together, to their ends."""
-    engine = Engine.for_model(decoder.backbone, decoder.drafter)
+    limits = EngineLimits(honour_k=True)  # each K is to be seen in a batch, whether it pays or not
+    engine = Engine.for_model(decoder.backbone, decoder.drafter, limits)
     stopping = StopParams(max_tokens=decoder.max_tokens)
     running: list[TokenStream] = [
         engine.submit(Request(ids, sampling, stopping, mode, decoder.eos_ids))

@@ -86,7 +86,8 @@ def check_threads(ops: Ops, machine: MachineReadings) -> Finding:
     if engine is None:
         return skipped("threads", "only the compiled kernels use several")
     threads, cores = engine.num_threads, machine.num_cores
-    check = Check("threads", {"threads": threads, "cores": cores, "cpu_quota": machine.cpu_quota})
+    numbers = {"threads": threads, "in_use": engine.num_threads_in_use, "cores": cores}
+    check = Check("threads", numbers | {"cpu_quota": machine.cpu_quota})
     if threads > cores:
         return check.warning(
             f"{threads} threads share {cores} cores; they will wait for each other.",
@@ -102,6 +103,12 @@ def check_threads(ops: Ops, machine: MachineReadings) -> Finding:
         return check.warning(
             f"{threads} threads on {cores} cores leave memory bandwidth unused.",
             "Unset HEADLONG_THREADS.",
+        )
+    if engine.num_threads_in_use < threads:
+        return check.warning(
+            f"Of {threads} threads one works alone now: other processes take cores away, and all "
+            "together would be slower.",
+            "Stop other programs, or give this process cores of its own.",
         )
     return check.ok(f"{threads} on {cores} cores")
 

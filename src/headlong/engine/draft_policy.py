@@ -80,10 +80,16 @@ class DraftPolicy:
     _gain: float = 1.0
     _cache_share: float = 0.0
 
-    def new_request(self, mtp: MtpMode, temperature: float) -> RequestPolicy:
-        """Return the record of a new request; it begins with what like requests have shown."""
+    def new_request(
+        self, mtp: MtpMode, temperature: float, *, honours_k: bool = False
+    ) -> RequestPolicy:
+        """Return the record of a new request; it begins with what like requests have shown.
+
+        Beside others a fixed K is an upper bound, unless it is to be honoured.
+        """
         level = math.ceil(2 * temperature)  # greedy, up to 0.5, up to 1, and so on
-        return RequestPolicy(mtp, self._records.setdefault(level, SharedRecord()))
+        shared = self._records.setdefault(level, SharedRecord())
+        return RequestPolicy(mtp, shared, honours_k=honours_k)
 
     def plan(
         self, candidates: Sequence[Candidate], max_rows: int, cache_share: float = 0.0
@@ -94,6 +100,8 @@ class DraftPolicy:
         """
         self._round += 1
         self._cache_share = cache_share
+        for one in candidates:
+            one.policy.enter_round(len(candidates))
         autos = [one for one in candidates if one.policy.is_auto and one.has_drafter]
         is_plain = bool(autos) and self._measures_plain(candidates)
         planned = [one.policy for one in autos]
@@ -145,6 +153,8 @@ class DraftPolicy:
         if num_rows == num_requests and not any(plan.runs_drafter for plan in plans):
             return seconds
         plain_s = self.plain_s(num_requests, num_rows, pass_s)
+        if plain_s is not None:  # prices err; without drafts no round takes longer
+            plain_s = min(plain_s, seconds)
         for plan, verdict in zip(plans, verdicts, strict=True):
             if plain_s and plan.is_idle and plan.runs_drafter:  # a probe
                 lost = seconds / plain_s - 1 - verdict.num_accepted / num_requests

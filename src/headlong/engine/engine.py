@@ -67,7 +67,9 @@ class Engine:
         """
         check_request(request, self.runner)
         sequence = self.runner.make_sequence(request)
-        policy = self.policy.new_request(request.mtp, request.sampling.temperature)
+        policy = self.policy.new_request(
+            request.mtp, request.sampling.temperature, honours_k=self.limits.honour_k
+        )
         running = Running(request, sequence, policy, self._num_submitted)
         self._scheduler.enqueue(running)
         self._num_submitted += 1

@@ -21,6 +21,9 @@ class EngineLimits:
     """Rows of one verify pass: the newest tokens of all streams and their drafts."""
     prefill_rows_per_step: int = 256
     """Prompt tokens of one step while no request decodes; fewer while one does."""
+    honour_k: bool = False
+    """Draft a fixed K to the letter also beside other requests, which then wait for its rows;
+    otherwise it is an upper bound there."""
 
     def __post_init__(self) -> None:
         for name in ("max_running", "rows_per_step", "prefill_rows_per_step"):

@@ -1,10 +1,12 @@
 """A request in progress: what it has got so far, and how it ended."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from headlong.decode.logprobs import TokenLogprob
 from headlong.decode.request import Request
 from headlong.decode.sampling import Pick
 from headlong.decode.sequence import DecodingSequence
@@ -53,8 +55,12 @@ class RequestReport:
     """Why there were no drafts in the end, if there were none; None when drafting went on."""
     explanation: str
     """What the draft policy decided and why, in plain words."""
+    prompt_logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
+    """How likely each prompt token behind the first was, by its place, where that was asked."""
     warning: str | None = None
     """Why the answer is cut, where its grammar could not be followed to an end."""
+    bound_reason: str | None = None
+    """Why a fixed K was not always drafted, if it was not."""
 
     @property
     def measured_speedup(self) -> float | None:
@@ -105,23 +111,35 @@ class Running:
         """Return what the request took: at its end, or so far."""
         return RequestReport(
             stats=self.stats,
-            timings=self.timings,
+            timings=self.timings.at_most(self.stats.acceptance_length),
             num_prompt_tokens=len(self.request.prompt_ids),
             num_cached_tokens=self.sequence.num_cached_tokens,
             num_completion_tokens=self.num_emitted,
             off_reason=self.sequence.off_reason or off_reason(self.policy),
             explanation=explain(self.policy),
+            prompt_logprobs=self.sequence.prompt_logprobs,
             warning=self.warning,
+            bound_reason=bound_reason(self.policy),
         )
 
 
 def off_reason(policy: RequestPolicy) -> str | None:
-    """Say why "auto" does not draft now; None when it does, or when it was not asked."""
+    """Say why no drafts pay now; None when they do, or when nothing had to be decided."""
     if not policy.is_auto or policy.num_tokens or policy.forecast is None:
         return None
     return (
         f"Drafting does not pay here: the best draft, K={policy.forecast.num_tokens}, would run "
         f"at {policy.forecast.gain:.2f} ×."
+    )
+
+
+def bound_reason(policy: RequestPolicy) -> str | None:
+    """Say why a fixed K was an upper bound; None where it was always drafted."""
+    if not policy.num_bound_rounds:
+        return None
+    return (
+        f"K={policy.mtp} was an upper bound in the {policy.num_bound_rounds} rounds shared with "
+        "other requests, since drafts that do not pay slow all of them down."
     )
 
 

@@ -73,20 +73,39 @@ class RequestPolicy:
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)
     forecast: Forecast | None = None
     """What the last decision promises; None before the first one."""
+    honours_k: bool = False
+    """Whether a fixed K is drafted to the letter also where other requests pay for it."""
+    is_bound: bool = False
+    """Whether a fixed K is an upper bound in this round."""
+    num_bound_rounds: int = 0
 
     @property
     def is_auto(self) -> bool:
-        """Whether measured gain decides."""
-        return self.mtp == "auto"
+        """Whether measured gain decides: up to K, where a fixed K is an upper bound."""
+        return self.mtp == "auto" or self.is_bound
 
     @property
     def num_fixed(self) -> int:
-        """Draft tokens that the request asked for, whatever they give."""
-        return self.mtp if isinstance(self.mtp, int) else 0
+        """Draft tokens of this round that nothing can change."""
+        return self.mtp if isinstance(self.mtp, int) and not self.is_bound else 0
+
+    @property
+    def most_tokens(self) -> int:
+        """Draft tokens that may be decided for at most."""
+        return min(self.mtp, MAX_AUTO_TOKENS) if isinstance(self.mtp, int) else MAX_AUTO_TOKENS
+
+    def enter_round(self, num_requests: int) -> None:
+        """Hear with how many requests it shares the next pass, itself included.
+
+        Rows of one make the pass of all longer, so beside others no request can insist on its K.
+        """
+        self.is_bound = isinstance(self.mtp, int) and num_requests > 1 and not self.honours_k
+        self.num_bound_rounds += self.is_bound
 
     def expected(self) -> Expected:
         """Return what drafts are expected to take and to give."""
-        return self.survival.expect(self.shared.survival)
+        rows, tokens = self.survival.expect(self.shared.survival)
+        return Expected(rows[: self.most_tokens], tokens[: self.most_tokens])
 
     def decide(
         self, num_tokens: int, thresholds: Mapping[str, Threshold], forecast: Forecast
@@ -103,9 +122,9 @@ class RequestPolicy:
         if self.num_tokens:
             # One more than decided: thresholds end what does not pay, and prices beyond it that
             # were learned at a bad moment are measured again.
-            return DraftPlan(min(self.num_tokens + is_probe, MAX_AUTO_TOKENS), self.thresholds)
+            return DraftPlan(min(self.num_tokens + is_probe, self.most_tokens), self.thresholds)
         if is_probe:
-            return DraftPlan(PROBE_TOKENS, is_idle=True)
+            return DraftPlan(min(PROBE_TOKENS, self.most_tokens), is_idle=True)
         return DraftPlan(1, self.thresholds, is_idle=True, only_lookup=True)
 
     def observe(self, plan: DraftPlan, draft: Draft, num_accepted: int) -> None:

@@ -1,43 +1,31 @@
 """The one transformer layer that most heads are made of, read from Hugging Face tensor names.
 
 In:  a head's config and its checked tensors; the backbone's numbers stand in for absent ones.
-Out: sizes, the tensors' expected shapes, a `Layer` of the op set's blocks, and `LayerHead`, which
-     runs one layer again for every depth.
+Out: sizes, the tensors' expected shapes, and a `Layer` of the op set's blocks.
 A Llama layer, with q/k/v biases (Qwen2) and q/k norms (Qwen3) where the file has them.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
-from headlong.arrays import FloatArray, IntArray
-from headlong.cache.sequence_state import SequenceState, make_sequence_state
 from headlong.errors import HeadError
-from headlong.heads.draft_vocabulary import DraftVocabulary
-from headlong.heads.head import HeadReport
 from headlong.heads.head_weights import ASK_FOR_ANOTHER, HeadParts, HeadWeights, Shape
-from headlong.models.hidden import HiddenRows
-from headlong.models.model_config import ModelConfig, read_rope_scaling
+from headlong.models.model_config import ModelConfig
 from headlong.models.rope import make_rope
-from headlong.models.rows import append_rows
+from headlong.models.rope_scaling import read_rope_scaling
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import (
     Attention,
-    DraftBlocks,
-    Fusion,
     GatedMlp,
     Layer,
-    Linear,
-    Matrix,
     Norm,
     Rope,
 )
-from headlong.ops.op_set import Array, Ops, Rows
 
 ACTIVATIONS: Mapping[str, Literal["silu", "gelu_tanh"]] = {
     "silu": "silu",
@@ -93,115 +81,6 @@ class LayerSpec:
             "mlp.up_proj.bias": (inner,),
             "mlp.down_proj.bias": (hidden,),
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerHead(ABC):
-    """A recursive head of one layer; formats differ in what the layer reads and what is carried."""
-
-    backbone: Backbone
-    fc: Linear
-    layer: Layer
-    norm: Norm
-    lm_head: Linear  # (V_draft, H)
-    embedding: Matrix  # (V, H), the backbone's unless the head has its own
-    embedding_scale: float
-    vocabulary: IntArray | None  # (V_draft,)
-    num_bytes: int
-    report: HeadReport
-    tap_layers: tuple[int, ...] = ()
-    """Backbone layers whose inputs it reads; empty when it reads the last hidden state."""
-    fewer_tokens: DraftVocabulary | None = None
-    """What it may draft from instead of its vocabulary, where a text's tokens are among them."""
-
-    @property
-    def ops(self) -> Ops:
-        """The backend it runs on."""
-        return self.backbone.ops
-
-    @property
-    def carries_normed(self) -> bool:
-        """Whether the next depth reads the layer's result after the final norm."""
-        return False
-
-    @property
-    def fusion(self) -> Fusion | None:
-        """How state and embedding become one input; None when the layer reads both."""
-        return None
-
-    @property
-    @abstractmethod
-    def kind(self) -> str:
-        """ "eagle3" or "nextn"."""
-
-    @abstractmethod
-    def features(self, hidden: HiddenRows) -> Array:
-        """Return what it reads of the rows of a backbone pass: (N, F)."""
-
-    @abstractmethod
-    def enter(self, features: Array) -> Array:
-        """Turn features into the states the first step reads."""
-
-    @abstractmethod
-    def layer_input(self, state: Array, rows: Rows) -> tuple[Array, Array | None]:
-        """Return what the layer reads, and what it reads beside that."""
-
-    def with_fewer_tokens(self) -> Self | None:
-        """Return this head drafting from fewer tokens; layer and cache stay the same."""
-        fewer = self.fewer_tokens
-        if fewer is None:
-            return None
-        return replace(self, vocabulary=fewer.ids, lm_head=fewer.lm_head, fewer_tokens=None)
-
-    def make_cache(self) -> SequenceState:
-        """Return an empty cache for one sequence."""
-        return make_sequence_state(self.ops, [self.layer])
-
-    def step(
-        self, state: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
-    ) -> Array:
-        """Run the layer over rows; return the states to carry on: (N, H)."""
-        rows = append_rows(caches, token_ids)
-        kv_layers = [cache.layers[0] for cache in caches]
-        x, beside = self.layer_input(state, rows)
-        if self.layer.mixer is not None:
-            x = self.ops.mix(x, self.layer.mixer, kv_layers, rows, beside=beside)
-        if self.layer.channel is not None:
-            x = self.ops.transform(x, self.layer.channel)
-        return self._carried(x)
-
-    def follow(
-        self, features: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
-    ) -> Array:
-        """Run over the rows of a backbone pass; return each sequence's last state: (S, H)."""
-        rows = append_rows(caches, token_ids)
-        kv_layers = [cache.layers[0] for cache in caches]
-        x, beside = self.layer_input(self.enter(features), rows)
-        return self._carried(self.ops.run_last(x, self.layer, kv_layers, rows, beside=beside))
-
-    def logits(self, state: Array) -> FloatArray:
-        """Score the draft vocabulary: (N, H) → (N, V_draft)."""
-        normed = state if self.carries_normed else self.ops.norm(state, self.norm)
-        return self.ops.to_host(self.ops.project(normed, self.lm_head))
-
-    def draft_blocks(self) -> DraftBlocks:
-        """Return what `step` and `logits` compute as one record.
-
-        A draft never begins at position 0, so what families do to the first embedding is no part.
-        """
-        return DraftBlocks(
-            embedding=self.embedding,
-            embedding_scale=self.embedding_scale,
-            layer=self.layer,
-            fusion=self.fusion,
-            norm=self.norm,
-            lm_head=self.lm_head,
-            carries_normed=self.carries_normed,
-            vocabulary=self.vocabulary,
-        )
-
-    def _carried(self, x: Array) -> Array:
-        return self.ops.norm(x, self.norm) if self.carries_normed else x
 
 
 def read_layer_spec(weights: HeadWeights, backbone: Backbone) -> LayerSpec:
@@ -340,6 +219,11 @@ def _read_rope(keys: Settings, head_dim: int, weights: HeadWeights, backbone: Ba
 def global_rope(backbone: Backbone) -> Rope:
     """Return the frequencies that the backbone's layers with a full view really use."""
     mixers = [layer.mixer for layer in backbone.layers]
-    blocks = [mixer for mixer in mixers if isinstance(mixer, Attention)]
+    # Where layers have heads of two sizes, a head's are as large as the config's.
+    blocks = [
+        mixer
+        for mixer in mixers
+        if isinstance(mixer, Attention) and mixer.head_dim == backbone.config.head_dim
+    ]
     whole = [block for block in blocks if block.window is None]
     return (whole or blocks)[-1].rope

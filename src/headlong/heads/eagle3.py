@@ -15,7 +15,6 @@ from typing import Any
 
 from headlong.errors import HeadError
 from headlong.heads.decoder_layer import (
-    LayerHead,
     LayerSpec,
     build_layer,
     expected_layer,
@@ -30,6 +29,7 @@ from headlong.heads.head_weights import (
     Shape,
     check_vocabulary,
 )
+from headlong.heads.layer_head import LayerHead
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.settings import Settings

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlong.heads.decoder_layer import (
-    LayerHead,
     LayerSpec,
     build_layer,
     check_hidden_size,
@@ -22,6 +21,7 @@ from headlong.heads.decoder_layer import (
 )
 from headlong.heads.head import HeadReport
 from headlong.heads.head_weights import HeadParts, HeadWeights, Shape, check_vocabulary
+from headlong.heads.layer_head import LayerHead
 from headlong.heads.nextn_families import (
     NextnSwitches,
     read_switches,

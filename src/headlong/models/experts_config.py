@@ -48,8 +48,11 @@ class ExpertsConfig:
             )
 
 
-def gguf_experts(keys: Settings) -> ExpertsConfig | None:
-    """Read them from GGUF metadata; None where a model has no experts."""
+def gguf_experts(keys: Settings, *, is_usually_renormalised: bool = True) -> ExpertsConfig | None:
+    """Read them from GGUF metadata; None where a model has no experts.
+
+    What is not said of shares differs: only DeepSeek's are then not divided by their sum.
+    """
     num_experts = keys.integer("expert_count", 0)
     if num_experts == 0:
         return None
@@ -67,7 +70,7 @@ def gguf_experts(keys: Settings) -> ExpertsConfig | None:
         shared_size=keys.integer("expert_shared_feed_forward_length", shared_size),
         latent_size=keys.integer("moe_latent_size", 0) or None,
         scoring=scorings[scoring],
-        is_renormalised=keys.flag("expert_weights_norm", default=True),
+        is_renormalised=keys.flag("expert_weights_norm", default=is_usually_renormalised),
         scale=keys.number("expert_weights_scale", 0.0) or 1.0,
         num_groups=keys.integer("expert_group_count", 1) or 1,
         num_chosen_groups=keys.integer("expert_group_used_count", 1) or 1,
@@ -80,6 +83,12 @@ def hugging_face_experts(keys: Settings) -> ExpertsConfig | None:
     num_experts = next((keys.integer(name) for name in names if keys.has(name)), 0)
     if num_experts == 0:
         return None
+    num_groups = keys.integer("n_group", 1) or 1
+    if num_groups > 1 and keys.text("topk_method", "") == "group_limited_greedy":
+        raise ArchitectureError(
+            f"The model chooses {num_groups} groups of experts by their best one (DeepSeek-V2).",
+            "Groups are chosen by their two best here; use DeepSeek-V2-Lite, or V3.",
+        )
     expert_size = keys.integer("moe_intermediate_size")
     shared_size = keys.integer("n_shared_experts", 0) * expert_size
     shared_size = keys.integer("shared_expert_intermediate_size", shared_size)
@@ -92,7 +101,7 @@ def hugging_face_experts(keys: Settings) -> ExpertsConfig | None:
         scoring=_scoring(keys.text("scoring_func", "")),
         is_renormalised=keys.flag("norm_topk_prob", default=True),
         scale=keys.number("routed_scaling_factor", 1.0),
-        num_groups=keys.integer("n_group", 1) or 1,
+        num_groups=num_groups,
         num_chosen_groups=keys.integer("topk_group", 1) or 1,
     )
 

@@ -10,6 +10,14 @@ from headlong.models.delta_config import (
     hugging_face_delta_net,
 )
 from headlong.models.experts_config import ExpertsConfig, gguf_experts, hugging_face_experts
+from headlong.models.gemma4_config import (
+    Gemma4Config,
+    of_sliding_layers,
+    read_gguf_gemma4,
+    read_hf_gemma4,
+)
+from headlong.models.latent_config import LatentConfig, gguf_latent, hugging_face_latent
+from headlong.models.rope_scaling import RopeScaling, read_gguf_scaling, read_rope_scaling
 from headlong.models.settings import Settings
 from headlong.weights.checkpoint import Checkpoint
 
@@ -28,33 +36,11 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class RopeScaling:
-    """How rotary frequencies are stretched for contexts longer than first trained on."""
-
-    kind: str
-    """"linear" divides all frequencies; "llama3" only the slow ones."""
-    factor: float
-    low_frequency_factor: float = 1.0
-    high_frequency_factor: float = 4.0
-    original_context_length: int = 8192
-
-    def __post_init__(self) -> None:
-        is_ramp = 0 < self.low_frequency_factor < self.high_frequency_factor
-        if self.factor <= 0 or not is_ramp or self.original_context_length < 1:
-            raise CheckpointError(
-                f"Rotary positions are stretched ({self.kind}) by {self.factor:g}, ramp "
-                f"{self.low_frequency_factor:g}…{self.high_frequency_factor:g}, from a context of "
-                f"{self.original_context_length}.",
-                "All must be above 0, and the ramp must rise; the model's metadata is damaged.",
-            )
-
-
-@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Sizes and constants of one backbone."""
 
     architecture: str
-    """GGUF's name of it, which `models/registry.py` knows: llama, qwen2, qwen3, …"""
+    """GGUF's name of it, which `models/registry.py` knows: llama, qwen2, qwen35, gemma3, …"""
     num_layers: int
     hidden_size: int
     intermediate_size: int
@@ -77,7 +63,10 @@ class ModelConfig:
     rotary_dim: int | None = None
     """Leading dimensions of each head that turn with the position, where not all do."""
     delta_net: DeltaNetConfig | None = None
+    gemma4: Gemma4Config | None = None
     experts: ExpertsConfig | None = None
+    latent: LatentConfig | None = None
+    """Sizes of latent attention, where it is of this kind; all heads then share one key."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():
@@ -112,41 +101,44 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
 
 
 def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...]) -> ModelConfig:
+    gemma4 = None
+    if checkpoint.architecture == "gemma4":
+        gemma4 = read_gguf_gemma4(keys)
+        keys = of_sliding_layers(keys)
     num_heads = keys.integer("attention.head_count")
     hidden_size = keys.integer("embedding_length")
     head_dim = keys.integer("attention.key_length", hidden_size // max(num_heads, 1))
-    rotary_dim = _checked_rotary_dim(keys.integer("rope.dimension_count", head_dim), head_dim)
+    latent = gguf_latent(keys)
+    rotary_dim = head_dim
+    if latent is None:
+        rotary_dim = _checked_rotary_dim(keys.integer("rope.dimension_count", head_dim), head_dim)
     # llama.cpp counts the blocks of an MTP head among the layers.
     num_layers = keys.integer("block_count") - keys.integer("nextn_predict_layers", 0)
     # Models that have experts in all layers may not say what a dense one's inner size would be.
     expert_size = keys.integer("expert_feed_forward_length", 0)
+    kinds = [] if gemma4 is None else keys.items("attention.sliding_window_pattern")
     return ModelConfig(
         architecture=checkpoint.architecture,
         num_layers=num_layers,
         hidden_size=hidden_size,
         intermediate_size=keys.integer("feed_forward_length", expert_size or None),
         num_heads=num_heads,
-        num_kv_heads=keys.integer("attention.head_count_kv", num_heads),
-        head_dim=head_dim,
+        num_kv_heads=keys.integer("attention.head_count_kv", num_heads) if latent is None else 1,
+        head_dim=head_dim if latent is None else latent.head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("context_length"),
         norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
         rope_theta=keys.number("rope.freq_base", 10_000.0),
-        rope_scaling=_gguf_rope_scaling(keys),
+        rope_scaling=read_gguf_scaling(keys.under("rope.scaling.")),
         sliding_window=keys.integer("attention.sliding_window", 0) or None,
         rotary_dim=None if rotary_dim == head_dim else rotary_dim,
+        local_layers=frozenset(i for i, is_local in enumerate(kinds) if is_local is True),
+        local_rope_theta=keys.number("rope.freq_base_swa", 0.0) or None,
+        gemma4=gemma4,
         delta_net=gguf_delta_net(keys, num_layers, checkpoint.architecture),
-        experts=gguf_experts(keys),
+        experts=gguf_experts(keys, is_usually_renormalised=latent is None),
+        latent=latent,
     )
-
-
-def _gguf_rope_scaling(keys: Settings) -> RopeScaling | None:
-    kind = keys.text("rope.scaling.type", "none")
-    if kind == "none":
-        return None
-    if kind != "linear":
-        raise _unknown_scaling(kind)
-    return RopeScaling("linear", keys.number("rope.scaling.factor"))
 
 
 def _text_part(settings: Settings) -> Settings:
@@ -157,7 +149,8 @@ def _text_part(settings: Settings) -> Settings:
 def _from_hugging_face(
     keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...]
 ) -> ModelConfig:
-    known = "gelu_pytorch_tanh" if checkpoint.architecture == "gemma3" else "silu"
+    is_gemma = checkpoint.architecture.startswith("gemma")
+    known = "gelu_pytorch_tanh" if is_gemma else "silu"
     activation = keys.text("hidden_activation", keys.text("hidden_act", known))
     if activation != known:
         raise ArchitectureError(
@@ -175,14 +168,15 @@ def _from_hugging_face(
         rope = rope.under("full_attention.")
     expert_size = keys.integer("moe_intermediate_size", 0)
     scaling = rope if keys.has("rope_parameters") else keys.under("rope_scaling.")
+    latent = hugging_face_latent(keys, scaling)
     return ModelConfig(
         architecture=checkpoint.architecture,
         num_layers=keys.integer("num_hidden_layers"),
         hidden_size=hidden_size,
         intermediate_size=keys.integer("intermediate_size", expert_size or None),
         num_heads=num_heads,
-        num_kv_heads=keys.integer("num_key_value_heads", num_heads),
-        head_dim=head_dim,
+        num_kv_heads=keys.integer("num_key_value_heads", num_heads) if latent is None else 1,
+        head_dim=head_dim if latent is None else latent.head_dim,
         vocab_size=embedding[0],
         context_length=keys.integer("max_position_embeddings"),
         norm_eps=keys.number("rms_norm_eps", 1e-6),
@@ -192,13 +186,17 @@ def _from_hugging_face(
         local_layers=_local_layers(keys),
         local_rope_theta=local_rope_theta or None,
         attention_scale=_attention_scale(keys),
-        rotary_dim=_rotary_dim(keys, rope, head_dim),
+        rotary_dim=None if latent else _rotary_dim(keys, rope, head_dim),
         delta_net=hugging_face_delta_net(keys),
+        gemma4=read_hf_gemma4(keys) if checkpoint.architecture == "gemma4" else None,
         experts=hugging_face_experts(keys),
+        latent=latent,
     )
 
 
 def _rotary_dim(keys: Settings, rope: Settings, head_dim: int) -> int | None:
+    if rope.text("rope_type", "default") == "proportional":
+        return None  # all dimensions belong to pairs, of which some do not turn
     share = rope.number("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0))
     rotary_dim = _checked_rotary_dim(int(head_dim * share), head_dim)
     return None if rotary_dim == head_dim else rotary_dim
@@ -231,28 +229,3 @@ def _attention_scale(keys: Settings) -> float | None:
     if not keys.has("query_pre_attn_scalar"):
         return None
     return 1 / math.sqrt(max(keys.number("query_pre_attn_scalar"), 1e-9))
-
-
-def read_rope_scaling(keys: Settings) -> RopeScaling | None:
-    """Read how a config.json stretches rotary positions; None when it does not."""
-    kind = keys.text("rope_type", keys.text("type", "default"))
-    if kind == "default":
-        return None
-    if kind == "linear":
-        return RopeScaling("linear", keys.number("factor"))
-    if kind != "llama3":
-        raise _unknown_scaling(kind)
-    return RopeScaling(
-        "llama3",
-        keys.number("factor"),
-        keys.number("low_freq_factor"),
-        keys.number("high_freq_factor"),
-        keys.integer("original_max_position_embeddings"),
-    )
-
-
-def _unknown_scaling(kind: str) -> ArchitectureError:
-    return ArchitectureError(
-        f"The model stretches its rotary positions by {kind!r}.",
-        "Known are 'linear' and 'llama3'; use a checkpoint without it.",
-    )

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Protocol
 
 from headlong.errors import ArchitectureError
-from headlong.models import gemma3, glm4_moe, llama, qwen2, qwen3, qwen3_5
+from headlong.models import deepseek2, gemma3, gemma4, glm4_moe, llama, qwen2, qwen3, qwen3_5
 from headlong.models.llama import LayerBuilder
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.transformer import Backbone
@@ -33,6 +33,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "qwen3next": qwen3_5,
     "glm4moe": glm4_moe,
     "gemma3": gemma3,
+    "deepseek2": deepseek2,
+    "gemma4": gemma4,
 }
 
 

@@ -24,6 +24,15 @@ class Settings:
         """Return the settings whose names begin with `prefix`."""
         return Settings(self._values, self._path, self._prefix + prefix)
 
+    def replaced(self, values: Mapping[str, Any]) -> "Settings":
+        """Return the same settings with other values for some names."""
+        own = {self._prefix + name: value for name, value in values.items()}
+        return Settings({**self._values, **own}, self._path, self._prefix)
+
+    def value(self, name: str) -> Any:
+        """Return a value of any kind, None when there is none."""
+        return self._find(name)
+
     def has(self, name: str) -> bool:
         """Tell whether a value is there and not null."""
         return self._find(name) is not None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import Attention, Experts, Layer, Linear
+from headlong.ops.blocks import Attending, Experts, Layer, Linear
 from headlong.ops.layer_state import has_positions
 
 
@@ -42,7 +42,8 @@ def cache_traffic(backbone: Backbone) -> CacheTraffic:
         if state is None:
             continue
         if has_positions(state):
-            window = layer.mixer.window if isinstance(layer.mixer, Attention) else None
+            # One that reads what another layer keeps reads as much as that one.
+            window = layer.mixer.window if isinstance(layer.mixer, Attending) else None
             num_bytes[window] = num_bytes.get(window, 0) + state.bytes_per_position
         else:
             recurrent_bytes += 2 * state.num_bytes
@@ -53,18 +54,20 @@ def cache_traffic(backbone: Backbone) -> CacheTraffic:
 
 def pass_bytes(backbone: Backbone, num_rows: int = 1) -> int:
     """Return the bytes of weights a pass reads; an embedding is read a row at a time only."""
-    layers = sum(layer_bytes(layer, num_rows) for layer in backbone.layers)
-    return bytes_of([backbone.lm_head]) + layers
+    frame = [backbone.lm_head]
+    if backbone.per_layer is not None:
+        frame.append(backbone.per_layer.projection)
+    return bytes_of(frame) + sum(layer_bytes(layer, num_rows) for layer in backbone.layers)
 
 
 def layer_bytes(layer: Layer, num_rows: int = 1) -> int:
     """Return the bytes of weights a pass reads of one layer, of experts as many as are expected."""
+    every = bytes_of(layer.linears)
     if not isinstance(layer.channel, Experts):
-        return bytes_of(layer.linears)
-    mixture, mixer = layer.channel, () if layer.mixer is None else layer.mixer.linears
-    experts = [linear for expert in mixture.experts for linear in expert.linears]
-    share = expected_experts(mixture, num_rows) / len(mixture.experts)
-    return bytes_of([*mixer, *mixture.shared_linears]) + round(share * bytes_of(experts))
+        return every
+    experts = layer.channel.experts
+    share_idle = 1 - expected_experts(layer.channel, num_rows) / len(experts)
+    return every - round(share_idle * bytes_of([one for e in experts for one in e.linears]))
 
 
 def expected_experts(mixture: Experts, num_rows: int) -> float:
@@ -79,9 +82,10 @@ def expected_experts(mixture: Experts, num_rows: int) -> float:
 def held_bytes(backbone: Backbone) -> int:
     """Return the bytes of all weights in memory."""
     linears = [linear for layer in backbone.layers for linear in layer.linears]
-    is_tied = backbone.embedding is backbone.lm_head.weight
-    frame = [backbone.lm_head, *([] if is_tied else [Linear(backbone.embedding)])]
-    return bytes_of([*linears, *frame])
+    tables = [] if backbone.embedding is backbone.lm_head.weight else [Linear(backbone.embedding)]
+    if backbone.per_layer is not None:
+        tables += [Linear(backbone.per_layer.table), backbone.per_layer.projection]
+    return bytes_of([*linears, backbone.lm_head, *tables])
 
 
 def idle_parameters(backbone: Backbone) -> int:

@@ -9,13 +9,29 @@ fields of the blocks. Knows nothing of sampling, drafts or requests.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import SequenceState, make_sequence_state
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
 from headlong.ops.blocks import Layer, Linear, Matrix, Norm
-from headlong.ops.op_set import Array, Ops
+from headlong.ops.op_set import Array, Ops, Rows
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class PerLayerEmbedding:
+    """What every token brings along for every layer (`PerLayerInput`), made before the layers run.
+
+    (norm(projection(x) * projection_scale) + table[token] * table_scale) * 2 ** -0.5
+    """
+
+    table: Matrix  # (V, L * P)
+    table_scale: float
+    projection: Linear  # (L * P, H)
+    projection_scale: float
+    norm: Norm  # (P,), of every layer's part alone
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -29,6 +45,9 @@ class Backbone:
     final_norm: Norm
     lm_head: Linear  # (V, H)
     embedding_scale: float = 1.0
+    per_layer: PerLayerEmbedding | None = None
+    logit_cap: float | None = None
+    """Final logits become cap * tanh(logit / cap), so that none is larger (Gemma 4)."""
 
     def make_cache(self) -> SequenceState:
         """Return the state of a sequence without rows."""
@@ -53,10 +72,27 @@ class Backbone:
         rows = append_rows(caches, token_ids, all_or_none=all_or_none)
         caches_by_span = [cache.layers for cache in caches]
         embedded = self.embed(rows.token_ids)  # (N, H)
+        if self.per_layer is not None:
+            rows = rows._replace(beside=self._per_layer_rows(self.per_layer, embedded, rows))
         x, taps = self.ops.run_layers(embedded, self.layers, caches_by_span, rows, tap_layers)
         normed = self.ops.norm(x, self.final_norm)
         return HiddenRows(x, normed, taps)
 
     def logits(self, normed: Array) -> FloatArray:
         """Score the vocabulary for final hidden rows, on the host: (N, H) → (N, V)."""
-        return self.ops.to_host(self.ops.project(normed, self.lm_head))
+        return cap_logits(self.ops.to_host(self.ops.project(normed, self.lm_head)), self.logit_cap)
+
+    def _per_layer_rows(self, per_layer: PerLayerEmbedding, embedded: Array, rows: Rows) -> Array:
+        projected = self.ops.project(embedded, per_layer.projection) * per_layer.projection_scale
+        parts = projected.reshape(-1, len(per_layer.norm.weight))  # (N * L, P)
+        normed = self.ops.norm(parts, per_layer.norm).reshape(len(embedded), -1)
+        own = self.ops.embed(per_layer.table, rows.token_ids, per_layer.table_scale)
+        return (normed + own) * 2**-0.5  # (N, L * P)
+
+
+def cap_logits(logits: FloatArray, cap: float | None) -> FloatArray:
+    """Return cap * tanh(logit / cap), number by number; the logits themselves without a cap."""
+    if cap is None:
+        return logits
+    capped: FloatArray = np.tanh(logits / np.float32(cap)) * np.float32(cap)
+    return capped

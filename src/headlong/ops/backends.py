@@ -28,8 +28,8 @@ class BackendModule(NamedTuple):
 MODULES: dict[str, BackendModule] = {
     "native": BackendModule(
         "headlong.ops.native_ops",
-        "Install Headlong with a C++ compiler and CMake at hand (`pip install .` in its folder); "
-        "until then everything works, only slower.",
+        "Install Headlong from a wheel, which brings the kernels, or with a C++ compiler at hand "
+        "(`pip install .` in its folder); until then everything works, only slower.",
         is_default=True,
     ),
     "numpy": BackendModule("headlong.ops.numpy_ops", "Install numpy.", is_default=True),

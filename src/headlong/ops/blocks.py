@@ -41,6 +41,8 @@ class Rope:
     """
 
     frequencies: FloatArray  # (R // 2,), R at most the head size
+    amplitude: float = 1.0
+    """Multiplies the dimensions that turn (YaRN)."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -62,6 +64,8 @@ class Attention:
     """Norm of each query head before rotary (Qwen3, Gemma3)."""
     key_norm: Norm | None = None
     """Norm of each key head before rotary."""
+    value_norm: Norm | None = None
+    """Norm of each value head (Gemma 4)."""
     beside_norm: Norm | None = None
     """EAGLE-3 heads: q/k/v read [beside_norm(beside), norm(x)], 2H wide."""
     output_norm: Norm | None = None
@@ -76,6 +80,78 @@ class Attention:
         """Its projections."""
         gates = () if self.gate is None else (self.gate,)
         return (self.query, self.key, self.value, self.output, *gates)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class LatentAttention:
+    """x + output(what heads read), where all heads read one latent vector per position.
+
+    A row keeps the key [l, r] and the value l: latent(norm(x)) is [a, b], l = latent_norm(a), and r
+    is b turned by the position. With [q, t] a head of query(query_norm(query_down(norm(x)))), the
+    head asks with [key_up q, t turned]; what it reads, a sum of l, goes through value_up.
+    """
+
+    norm: Norm
+    query: Linear  # (num_heads * (plain_dim + R), H or inputs of query_norm)
+    latent: Linear  # (rank + R, H)
+    latent_norm: Norm  # (rank,)
+    key_up: Linear  # (num_heads * rank, plain_dim), head by head
+    value_up: Linear  # (num_heads * value_dim, rank), head by head
+    output: Linear  # (H, num_heads * value_dim)
+    num_heads: int
+    plain_dim: int
+    """Dimensions of a query head that do not turn; R, from the rope, follow them and do."""
+    value_dim: int
+    rope: Rope
+    scale: float
+    query_down: Linear | None = None  # (inputs of query_norm, H)
+    query_norm: Norm | None = None
+
+    @property
+    def rank(self) -> int:
+        """Width of the latent vectors."""
+        return len(self.latent_norm.weight)
+
+    @property
+    def rotary_dim(self) -> int:
+        """Dimensions of a query or key that turn."""
+        return 2 * len(self.rope.frequencies)
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        first = () if self.query_down is None else (self.query_down,)
+        return (*first, self.query, self.latent, self.key_up, self.value_up, self.output)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class SharedAttention:
+    """Attention without keys and values of its own: it reads those that another layer wrote.
+
+    Every field means what it does in `Attention`.
+    """
+
+    norm: Norm
+    query: Linear  # (num_heads * head_dim, H)
+    output: Linear  # (H, num_heads * head_dim)
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope: Rope
+    scale: float
+    source: int
+    """Index of the layer whose keys and values it reads; it has the same head size and window."""
+    query_norm: Norm
+    output_norm: Norm
+    window: int | None
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        return (self.query, self.output)
+
+
+Attending: TypeAlias = Attention | SharedAttention
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -207,19 +283,43 @@ class Experts:
         return (*self.shared_linears, *of_experts)
 
 
-Mixer: TypeAlias = Attention | GatedDeltaNet
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class PerLayerInput:
+    """x + norm(projection(gelu_tanh(gate(x)) * own)); every row has P numbers `own` for each layer.
+
+    These are the numbers from `first` on of a row of `Rows.beside`.
+    """
+
+    gate: Linear  # (P, H)
+    projection: Linear  # (H, P)
+    norm: Norm  # (H,)
+    first: int
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its projections."""
+        return (self.gate, self.projection)
+
+
+Mixer: TypeAlias = Attending | LatentAttention | GatedDeltaNet
 """The part of a layer that lets rows of a sequence read earlier ones, through a state."""
 
-Channel: TypeAlias = GatedMlp | Experts
+Channel: TypeAlias = GatedMlp | Experts | PerLayerInput
 """The part of a layer that works on every row alone."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Layer:
-    """One layer of a backbone or head: a mixer, then a channel part; one of them may be absent."""
+    """One layer of a backbone or head: a mixer, then a channel part; one of them may be absent.
+
+    Gemma 4 has a second channel part (`PerLayerInput`) in some models, and multiplies what comes
+    out of a layer by one number.
+    """
 
     mixer: Mixer | None
     channel: Channel | None
+    second: Channel | None = None
+    scale: float = 1.0
 
     @property
     def attention(self) -> Attention:
@@ -235,8 +335,8 @@ class Layer:
 
     @property
     def linears(self) -> tuple[Linear, ...]:
-        """The projections of both parts."""
-        parts = [part for part in (self.mixer, self.channel) if part is not None]
+        """The projections of all parts."""
+        parts = [part for part in (self.mixer, self.channel, self.second) if part is not None]
         return tuple(linear for part in parts for linear in part.linears)
 
 
@@ -263,4 +363,6 @@ class DraftBlocks:
     lm_head: Linear  # (V_draft, H)
     carries_normed: bool
     """Whether the state is carried on after `norm`, which then is not applied again to score."""
+    logit_cap: float | None
+    """Logits become cap * tanh(logit / cap); None leaves them."""
     vocabulary: IntArray | None  # (V_draft,)

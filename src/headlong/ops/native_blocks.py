@@ -13,7 +13,7 @@ import numpy as np
 from headlong.arrays import FloatArray
 from headlong.ops import _native
 from headlong.ops.blocks import (
-    Attention,
+    Attending,
     Channel,
     DraftBlocks,
     Expert,
@@ -21,12 +21,15 @@ from headlong.ops.blocks import (
     Fusion,
     GatedDeltaNet,
     GatedMlp,
+    LatentAttention,
     Layer,
     Linear,
     Mixer,
     Norm,
+    PerLayerInput,
     Rope,
     Router,
+    SharedAttention,
 )
 from headlong.ops.calibration import EDGES, Calibration
 from headlong.ops.layer_state import LayerState
@@ -44,8 +47,10 @@ class NativeBlocks:
 
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state: keys and values are 16-bit integers with scales."""
-        if isinstance(mixer, Attention):
-            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim)
+        if isinstance(mixer, Attending):
+            return self._engine.make_kv_layer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+        if isinstance(mixer, LatentAttention):
+            return self._engine.make_kv_layer(1, mixer.rank + mixer.rotary_dim, mixer.rank)
         return self._engine.make_delta_state(_sizes(mixer), len(mixer.convolution))
 
     def stack(self, layers: Sequence[Layer]) -> _native.Stack:
@@ -100,10 +105,29 @@ class NativeBlocks:
         return self._translate(calibration, lambda: _native.Calibration(EDGES, calibration.chances))
 
     def _rope(self, rope: Rope) -> _native.Rope:
-        return self._translate(rope, lambda: _native.Rope(_vector(rope.frequencies)))
+        return self._translate(
+            rope, lambda: _native.Rope(_vector(rope.frequencies), rope.amplitude)
+        )
 
     def _mixer(self, spec: Mixer) -> _native.Mixer:
-        return self._attention(spec) if isinstance(spec, Attention) else self._delta_net(spec)
+        if isinstance(spec, LatentAttention):
+            return self._latent_attention(spec)
+        if isinstance(spec, GatedDeltaNet):
+            return self._delta_net(spec)
+        return self._attention(spec)
+
+    def _latent_attention(self, spec: LatentAttention) -> _native.LatentAttention:
+        block = _native.LatentAttention()
+        block.norm, block.latent_norm = self.norm(spec.norm), self.norm(spec.latent_norm)
+        block.query_down = self._optional_linear(spec.query_down)
+        block.query_norm = self._optional_norm(spec.query_norm)
+        block.query, block.latent = self.linear(spec.query), self.linear(spec.latent)
+        block.key_up, block.value_up = self.linear(spec.key_up), self.linear(spec.value_up)
+        block.output = self.linear(spec.output)
+        block.num_heads, block.scale = spec.num_heads, spec.scale
+        block.plain_dim, block.value_dim = spec.plain_dim, spec.value_dim
+        block.rope = self._rope(spec.rope)
+        return block
 
     def _delta_net(self, spec: GatedDeltaNet) -> _native.GatedDeltaNet:
         vectors = [_vector(one) for one in (spec.convolution, spec.decay_rate, spec.decay_bias)]
@@ -115,23 +139,29 @@ class NativeBlocks:
         block.settle()
         return block
 
-    def _attention(self, spec: Attention) -> _native.Attention:
+    def _attention(self, spec: Attending) -> _native.Attention:
         block = _native.Attention()
         block.norm = self.norm(spec.norm)
-        block.query, block.key = self.linear(spec.query), self.linear(spec.key)
-        block.value, block.output = self.linear(spec.value), self.linear(spec.output)
+        block.query, block.output = self.linear(spec.query), self.linear(spec.output)
         block.num_heads, block.num_kv_heads = spec.num_heads, spec.num_kv_heads
         block.head_dim, block.scale = spec.head_dim, spec.scale
         block.window = spec.window or 0
         block.rope = self._rope(spec.rope)
         block.query_norm = self._optional_norm(spec.query_norm)
-        block.key_norm = self._optional_norm(spec.key_norm)
-        block.beside_norm = self._optional_norm(spec.beside_norm)
         block.output_norm = self._optional_norm(spec.output_norm)
+        if isinstance(spec, SharedAttention):
+            return block
+        block.key, block.value = self.linear(spec.key), self.linear(spec.value)
+        block.key_norm = self._optional_norm(spec.key_norm)
+        block.value_norm = self._optional_norm(spec.value_norm)
+        block.beside_norm = self._optional_norm(spec.beside_norm)
         block.gate = self._optional_linear(spec.gate)
         return block
 
     def _channel(self, spec: Channel) -> _native.Channel:
+        if isinstance(spec, PerLayerInput):
+            gate, projection = self.linear(spec.gate), self.linear(spec.projection)
+            return _native.PerLayerInput(gate, projection, self.norm(spec.norm), spec.first)
         return self._experts(spec) if isinstance(spec, Experts) else self._mlp(spec)
 
     def _mlp(self, spec: GatedMlp) -> _native.GatedMlp:
@@ -174,7 +204,7 @@ class NativeBlocks:
 
     def _draft_head(self, blocks: DraftBlocks) -> _native.DraftHead:
         fusion = blocks.fusion
-        mixer, channel = self._parts(blocks.layer)
+        mixer, channel, _, _ = self._parts(blocks.layer)
         return _native.DraftHead(
             blocks.embedding,
             blocks.embedding_scale,
@@ -184,6 +214,7 @@ class NativeBlocks:
             self.norm(blocks.norm),
             self.linear(blocks.lm_head),
             blocks.carries_normed,
+            blocks.logit_cap or 0.0,
             blocks.vocabulary,
         )
 
@@ -198,10 +229,14 @@ class NativeBlocks:
     def _stack(self, layers: Sequence[Layer]) -> _native.Stack:
         return _native.Stack([self._parts(layer) for layer in layers])
 
-    def _parts(self, layer: Layer) -> tuple[_native.Mixer | None, _native.Channel | None]:
+    def _parts(
+        self, layer: Layer
+    ) -> tuple[_native.Mixer | None, _native.Channel | None, _native.Channel | None, float]:
         return (
             None if layer.mixer is None else self._mixer(layer.mixer),
             None if layer.channel is None else self._channel(layer.channel),
+            None if layer.second is None else self._channel(layer.second),
+            layer.scale,
         )
 
 

@@ -18,7 +18,7 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.errors import BackendError
 from headlong.ops import _native
 from headlong.ops.backends import register_backend
-from headlong.ops.blocks import Channel, DraftBlocks, Layer, Linear, Mixer, Norm
+from headlong.ops.blocks import Channel, DraftBlocks, Layer, Linear, Mixer, Norm, PerLayerInput
 from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
@@ -112,10 +112,13 @@ class NativeOps(HostArrays):
         self.engine.run(stack, y, rows.spans, kernel_states, (), None, beside)
         return y
 
-    def transform(self, x: FloatArray, block: Channel) -> FloatArray:
+    def transform(
+        self, x: FloatArray, block: Channel, beside: FloatArray | None = None
+    ) -> FloatArray:
         """Run one channel part."""
         y = np.array(x, dtype=np.float32, order="C")
-        self.engine.run(self._blocks.channel(block), y, [(0, len(y), 0)], [[None]], (), None, None)
+        own = beside if isinstance(block, PerLayerInput) else None
+        self.engine.run(self._blocks.channel(block), y, [(0, len(y), 0)], [[None]], (), None, own)
         return y
 
     def run_layers(
@@ -133,7 +136,7 @@ class NativeOps(HostArrays):
             taps = np.empty((len(y), len(tap_layers) * y.shape[1]), dtype=np.float32)
         kernel_states: Any = states
         stack = self._blocks.stack(layers)
-        self.engine.run(stack, y, rows.spans, kernel_states, tap_layers, taps, None)
+        self.engine.run(stack, y, rows.spans, kernel_states, tap_layers, taps, rows.beside)
         return y, taps
 
     def run_last(

@@ -1,4 +1,4 @@
-"""Channel parts in numpy: dense MLPs, and mixtures of experts. The oracle of the kernels.
+"""Channel parts in numpy, the oracle of the kernels: MLPs, mixtures of experts, per-layer inputs.
 
 In:  rows, and the spec of a channel part. Out: what the part adds to the rows.
 A row's experts are chosen from its own numbers and summed in the order of their numbers, so what is
@@ -8,7 +8,7 @@ beside it changes no bit.
 import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
-from headlong.ops.blocks import Activation, Expert, Experts, GatedMlp, Router
+from headlong.ops.blocks import Activation, Expert, Experts, GatedMlp, PerLayerInput, Router
 from headlong.ops.numpy_maths import ACTIVATIONS, sigmoid
 from headlong.ops.op_set import Ops
 
@@ -48,6 +48,17 @@ def experts_result(ops: Ops, x: FloatArray, block: Experts) -> FloatArray:
     if block.output_norm is not None:
         total = ops.norm(total, block.output_norm)
     return total
+
+
+def per_layer_result(
+    ops: Ops, x: FloatArray, block: PerLayerInput, beside: FloatArray
+) -> FloatArray:
+    """Return what a token's own numbers for a layer add to x: (N, H), (N, F) → (N, H)."""
+    gate = ops.project(x, block.gate)  # (N, P)
+    own = beside[:, block.first : block.first + gate.shape[1]]
+    inner = ACTIVATIONS["gelu_tanh"](gate) * own
+    result: FloatArray = ops.norm(ops.project(inner, block.projection), block.norm)
+    return result
 
 
 def choose(logits: FloatArray, router: Router) -> tuple[IntArray, FloatArray]:

@@ -17,23 +17,28 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.ops.backends import register_backend
 from headlong.ops.block_by_block import BlockByBlock
 from headlong.ops.blocks import (
+    Attending,
     Attention,
     Channel,
     Experts,
     GatedDeltaNet,
+    LatentAttention,
     Linear,
     Mixer,
     Norm,
-    Rope,
+    PerLayerInput,
+    SharedAttention,
 )
 from headlong.ops.delta_state import DeltaRows, DeltaState
 from headlong.ops.host_arrays import HostArrays
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
 from headlong.ops.numpy_delta import make_delta_state, take_row
-from headlong.ops.numpy_experts import experts_result, mlp_result
+from headlong.ops.numpy_experts import experts_result, mlp_result, per_layer_result
 from headlong.ops.numpy_host import NumpyHost
+from headlong.ops.numpy_latent import mix_latent
 from headlong.ops.numpy_maths import sigmoid, silu
+from headlong.ops.numpy_rotary import rotate
 from headlong.ops.numpy_weights import NumpyKVLayer, NumpyMatrix, round_to
 from headlong.ops.op_set import Rows
 from headlong.weights.tensors import StoredTensor
@@ -66,8 +71,10 @@ class NumpyOps(HostArrays, BlockByBlock):
 
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty float32 state."""
-        if isinstance(mixer, Attention):
-            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim)
+        if isinstance(mixer, Attending):
+            return NumpyKVLayer(mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+        if isinstance(mixer, LatentAttention):
+            return NumpyKVLayer(1, mixer.rank + mixer.rotary_dim, mixer.rank)
         return make_delta_state(mixer)
 
     def embed(self, table: NumpyMatrix, token_ids: IntArray, scale: float = 1.0) -> FloatArray:
@@ -96,10 +103,20 @@ class NumpyOps(HostArrays, BlockByBlock):
         """Run one mixer: norm, projections, states, add."""
         if isinstance(block, Attention):
             return self._attention(x, block, states, rows, beside)
+        if isinstance(block, LatentAttention):
+            return mix_latent(self, x, block, states, rows)
+        if isinstance(block, SharedAttention):
+            query = self._queries(self.norm(x, block.norm), block, rows)
+            return self._add(x, _attend_all(query, block, states, rows), block)
         return self._gated_delta_net(x, block, states, rows)
 
-    def transform(self, x: FloatArray, block: Channel) -> FloatArray:
+    def transform(
+        self, x: FloatArray, block: Channel, beside: FloatArray | None = None
+    ) -> FloatArray:
         """Run one channel part."""
+        if isinstance(block, PerLayerInput):
+            assert beside is not None
+            return x + per_layer_result(self, x, block, beside)
         if isinstance(block, Experts):
             return x + experts_result(self, x, block)
         return x + mlp_result(self, x, block)
@@ -117,22 +134,25 @@ class NumpyOps(HostArrays, BlockByBlock):
         if block.beside_norm is not None:
             assert beside is not None
             normed = np.concatenate([self.norm(beside, block.beside_norm), normed], axis=-1)
-        query = self._heads(normed, block.query, block.query_norm, block)  # (N, heads, D)
         key = self._heads(normed, block.key, block.key_norm, block)  # (N, G, D)
-        value = self.project(normed, block.value).reshape(key.shape)  # (N, G, D)
-        positions = rows.positions
-        query, key = _rotate(query, positions, block.rope), _rotate(key, positions, block.rope)
-
-        attended = np.empty((len(x), block.num_heads * block.head_dim), dtype=np.float32)
+        key = rotate(key, rows.positions, block.rope)
+        value = self._heads(normed, block.value, block.value_norm, block)  # (N, G, D)
         for span, layer in zip(rows.spans, states, strict=True):
             assert isinstance(layer, NumpyKVLayer)
             own = slice(span.first_row, span.first_row + span.num_rows)
             layer.write(span.first_position, key[own], value[own])
-            for offset in range(span.num_rows):
-                row = span.first_row + offset
-                attended[row] = _attend(query[row], layer, span.first_position + offset, block)
+        attended = _attend_all(self._queries(normed, block, rows), block, states, rows)
         if block.gate is not None:
             attended *= sigmoid(self.project(normed, block.gate))
+        return self._add(x, attended, block)
+
+    def _queries(self, normed: FloatArray, block: Attending, rows: Rows) -> FloatArray:
+        """Return the rotated queries of all rows: (N, heads, D)."""
+        query = self._heads(normed, block.query, block.query_norm, block)
+        return rotate(query, rows.positions, block.rope)
+
+    def _add(self, x: FloatArray, attended: FloatArray, block: Attending) -> FloatArray:
+        """Project what was attended to and add it."""
         result = self.project(attended, block.output)
         if block.output_norm is not None:
             result = self.norm(result, block.output_norm)
@@ -166,14 +186,30 @@ class NumpyOps(HostArrays, BlockByBlock):
         return x + silu(self.project(x, linear))
 
     def _heads(
-        self, normed: FloatArray, linear: Linear, norm: Norm | None, block: Attention
+        self, normed: FloatArray, linear: Linear, norm: Norm | None, block: Attending
     ) -> FloatArray:
         """Project and cut into heads, each with its own norm where the model has one."""
         heads = self.project(normed, linear).reshape(len(normed), -1, block.head_dim)
         return heads if norm is None else self.norm(heads, norm)
 
 
-def _attend(query: FloatArray, layer: NumpyKVLayer, position: int, block: Attention) -> FloatArray:
+def _attend_all(
+    query: FloatArray,
+    block: Attending,
+    states: Sequence[LayerState | None],
+    rows: Rows,
+) -> FloatArray:
+    """Attend row by row: (N, heads, D) → (N, heads * D)."""
+    attended = np.empty((len(query), block.num_heads * block.head_dim), dtype=np.float32)
+    for span, layer in zip(rows.spans, states, strict=True):
+        assert isinstance(layer, NumpyKVLayer)
+        for offset in range(span.num_rows):
+            row = span.first_row + offset
+            attended[row] = _attend(query[row], layer, span.first_position + offset, block)
+    return attended
+
+
+def _attend(query: FloatArray, layer: NumpyKVLayer, position: int, block: Attending) -> FloatArray:
     """Attend from one row over everything it may see: (heads, D) → (heads * D,)."""
     first = 0 if block.window is None else max(0, position + 1 - block.window)
     keys = layer.keys[:, first : position + 1]  # (G, L, D)
@@ -184,15 +220,6 @@ def _attend(query: FloatArray, layer: NumpyKVLayer, position: int, block: Attent
     weights /= weights.sum(axis=-1, keepdims=True)
     attended: FloatArray = weights @ values  # (G, heads / G, D)
     return attended.reshape(-1)
-
-
-def _rotate(heads: FloatArray, positions: IntArray, rope: Rope) -> FloatArray:
-    """Turn the leading dimension pairs of every head by its row's position: (N, heads, D)."""
-    half = len(rope.frequencies)
-    angles = positions[:, None, None] * rope.frequencies.astype(np.float64)  # (N, 1, R / 2)
-    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-    low, high, rest = np.split(heads, [half, 2 * half], axis=-1)
-    return np.concatenate([low * cos - high * sin, high * cos + low * sin, rest], axis=-1)
 
 
 def _decay(projected: FloatArray, block: GatedDeltaNet) -> FloatArray:

@@ -54,15 +54,15 @@ class NumpyKVLayer:
 
     __slots__ = ("keys", "values")
 
-    def __init__(self, num_kv_heads: int, head_dim: int) -> None:
-        self.keys = np.empty((num_kv_heads, 0, head_dim), dtype=np.float32)  # (G, capacity, D)
-        self.values = np.empty_like(self.keys)
+    def __init__(self, num_kv_heads: int, key_dim: int, value_dim: int) -> None:
+        self.keys = np.empty((num_kv_heads, 0, key_dim), dtype=np.float32)  # (G, capacity, D)
+        self.values = np.empty((num_kv_heads, 0, value_dim), dtype=np.float32)
 
     @property
     def bytes_per_position(self) -> int:
         """Bytes that room for one more position takes."""
-        num_kv_heads, _, head_dim = self.keys.shape
-        return 2 * num_kv_heads * head_dim * self.keys.itemsize
+        num_numbers = self.keys.shape[2] + self.values.shape[2]
+        return len(self.keys) * num_numbers * self.keys.itemsize
 
     @property
     def num_bytes(self) -> int:
@@ -75,11 +75,7 @@ class NumpyKVLayer:
             layer._grow(capacity)
 
     def _grow(self, capacity: int) -> None:
-        num_kv_heads, held, head_dim = self.keys.shape
-        for name in ("keys", "values"):
-            grown = np.empty((num_kv_heads, capacity, head_dim), dtype=np.float32)
-            grown[:, :held] = getattr(self, name)
-            setattr(self, name, grown)
+        self.keys, self.values = _grown(self.keys, capacity), _grown(self.values, capacity)
 
     def copy_from(self, other: Self, num_positions: int) -> None:
         """Hold the first `num_positions` of `other`, making room for them."""
@@ -89,10 +85,16 @@ class NumpyKVLayer:
         self.values[:, :num_positions] = other.values[:, :num_positions]
 
     def write(self, position: int, keys: FloatArray, values: FloatArray) -> None:
-        """Store (n, G, D) keys and values from `position` on."""
+        """Store (n, G, D) keys and values, each of their own width, from `position` on."""
         stop = position + len(keys)
         self.keys[:, position:stop] = keys.swapaxes(0, 1)
         self.values[:, position:stop] = values.swapaxes(0, 1)
+
+
+def _grown(held: FloatArray, capacity: int) -> FloatArray:
+    grown = np.empty((held.shape[0], capacity, held.shape[2]), dtype=np.float32)
+    grown[:, : held.shape[1]] = held
+    return grown
 
 
 def round_to(values: FloatArray, quant: str) -> FloatArray:

@@ -37,6 +37,8 @@ class Rows(NamedTuple):
 
     token_ids: IntArray  # (N,)
     spans: tuple[Span, ...]
+    beside: Array | None = None
+    """(N, F) what channel parts with a second input read (`PerLayerInput`)."""
 
     @property
     def positions(self) -> IntArray:
@@ -108,8 +110,11 @@ class Ops(Protocol):
         that reads a second input (`Attention.beside_norm`).
         """
 
-    def transform(self, x: Array, block: Channel) -> Array:
-        """Apply a channel part to every row: (N, H) → (N, H)."""
+    def transform(self, x: Array, block: Channel, beside: Array | None = None) -> Array:
+        """Apply a channel part to every row: (N, H) → (N, H).
+
+        `beside` is for parts with a second input (`Rows.beside`).
+        """
 
     def run_layers(
         self,
@@ -119,7 +124,7 @@ class Ops(Protocol):
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
     ) -> tuple[Array, Array | None]:
-        """Run mixer and channel part of every layer: (N, H) → (N, H).
+        """Run all parts of every layer: (N, H) → (N, H).
 
         `states` holds, for every span, its layer states in the order of `layers`, None where a
         layer has no mixer. The inputs of

@@ -6,14 +6,17 @@ Out: (B, heads, D). On CUDA a Triton kernel reads exactly the entries a row sees
 do not pay for long ones; `attend_plain` is the truth beside it and what the CPU uses.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headlong.ops.blocks import Attention
+from headlong.ops.blocks import Attending, Attention
+from headlong.ops.layer_state import LayerState
+from headlong.ops.op_set import Rows
+from headlong.ops.torch_weights import TorchKVLayer
 
 try:
     from headlong.ops.torch_attention_kernel import attend_kernel
@@ -89,7 +92,7 @@ def attend_triton(
 
 
 def attend_row(
-    query: Tensor, keys: Tensor, values: Tensor, position: int, block: Attention
+    query: Tensor, keys: Tensor, values: Tensor, position: int, block: Attending
 ) -> Tensor:
     """Attend from one row, (heads, D), over a cache (kv_heads, capacity, D): (heads * D,)."""
     first = 0 if block.window is None else max(0, position + 1 - block.window)
@@ -99,6 +102,27 @@ def attend_row(
     grouped = query.reshape(block.num_kv_heads, -1, block.head_dim)  # (G, heads / G, D)
     scores = (grouped @ keys.transpose(1, 2)).float() * block.scale  # (G, heads / G, L)
     return (scores.softmax(-1).to(values.dtype) @ values).view(-1)
+
+
+def write_rows(heads: HeadRows, states: Sequence[LayerState | None], rows: Rows) -> None:
+    """Write keys and values of all rows of a pass to their caches."""
+    for span, layer in zip(rows.spans, states, strict=True):
+        assert isinstance(layer, TorchKVLayer)
+        own = slice(span.first_row, span.first_row + span.num_rows)
+        layer.write(span.first_position, heads.key[own], heads.value[own])
+
+
+def attend_rows(
+    query: Tensor, states: Sequence[LayerState | None], rows: Rows, block: Attending
+) -> Tensor:
+    """Attend from all rows of a pass, (N, heads, D), each over its own cache: (N, heads * D)."""
+    attended: list[Tensor] = []
+    for span, layer in zip(rows.spans, states, strict=True):
+        assert isinstance(layer, TorchKVLayer)
+        own = query[span.first_row : span.first_row + span.num_rows]
+        for position, row in enumerate(own, span.first_position):
+            attended.append(attend_row(row, layer.keys, layer.values, position, block))
+    return torch.stack(attended)
 
 
 def attend_sequences(query: Tensor, keys: Tensor, values: Tensor, block: Attention) -> Tensor:

@@ -1,4 +1,4 @@
-"""Channel parts in torch: dense MLPs, and mixtures of experts.
+"""Channel parts in torch: dense MLPs, mixtures of experts, per-layer inputs.
 
 In:  rows on the device, and the spec of a channel part. Out: what the part adds to the rows.
 A row's experts are chosen from its own numbers and summed in the order of their numbers; in exact
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headlong.ops.blocks import Activation, Expert, Experts, GatedMlp, Router
+from headlong.ops.blocks import Activation, Expert, Experts, GatedMlp, Linear, PerLayerInput, Router
 from headlong.ops.numpy_experts import SMALLEST_SUM
 from headlong.ops.torch_maths import ACTIVATIONS
 
@@ -30,7 +30,7 @@ def experts_result(ops: "TorchOps", x: Tensor, block: Experts) -> Tensor:
     normed = ops.norm(x, block.norm)
     router = block.router
     read = normed if router.norm is None else ops.norm(x, router.norm)
-    logits = ops.project_wide(read, router.linear)
+    logits = _project_wide(ops, read, router.linear)
     choices = [choose(rows, router) for rows in ops.apart(logits)]
     chosen, shares = (torch.cat(parts) for parts in zip(*choices, strict=True))  # (N, k) each
     inputs = normed if block.reduce is None else ops.project(normed, block.reduce)
@@ -47,10 +47,18 @@ def experts_result(ops: "TorchOps", x: Tensor, block: Experts) -> Tensor:
     if block.shared is not None:
         shared = mlp_result(ops, x, block.shared)
         if block.shared_gate is not None:
-            gate = ops.by_row(torch.sigmoid, ops.project_wide(normed, block.shared_gate))
+            gate = ops.by_row(torch.sigmoid, _project_wide(ops, normed, block.shared_gate))
             shared = (shared * gate).to(x.dtype)
         total = total + shared
     return total if block.output_norm is None else ops.norm(total, block.output_norm)
+
+
+def per_layer_result(ops: "TorchOps", x: Tensor, block: PerLayerInput, beside: Tensor) -> Tensor:
+    """Return what a token's own numbers for a layer add to x: (N, H), (N, F) → (N, H)."""
+    gate = ops.project(x, block.gate)
+    own = beside[:, block.first : block.first + gate.shape[1]]
+    inner = ops.by_row(ops.maths.gates["gelu_tanh"], torch.cat([gate, own], -1))
+    return ops.norm(ops.project(inner, block.projection), block.norm)
 
 
 def choose(logits: Tensor, router: Router) -> tuple[Tensor, Tensor]:
@@ -70,6 +78,14 @@ def choose(logits: Tensor, router: Router) -> tuple[Tensor, Tensor]:
     return chosen, shares if router.scales is None else shares * _like(shares, router.scales)[
         chosen
     ]
+
+
+def _project_wide(ops: "TorchOps", x: Tensor, linear: Linear) -> Tensor:
+    """Apply a projection in float32, whatever type the rows and weights have."""
+    if ops.dtype == torch.float32:
+        return ops.project(x, linear)
+    wide = linear.weight.values.float()
+    return ops.by_row(lambda rows: F.linear(rows.float(), wide), x)
 
 
 def _inner(

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from headlong.ops.blocks import Activation
 
+Angles = tuple[Tensor, Tensor]
+"""Cosines and sines of the rows' rotary positions, (N, D / 2) each."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowMaths:

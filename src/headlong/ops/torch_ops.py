@@ -21,33 +21,41 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.ops.backends import register_backend
 from headlong.ops.block_by_block import BlockByBlock
 from headlong.ops.blocks import (
+    Attending,
     Attention,
     Channel,
     Experts,
     GatedDeltaNet,
+    LatentAttention,
     Layer,
     Linear,
     Mixer,
     Norm,
+    PerLayerInput,
     Rope,
+    SharedAttention,
 )
 from headlong.ops.delta_state import DeltaRows, DeltaState
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
 from headlong.ops.numpy_weights import round_to
 from headlong.ops.op_set import Rows
-from headlong.ops.torch_attention import HeadRows, KeepKeys, attend_row, attend_sequences
+from headlong.ops.torch_attention import (
+    HeadRows,
+    KeepKeys,
+    attend_rows,
+    attend_sequences,
+    write_rows,
+)
 from headlong.ops.torch_delta import DeltaRule, make_delta_state
-from headlong.ops.torch_experts import experts_result, mlp_result
+from headlong.ops.torch_experts import experts_result, mlp_result, per_layer_result
 from headlong.ops.torch_host import TorchHost
-from headlong.ops.torch_maths import RowMaths, make_row_maths
-from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix
+from headlong.ops.torch_latent import mix_latent
+from headlong.ops.torch_maths import Angles, RowMaths, make_row_maths
+from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix, joined_bias
 from headlong.weights.tensors import StoredTensor
 
 _FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16"}
-
-Angles = tuple[Tensor, Tensor]
-"""Cosines and sines of the rows' rotary positions, (N, D / 2) each."""
 
 
 class TorchOps(BlockByBlock):
@@ -70,6 +78,7 @@ class TorchOps(BlockByBlock):
         self.dtype = dtype or (torch.bfloat16 if is_cuda else torch.float32)
         self.maths = maths or make_row_maths(compile=False)
         self._is_exact = is_exact
+        self._like = torch.empty(0, dtype=self.dtype, device=self.device)
         # What was made of a spec: its vectors on the device, or a fused matrix with its bias.
         self._made: WeakKeyDictionary[object, Any] = WeakKeyDictionary()
         place = torch.cuda.get_device_name(self.device) if is_cuda else "CPU"
@@ -94,9 +103,10 @@ class TorchOps(BlockByBlock):
 
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state on the device; recurrent ones are in float32."""
-        if isinstance(mixer, Attention):
-            like = torch.empty(0, dtype=self.dtype, device=self.device)
-            return TorchKVLayer(like, mixer.num_kv_heads, mixer.head_dim)
+        if isinstance(mixer, Attending):
+            return TorchKVLayer(self._like, mixer.num_kv_heads, mixer.head_dim, mixer.head_dim)
+        if isinstance(mixer, LatentAttention):
+            return TorchKVLayer(self._like, 1, mixer.rank + mixer.rotary_dim, mixer.rank)
         return make_delta_state(mixer, self.device)
 
     def join(self, parts: Sequence[Any], axis: int = 0) -> Tensor:
@@ -142,12 +152,18 @@ class TorchOps(BlockByBlock):
         beside: Tensor | None = None,
     ) -> Tensor:
         """Run one mixer: norm, projections, states, add."""
-        if isinstance(block, Attention):
+        if isinstance(block, Attending):
             return self._attention(x, block, states, rows, beside)
+        if isinstance(block, LatentAttention):
+            angles = self.angles(torch.tensor(rows.positions, device=self.device), block.rope)
+            return mix_latent(self, x, block, states, rows, angles)
         return self._gated_delta_net(x, block, states, rows)
 
-    def transform(self, x: Tensor, block: Channel) -> Tensor:
+    def transform(self, x: Tensor, block: Channel, beside: Tensor | None = None) -> Tensor:
         """Run one channel part."""
+        if isinstance(block, PerLayerInput):
+            assert beside is not None
+            return x + per_layer_result(self, x, block, beside)
         if isinstance(block, Experts):
             return x + experts_result(self, x, block)
         return x + mlp_result(self, x, block)
@@ -155,7 +171,7 @@ class TorchOps(BlockByBlock):
     def _attention(
         self,
         x: Tensor,
-        block: Attention,
+        block: Attending,
         states: Sequence[LayerState | None],
         rows: Rows,
         beside: Tensor | None = None,
@@ -163,14 +179,10 @@ class TorchOps(BlockByBlock):
         """Norm, q/k/v, rotary, cache write, attend, project, add."""
         angles = self.angles(torch.tensor(rows.positions, device=self.device), block.rope)
         heads = self.project_heads(x, block, angles, beside)
-        attended: list[Tensor] = []
-        for span, layer in zip(rows.spans, states, strict=True):
-            assert isinstance(layer, TorchKVLayer)
-            own = slice(span.first_row, span.first_row + span.num_rows)
-            layer.write(span.first_position, heads.key[own], heads.value[own])
-            for position, query in enumerate(heads.query[own], span.first_position):
-                attended.append(attend_row(query, layer.keys, layer.values, position, block))
-        return self.add_attended(x, torch.stack(attended), block, heads.gate)
+        if isinstance(block, Attention):
+            write_rows(heads, states, rows)
+        attended = attend_rows(heads.query, states, rows, block)
+        return self.add_attended(x, attended, block, heads.gate)
 
     def _gated_delta_net(
         self, x: Tensor, block: GatedDeltaNet, states: Sequence[LayerState | None], rows: Rows
@@ -236,7 +248,8 @@ class TorchOps(BlockByBlock):
         """Return cosines and sines of rotary positions: (N,) → twice (N, D / 2)."""
         frequencies = self._vector(rope, rope.frequencies).double()
         turned = positions.double()[:, None] * frequencies[None]
-        return self.by_row(torch.cos, turned).float(), self.by_row(torch.sin, turned).float()
+        cos, sin = self.by_row(torch.cos, turned), self.by_row(torch.sin, turned)
+        return (rope.amplitude * cos).float(), (rope.amplitude * sin).float()
 
     def angles_by_rope(self, positions: Tensor, layers: Sequence[Layer]) -> dict[Rope, Angles]:
         """Return the angles of every kind of rotary positions that the layers use."""
@@ -244,10 +257,14 @@ class TorchOps(BlockByBlock):
         return {rope: self.angles(positions, rope) for rope in ropes}
 
     def project_heads(
-        self, x: Tensor, block: Attention, angles: Angles, beside: Tensor | None = None
+        self, x: Tensor, block: Attending, angles: Angles, beside: Tensor | None = None
     ) -> HeadRows:
         """Norm, projections, norms of heads, rotary: all that attention reads of its rows."""
         normed = self.norm(x, block.norm)
+        if isinstance(block, SharedAttention):
+            query = self.project(normed, block.query).view(len(x), -1, block.head_dim)
+            query = self.maths.rotate(self.norm(query, block.query_norm), *angles)
+            return HeadRows(query, query[:, :0], query[:, :0], None)
         if block.beside_norm is not None:
             assert beside is not None
             normed = torch.cat([self.norm(beside, block.beside_norm), normed], -1)
@@ -260,13 +277,15 @@ class TorchOps(BlockByBlock):
             query = self.norm(query, block.query_norm)
         if block.key_norm is not None:
             key = self.norm(key, block.key_norm)
+        if block.value_norm is not None:
+            value = self.norm(value, block.value_norm)
         rotate = self.maths.rotate
         return HeadRows(
             rotate(query, *angles), rotate(key, *angles), value, gate if gates else None
         )
 
     def add_attended(
-        self, x: Tensor, attended: Tensor, block: Attention, gate: Tensor | None
+        self, x: Tensor, attended: Tensor, block: Attending, gate: Tensor | None
     ) -> Tensor:
         """Gate and project what was attended to, (N, heads * D), and add it to x: (N, H)."""
         if gate is not None:
@@ -278,15 +297,6 @@ class TorchOps(BlockByBlock):
     def project_fused(self, x: Tensor, spec: object, *linears: Linear) -> Tensor:
         """Apply a block's projections of the same input: (N, inputs) → (N, all outputs)."""
         return self._times(x, *self._fused(spec, *linears))
-
-    def project_wide(self, x: Tensor, linear: Linear) -> Tensor:
-        """Apply a projection in float32, whatever type the rows and weights have."""
-        if self.dtype == torch.float32:
-            return self.project(x, linear)
-        wide = self._made.get(linear)
-        if wide is None:
-            wide = self._made[linear] = linear.weight.values.float()
-        return self.by_row(lambda rows: F.linear(rows.float(), wide), x)
 
     def _times(self, x: Tensor, matrix: TorchMatrix, bias: Tensor | None) -> Tensor:
         if not self._is_exact:
@@ -319,7 +329,7 @@ class TorchOps(BlockByBlock):
         found = self._made.get(spec)
         if found is None:
             matrix = TorchMatrix.join([linear.weight for linear in linears])
-            found = self._made[spec] = (matrix, self._joined_bias(linears))
+            found = self._made[spec] = (matrix, joined_bias(linears, self.device))
         fused: tuple[TorchMatrix, Tensor | None] = found
         return fused
 
@@ -330,15 +340,6 @@ class TorchOps(BlockByBlock):
             found = [torch.tensor(one, device=self.device) for one in vectors]
             self._made[block] = found
         return DeltaRule(block, *found)
-
-    def _joined_bias(self, linears: Sequence[Linear]) -> Tensor | None:
-        if all(linear.bias is None for linear in linears):
-            return None
-        biases = [
-            np.zeros(len(one.weight.values), np.float32) if one.bias is None else one.bias
-            for one in linears
-        ]
-        return torch.tensor(np.concatenate(biases), device=self.device)
 
 
 @register_backend("torch")

@@ -10,9 +10,12 @@ for every matrix at its first use; where it does not, rows go through it one by 
 from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from headlong.ops.blocks import Linear
 
 TILE = 8
 """Rows of one matrix product."""
@@ -60,15 +63,15 @@ class TorchKVLayer:
 
     __slots__ = ("keys", "values")
 
-    def __init__(self, like: Tensor, num_kv_heads: int, head_dim: int) -> None:
-        self.keys = like.new_empty(num_kv_heads, 0, head_dim)  # (G, capacity, D)
-        self.values = torch.empty_like(self.keys)
+    def __init__(self, like: Tensor, num_kv_heads: int, key_dim: int, value_dim: int) -> None:
+        self.keys = like.new_empty(num_kv_heads, 0, key_dim)  # (G, capacity, D)
+        self.values = like.new_empty(num_kv_heads, 0, value_dim)
 
     @property
     def bytes_per_position(self) -> int:
         """Bytes that room for one more position takes."""
-        num_kv_heads, _, head_dim = self.keys.shape
-        return int(2 * num_kv_heads * head_dim * self.keys.itemsize)
+        num_numbers = self.keys.shape[2] + self.values.shape[2]
+        return int(len(self.keys) * num_numbers * self.keys.itemsize)
 
     @property
     def num_bytes(self) -> int:
@@ -93,6 +96,17 @@ class TorchKVLayer:
         stop = position + len(keys)
         self.keys[:, position:stop] = keys.transpose(0, 1)
         self.values[:, position:stop] = values.transpose(0, 1)
+
+
+def joined_bias(linears: Sequence[Linear], device: torch.device) -> Tensor | None:
+    """Return the bias of joined projections, zeros for those that have none."""
+    if all(linear.bias is None for linear in linears):
+        return None
+    biases = [
+        np.zeros(len(one.weight.values), np.float32) if one.bias is None else one.bias
+        for one in linears
+    ]
+    return torch.tensor(np.concatenate(biases), device=device)
 
 
 def _grown(held: Tensor, capacity: int) -> Tensor:

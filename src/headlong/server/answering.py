@@ -7,11 +7,10 @@ Out: an ASGI response. Everything from the start in the engine to the record at 
 """
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from fastapi import Request
 from starlette.responses import Response
@@ -20,15 +19,17 @@ from starlette.types import Receive, Scope, Send
 from headlong.config import MtpMode
 from headlong.errors import HeadlongError
 from headlong.generation import Chunk
+from headlong.server.answer_format import AnswerFormat, Ending, to_json
 from headlong.server.answer_stream import Answer, Arrival
 from headlong.server.call import Call, CallKind
+from headlong.server.error_shapes import end_stream
+from headlong.server.openai_format import OpenAIFormat
 from headlong.server.preparation import MTP_HEADER, PreparedAnswer, choose_mtp
 from headlong.server.protocol import GenerateBody
-from headlong.server.refusal import Refusal, end_stream, refusal_for, send_refusal, send_response
+from headlong.server.refusal import Refusal, refusal_for, send_refusal, send_response
 from headlong.server.service import Service, service_of
 
-_EVENT_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
+_STREAM_HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # proxies would hold events back
 ]
@@ -37,8 +38,7 @@ BodyT = TypeVar("BodyT", bound=GenerateBody)
 
 _log = logging.getLogger("headlong.server.answering")
 
-DONE = b"data: [DONE]\n\n"
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+FormatMaker: TypeAlias = Callable[[Call, PreparedAnswer], AnswerFormat]
 
 
 async def answer_with(
@@ -46,24 +46,34 @@ async def answer_with(
     kind: CallKind,
     body: BodyT,
     request: Request,
+    make_format: FormatMaker | None = None,
 ) -> Response:
-    """Return the answer to a body, which `prepare` turns into engine requests."""
+    """Return the answer to a body, which `prepare` turns into engine requests.
+
+    Another protocol than OpenAI's completions brings a format of its own.
+    """
     service = service_of(request)
     mtp = choose_mtp(body, request.headers.get(MTP_HEADER), service.default_mtp(request))
     call = Call(kind, request, service, mtp)
     prepared = await service.in_text_thread(partial(prepare, service, body, mtp))
-    return AnswerResponse(call, prepared, body)
+    if make_format is None:
+        answer_format: AnswerFormat = OpenAIFormat(call, wants_usage=body.wants_usage)
+    else:
+        answer_format = make_format(call, prepared)
+    return AnswerResponse(call, prepared, answer_format, is_stream=bool(body.stream))
 
 
 class AnswerResponse(Response):
     """The answer to one call."""
 
-    def __init__(self, call: Call, prepared: PreparedAnswer, body: GenerateBody) -> None:
+    def __init__(
+        self, call: Call, prepared: PreparedAnswer, answer_format: AnswerFormat, *, is_stream: bool
+    ) -> None:
         super().__init__()
         self._call = call
         self._prepared = prepared
-        self._is_stream = bool(body.stream)
-        self._wants_usage = body.wants_usage
+        self._format = answer_format
+        self._is_stream = is_stream
         self._status = 200
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,74 +130,39 @@ class AnswerResponse(Response):
                 chunks += more
         if answer.was_cancelled:
             return
-        writers = zip(self._prepared.writers, collected, strict=True)
-        body = {
-            **self._call.head(self._call.kind.whole_object),
-            "choices": [writer.whole(chunks) for writer, chunks in writers],
-            "usage": self._call.usage(answer, self._prepared).model_dump(),
-            **self._call.telemetry(answer, self._prepared.warnings),
-        }
-        await send_response(send, Response(to_json(body), media_type="application/json"))
+        writers = zip(self._prepared.writers, collected, answer.reports, strict=True)
+        choices = [writer.whole(chunks, report) for writer, chunks, report in writers]
+        body = to_json(self._format.whole(choices, self._ending(answer)))
+        await send_response(send, Response(body, media_type="application/json"))
 
     async def _stream(self, answer: Answer, send: Send) -> None:
         """Send events; headers wait for the first token, so that a failed prompt has its status."""
-        head = self._call.head(self._call.kind.chunk_object)
-        events = EventWriter(head, wants_usage=self._wants_usage)
         arrival = await answer.next_arrival()
         if answer.was_cancelled:
             return
-        await send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
+        headers = [(b"content-type", self._format.media_type.encode()), *_STREAM_HEADERS]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         opening = [writer.opening() for writer in self._prepared.writers]
-        await _send_part(send, events.chunks([one for one in opening if one is not None]))
+        await _send_part(send, self._format.opening([one for one in opening if one is not None]))
         try:
             while not arrival.is_last:
-                await _send_part(send, events.chunks(self._pieces(arrival)))
+                await _send_part(send, self._format.pieces(self._pieces(arrival)))
                 arrival = await answer.next_arrival()
         except HeadlongError as error:
-            await end_stream(send, self._refuse(error))
+            await end_stream(send, self._call.path, self._refuse(error))
             return
         if not answer.was_cancelled:
-            last, more = (
-                self._pieces(arrival),
-                self._call.telemetry(answer, self._prepared.warnings),
-            )
-            ends: list[dict[str, Any]] = []
-            if self._wants_usage:  # telemetry goes with the usage, or with the last end
-                more = {"usage": self._call.usage(answer, self._prepared).model_dump(), **more}
-            else:
-                last, ends = last[:-1], last[-1:]
-            body = events.chunks(last) + events.last(ends, more) + DONE
+            body = self._format.last(self._pieces(arrival), self._ending(answer))
             await send({"type": "http.response.body", "body": body})
+
+    def _ending(self, answer: Answer) -> Ending:
+        usage = self._call.usage(answer, self._prepared)
+        return Ending(usage, self._call.telemetry(answer, self._prepared.warnings))
 
     def _pieces(self, arrival: Arrival) -> list[dict[str, Any]]:
         self._call.count_chunks(arrival.chunks)
         writers = zip(self._prepared.writers, arrival.chunks, strict=True)
         return [piece for writer, chunks in writers if chunks for piece in writer.pieces(chunks)]
-
-
-def to_json(value: object) -> bytes:
-    """Return JSON as bytes; what UTF-8 cannot write becomes a question mark."""
-    return _encode(value).encode("utf-8", "replace")
-
-
-class EventWriter:
-    """Writes the chunks of one answer."""
-
-    def __init__(self, head: Mapping[str, Any], *, wants_usage: bool) -> None:
-        """Begin an answer; `head` is what all its chunks share."""
-        self._head = "data: " + _encode(head).removesuffix("}") + ',"choices":'
-        # OpenAI's clients expect the field in every chunk once they have asked for it.
-        self._tail = ',"usage":null}\n\n' if wants_usage else "}\n\n"
-
-    def chunks(self, choices: Sequence[Mapping[str, Any]]) -> bytes:
-        """Return one chunk per choice."""
-        events = [f"{self._head}[{_encode(choice)}]{self._tail}" for choice in choices]
-        return "".join(events).encode("utf-8", "replace")
-
-    def last(self, choices: Sequence[Mapping[str, Any]], more: Mapping[str, Any]) -> bytes:
-        """Return one chunk with fields of its own."""
-        body = f"{self._head}{_encode(choices)},{_encode(more).removeprefix('{')}"
-        return f"{body}\n\n".encode("utf-8", "replace")
 
 
 async def _send_part(send: Send, body: bytes) -> None:

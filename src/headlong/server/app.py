@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from headlong.engine.limits import EngineLimits
 from headlong.errors import HeadlongError, RequestError
 from headlong.llm import LLM
-from headlong.server import chat, completions, page, status_routes, tokenizing
+from headlong.server import chat, completions, messages, page, responses, status_routes, tokenizing
 from headlong.server.live import Live
 from headlong.server.metrics import Metrics
 from headlong.server.middleware import add_middleware
@@ -33,6 +33,9 @@ _DESCRIPTION = """\
 OpenAI's API, with multi-token prediction decided for every request by measured gain.
 Say `"mtp": "auto" | "off" | K` in a body; the text is the same with each.
 """
+
+
+_ROUTES = (chat, completions, messages, responses, tokenizing, status_routes)
 
 
 def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
@@ -72,7 +75,7 @@ def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
     app.state.worker = worker
     app.state.in_flight = add_middleware(app, settings, metrics)
     add_error_handlers(app)
-    for routes in (chat, completions, tokenizing, status_routes):
+    for routes in _ROUTES:
         app.include_router(routes.router)
     if settings.page:
         app.include_router(page.router)

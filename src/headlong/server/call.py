@@ -18,6 +18,7 @@ from headlong.config import MtpMode
 from headlong.generation import Chunk
 from headlong.server import telemetry
 from headlong.server.answer_stream import Answer
+from headlong.server.http_middleware import route_path
 from headlong.server.live import FinishedRequest
 from headlong.server.preparation import PreparedAnswer
 from headlong.server.service import Service, client_of
@@ -58,6 +59,12 @@ class Call:
         self._seen_s: dict[int, float] = {}
         """When each choice last had a token."""
         self._num_tokens = 0
+        self._num_reasoning = 0
+
+    @property
+    def path(self) -> str:
+        """What was asked for."""
+        return route_path(self._request.scope)
 
     @property
     def request_id(self) -> str:
@@ -82,6 +89,7 @@ class Call:
             if not num_new:
                 continue
             self._num_tokens += num_new
+            self._num_reasoning += sum(chunk.is_reasoning for chunk in chunks)
             before_s = self._seen_s.get(choice)
             self._seen_s[choice] = now_s
             self.service.live.count_chunks(chunks, is_first=before_s is None)
@@ -95,7 +103,7 @@ class Call:
     def usage(self, answer: Answer, prepared: PreparedAnswer) -> telemetry.Usage:
         """Return OpenAI's `usage`; every prompt counts once, however many choices it got."""
         firsts = answer.reports[:: len(prepared.choices) // prepared.num_prompts]
-        return telemetry.count_usage(firsts, self._num_tokens)
+        return telemetry.count_usage(firsts, self._num_tokens, self._num_reasoning)
 
     def telemetry(self, answer: Answer, warnings: Sequence[str]) -> dict[str, Any]:
         """Return how an ended answer was made, in three dialects, and what there is to warn of."""

@@ -7,13 +7,14 @@ a call) becomes a grammar that the engine follows token by token.
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from headlong.config import MtpMode
 from headlong.decode.sampling import TokenLogprob
-from headlong.engine.request import FinishReason
+from headlong.engine.request import FinishReason, RequestReport
 from headlong.generation import Chunk
 from headlong.server import preparation
 from headlong.server.answering import answer_with
@@ -23,7 +24,6 @@ from headlong.server.choices import ChoiceWriter, TokenDetails
 from headlong.server.refusal import bad_request
 from headlong.server.response_schemas import CHAT_RESPONSES
 from headlong.server.service import Service
-from headlong.text.answer_form import read_form
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.tool_calls import TextDelta, ToolCallReader, ToolCallStart, ToolEvent
 
@@ -36,28 +36,45 @@ async def create_chat_completion(body: ChatBody, request: Request) -> Response:
     return await answer_with(prepare_chat, CHAT, body, request)
 
 
-def prepare_chat(service: Service, body: ChatBody, mtp: MtpMode) -> preparation.PreparedAnswer:
-    """Turn a body into engine requests and writers."""
+def count_chat_tokens(service: Service, body: ChatBody) -> int:
+    """Return how many tokens a conversation has for the model."""
+    service.check_model(body.model)
+    form = preparation.read_answer_form(body, body.form_options())
+    template = body.template_options(form.tools)
+    return len(preparation.prepare_messages(service, body.messages, template).token_ids)
+
+
+def prepare_chat(
+    service: Service, body: ChatBody, mtp: MtpMode, warnings: Sequence[str] = ()
+) -> preparation.PreparedAnswer:
+    """Turn a body into engine requests and writers; `warnings` are told besides its own."""
     preparation.check_body(service, body)
     _check(body)
-    form, tokenizer = read_form(body.form_options()), service.llm.tokenizer
-    prompt_ids = preparation.encode_messages(service, body.messages, form.tools)
-    preparation.check_prompt(service, len(prompt_ids), "messages")
+    form = preparation.read_answer_form(body, body.form_options())
+    tokenizer = service.llm.tokenizer
+    template = body.template_options(form.tools)
+    prompt = preparation.prepare_messages(service, body.messages, template)
+    num_prompt_tokens = len(prompt.token_ids)
+    preparation.check_prompt(service, num_prompt_tokens, "messages")
     max_tokens = body.max_completion_tokens or body.max_tokens
     options = {
         "max_tokens": max_tokens,
         "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
     }
-    grammar = form.make_grammar(tokenizer)
+    grammar = form.make_grammar(tokenizer, prompt.reasoning)
+    if body.reasoning_format == "none":
+        prompt = replace(prompt, reasoning=None)
     maker = preparation.RequestMaker(service, body, mtp, options, grammar)
-    wanted = TokenDetails.of(body, logprobs=bool(body.logprobs))
-    choices = maker.choices_for(prompt_ids)
+    shows_reasoning = body.include_reasoning is not False
+    wanted = TokenDetails.of(body, logprobs=bool(body.logprobs), reasoning=shows_reasoning)
+    choices = maker.choices_for(prompt)
     writers = []
     for i in range(len(choices)):
         style, names = tokenizer.tool_style, form.tool_names
         calls = ToolCallReader(secrets.token_hex(8), style, names)
         writers.append(ChatChoice(i, wanted, tokenizer, None if form.tools is None else calls))
-    warnings = body.warnings() + preparation.room_warnings(service, max_tokens, len(prompt_ids))
+    warnings = [*warnings, *body.warnings(), *prompt.warnings]
+    warnings += preparation.room_warnings(service, max_tokens, num_prompt_tokens)
     warnings += () if grammar is None else grammar.warnings
     return preparation.PreparedAnswer(choices, writers, 1, warnings)
 
@@ -98,7 +115,7 @@ class ChatChoice(ChoiceWriter):
         """Return the chunk that says who speaks."""
         return self._piece({"role": "assistant", "content": ""})
 
-    def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
+    def whole(self, chunks: Sequence[Chunk], report: RequestReport | None = None) -> dict[str, Any]:
         """Return the whole choice."""
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
         message |= self._read(chunks)
@@ -114,6 +131,7 @@ class ChatChoice(ChoiceWriter):
             "logprobs": None,
             "finish_reason": self.finish_reason,
             **self._details(chunks),
+            **self._stopped(chunks),
         }
 
     def _end(self, reason: FinishReason) -> None:
@@ -123,6 +141,12 @@ class ChatChoice(ChoiceWriter):
     def _read(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
         """Return what chunks add to the message: content, calls, both or nothing."""
         text = "".join(chunk.text for chunk in chunks)
+        thought = "".join(chunk.reasoning for chunk in chunks) if self._wanted.reasoning else ""
+        # Two names for one thing: clients read one or the other.
+        delta = {"reasoning_content": thought, "reasoning": thought} if thought else {}
+        return {**delta, **self._read_answer(text, chunks)}
+
+    def _read_answer(self, text: str, chunks: Sequence[Chunk]) -> dict[str, Any]:
         if self._calls is None:
             return {"content": text} if text else {}
         events = self._calls.push(text)

@@ -4,12 +4,14 @@ In:  the parsed JSON of a body. Out: a checked `ChatBody`. How messages and tool
 the model is known in `text/`; here only their shape is checked.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
 from headlong.config import MAX_TOP_LOGPROBS
 from headlong.server.protocol import Body, GenerateBody
+from headlong.text.chat_template import ChatOptions
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.:-]{1,64}$")]
 
@@ -80,6 +82,15 @@ class AssistantMessage(_Message):
 
     role: Literal["assistant"]
     content: Content | None = None
+    reasoning_content: str | None = Field(
+        None, description="What was thought before it; the chat template keeps or drops it."
+    )
+    reasoning: str | None = Field(None, description="Another name of reasoning_content.")
+
+    def to_template(self) -> dict[str, Any]:
+        """Return the message as the chat template takes it."""
+        thought = self.reasoning_content or self.reasoning
+        return super().to_template() | ({"reasoning_content": thought} if thought else {})
 
 
 ChatMessage = Annotated[SaidMessage | AssistantMessage, Field(discriminator="role")]
@@ -178,7 +189,31 @@ class ChatBody(GenerateBody):
     prompt_cache_key: str | None = Field(None, description="No effect here.")
     prompt_cache_options: dict[str, Any] | None = Field(None, description="No effect here.")
     prompt_cache_retention: str | None = Field(None, description="No effect here.")
-    reasoning_effort: str | None = Field(None, description="No effect here.")
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+        Field(
+            None,
+            description="none: answer at once; else reason first, as far as the chat template reads"
+            " it. Only of models that reason.",
+        )
+    )
+    enable_thinking: bool | None = Field(
+        None, description="Reason before the answer, or not. Default: the chat template's."
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None, description="Further variables of the chat template, such as enable_thinking."
+    )
+    add_generation_prompt: bool | None = Field(
+        None, description="End the prompt with the words after which the model answers: true."
+    )
+    continue_final_message: bool | None = Field(
+        None, description="Go on with the last message, an assistant's, instead of answering it."
+    )
+    include_reasoning: bool | None = Field(
+        None, description="Give what the model thinks before it answers. Default: true."
+    )
+    reasoning_format: Literal["auto", "deepseek", "none"] | None = Field(
+        None, description="none leaves reasoning in the content, tags included. Default: auto."
+    )
     safety_identifier: str | None = Field(None, description="No effect here.")
     service_tier: str | None = Field(None, description="No effect here.")
     store: bool | None = Field(None, description="No effect here.")
@@ -191,6 +226,20 @@ class ChatBody(GenerateBody):
     def form_options(self) -> dict[str, Any]:
         """Return what `text.answer_form` reads: tools and the form of the answer."""
         return self.model_dump(include=_FORM, by_alias=True, exclude_none=True)
+
+    def template_options(self, tools: Sequence[Mapping[str, Any]] | None) -> ChatOptions:
+        """Return how the messages are to be written for the model."""
+        effort, think = self.reasoning_effort, self.enable_thinking
+        if think is None and effort is not None:
+            think = effort != "none"
+        named = {} if effort in (None, "none") else {"reasoning_effort": effort}
+        return ChatOptions(
+            tools,
+            add_generation_prompt=self.add_generation_prompt is not False,
+            continue_final_message=bool(self.continue_final_message),
+            think=think,
+            kwargs=named | (self.chat_template_kwargs or {}),
+        )
 
     def warnings(self) -> list[str]:
         """Say which of the given fields do nothing."""

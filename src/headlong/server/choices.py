@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlong.decode.sampling import TokenLogprob
-from headlong.engine.request import FinishReason
+from headlong.engine.request import FinishReason, RequestReport
 from headlong.generation import Chunk
 from headlong.server.protocol import GenerateBody
 from headlong.text.tokenizer import Tokenizer
@@ -23,11 +23,13 @@ class TokenDetails:
     logprobs: bool
     sources: bool
     token_ids: bool
+    reasoning: bool = True
+    """Whether it wants to read what the model thinks before it answers."""
 
     @classmethod
-    def of(cls, body: GenerateBody, *, logprobs: bool) -> "TokenDetails":
+    def of(cls, body: GenerateBody, *, logprobs: bool, reasoning: bool = True) -> "TokenDetails":
         """Read them from a body."""
-        return cls(logprobs, bool(body.return_sources), bool(body.return_token_ids))
+        return cls(logprobs, bool(body.return_sources), bool(body.return_token_ids), reasoning)
 
     @property
     def is_every_token(self) -> bool:
@@ -56,12 +58,12 @@ class ChoiceWriter(ABC):
             pieces.append(self._piece(content) | self._details(chunks))
         if chunks and chunks[-1].finish_reason is not None:
             self._end(chunks[-1].finish_reason)
-            pieces.append(self._piece())
+            pieces.append(self._piece() | self._stopped(chunks))
         return pieces
 
     @abstractmethod
-    def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
-        """Return the whole choice of an answer that was not streamed."""
+    def whole(self, chunks: Sequence[Chunk], report: RequestReport | None = None) -> dict[str, Any]:
+        """Return the whole choice of an answer that was not streamed; `report` is what it took."""
 
     @abstractmethod
     def _read(self, chunks: Sequence[Chunk]) -> Any:
@@ -78,14 +80,16 @@ class ChoiceWriter(ABC):
     def _end(self, reason: FinishReason) -> None:
         self.finish_reason = str(reason)
 
+    def _stopped(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        """Return the stop string that ended the answer, as vLLM does."""
+        stop_string = chunks[-1].stop_string
+        return {} if stop_string is None else {"stop_reason": stop_string}
+
     def _details(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
         """Return what the request wants to know of these tokens."""
         details: dict[str, Any] = {}
         if self._wanted.sources:
-            details["sources"] = [
-                {"text": chunk.text, "source": chunk.source, "depth": chunk.depth}
-                for chunk in chunks
-            ]
+            details["sources"] = [self._source(chunk) for chunk in chunks]
         if self._wanted.token_ids:
             details["token_ids"] = [token_id for chunk in chunks for token_id in chunk.token_ids]
         if self._wanted.logprobs:
@@ -94,3 +98,9 @@ class ChoiceWriter(ABC):
             is_special = self._tokenizer.is_special
             details["logprobs"] = self._logprobs([e for e in found if not is_special(e.token_id)])
         return details
+
+    def _source(self, chunk: Chunk) -> dict[str, Any]:
+        source = {"text": chunk.text, "source": chunk.source, "depth": chunk.depth}
+        if chunk.reasoning and self._wanted.reasoning:
+            source["reasoning"] = chunk.reasoning
+        return source

@@ -4,7 +4,8 @@ In:  OpenAI's request: one or many prompts, as text or token ids.
 Out: OpenAI's answer, streamed or whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -12,8 +13,10 @@ from pydantic import Field
 
 from headlong.config import MtpMode
 from headlong.decode.sampling import TokenLogprob
+from headlong.engine.request import RequestReport
 from headlong.errors import TextError
 from headlong.generation import Chunk
+from headlong.prompt import PreparedPrompt
 from headlong.server import preparation
 from headlong.server.answer_stream import ChoiceRequest
 from headlong.server.answering import answer_with
@@ -53,7 +56,9 @@ class CompletionBody(GenerateBody):
         description="Give each token's log-probability, with so many alternatives.",
     )
     echo: bool | None = Field(
-        None, description="Begin the text with the prompt; not together with logprobs."
+        None,
+        description="Begin the text with the prompt; with logprobs it has those as well (not"
+        " streamed).",
     )
     best_of: int | None = Field(
         None, ge=1, description="Only as many as `n`: all that is generated is returned."
@@ -84,15 +89,18 @@ def prepare_completion(
     _check(body, len(prompts))
     preparation.check_body(service, body, len(prompts))
     options = {"max_tokens": body.max_tokens or DEFAULT_MAX_TOKENS, "logprobs": body.logprobs}
-    maker = preparation.RequestMaker(service, body, mtp, options, continues_text=True)
+    form = preparation.read_answer_form(body, {})
+    grammar = form.make_grammar(service.llm.tokenizer)
+    asked = {"prompt_logprobs": body.logprobs if body.echo else None}
+    maker = preparation.RequestMaker(service, body, mtp, options, grammar, asked)
     wanted = TokenDetails.of(body, logprobs=body.logprobs is not None)
     tokenizer = service.llm.tokenizer
     choices, writers, warnings = list[ChoiceRequest](), list[CompletionChoice](), body.warnings()
     for prompt in prompts:
         prompt_ids = _encode(service, prompt)
         warnings += preparation.room_warnings(service, body.max_tokens, len(prompt_ids))
-        echo = _echo(service, prompt) if body.echo else ""
-        for choice in maker.choices_for(prompt_ids):
+        echo = Echo(_echoed_text(service, prompt), prompt_ids) if body.echo else None
+        for choice in maker.choices_for(PreparedPrompt(tuple(prompt_ids))):
             writers.append(CompletionChoice(len(choices), wanted, tokenizer, echo))
             choices.append(choice)
     return preparation.PreparedAnswer(choices, writers, len(prompts), warnings)
@@ -108,8 +116,8 @@ def _check(body: CompletionBody, num_prompts: int) -> None:
             " generates: leave best_of out, or set it to n."
         )
         raise bad_request(message, "best_of", "invalid_value")
-    if body.echo and body.logprobs is not None:
-        message = "echo and logprobs were given together. Prompts have no log-probabilities here."
+    if body.echo and body.logprobs is not None and body.stream:
+        message = "echo and logprobs were given with stream. Leave one of the three out."
         raise bad_request(message, "echo", "invalid_value")
 
 
@@ -129,17 +137,25 @@ def _encode(service: Service, prompt: str | Sequence[int]) -> Sequence[int]:
     return prompt_ids
 
 
-def _echo(service: Service, prompt: str | Sequence[int]) -> str:
+def _echoed_text(service: Service, prompt: str | Sequence[int]) -> str:
     return prompt if isinstance(prompt, str) else service.llm.tokenizer.decode(prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """A prompt to be given back before its answer."""
+
+    text: str = ""
+    token_ids: Sequence[int] = ()
 
 
 class CompletionChoice(ChoiceWriter):
     """Writes one continuation; log-probabilities come in four lists."""
 
     def __init__(
-        self, index: int, wanted: TokenDetails, tokenizer: Tokenizer, echo: str = ""
+        self, index: int, wanted: TokenDetails, tokenizer: Tokenizer, echo: Echo | None = None
     ) -> None:
-        """Begin a choice; `echo` is text to put before it."""
+        """Begin a choice; `echo` is put before it."""
         super().__init__(index, wanted, tokenizer)
         self._echo = echo
         self._spelled = Detokenizer(tokenizer, is_continuation=True)
@@ -147,12 +163,30 @@ class CompletionChoice(ChoiceWriter):
 
     def opening(self) -> dict[str, Any] | None:
         """Return the echo, if one was asked for."""
-        return self._piece(self._echo) if self._echo else None
+        return self._piece(self._echo.text) if self._echo else None
 
-    def whole(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
+    def whole(self, chunks: Sequence[Chunk], report: RequestReport | None = None) -> dict[str, Any]:
         """Return the whole choice."""
         self.finish_reason = str(chunks[-1].finish_reason)
-        return self._piece(self._echo + self._read(chunks)) | self._details(chunks)
+        echo = "" if self._echo is None else self._echo.text
+        whole = self._piece(echo + self._read(chunks)) | self._details(chunks)
+        whole |= self._stopped(chunks)
+        if self._echo is not None and self._wanted.logprobs and report is not None:
+            whole["logprobs"] = self._echoed_logprobs(chunks, report.prompt_logprobs)
+        return whole
+
+    def _echoed_logprobs(
+        self, chunks: Sequence[Chunk], known: Mapping[int, TokenLogprob]
+    ) -> dict[str, Any]:
+        """Return an entry for every token of prompt and answer; nothing comes before the first."""
+        assert self._echo is not None
+        self._spelled, self._num_chars = Detokenizer(self._tokenizer, skip_special=False), 0
+        first = TokenLogprob(self._echo.token_ids[0], 0.0, ())
+        entries = [known.get(place, first) for place in range(len(self._echo.token_ids))]
+        entries += [chunk.logprob for chunk in chunks if chunk.logprob is not None]
+        found = self._logprobs(entries)
+        found["token_logprobs"][0] = found["top_logprobs"][0] = None
+        return found
 
     def _read(self, chunks: Sequence[Chunk]) -> str:
         return "".join(chunk.text for chunk in chunks)

@@ -1,8 +1,8 @@
 """Middleware: everything a request passes before a route, and an answer after it.
 
 In:  an app with routes. Out: the same, observed, guarded and limited.
-From the outside in: observe (request id, log line, metrics, 500 for unforeseen faults), security
-headers, origins, keys, concurrency and drain, time, body, HEAD.
+From the outside in: the shape of errors, observe (request id, log line, metrics, 500 for unforeseen
+faults), security headers, origins, keys, concurrency and drain, time, body, HEAD.
 """
 
 import logging
@@ -18,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from headlong.server import rate_limits
 from headlong.server.auth import AuthMiddleware, OriginMiddleware, is_page
+from headlong.server.error_shapes import ErrorShapeMiddleware
 from headlong.server.http_middleware import HttpMiddleware, route_path
 from headlong.server.live import FinishedRequest
 from headlong.server.logs import log_request, record_facts
@@ -66,6 +67,7 @@ def add_middleware(
         )
     app.add_middleware(SecurityHeadersMiddleware, settings, metrics)
     app.add_middleware(ObserveMiddleware, settings, metrics)
+    app.add_middleware(ErrorShapeMiddleware, settings, metrics)
     return in_flight
 
 

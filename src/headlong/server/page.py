@@ -81,10 +81,16 @@ def _make_card(service: Service) -> dict[str, Any]:
         "weights": _describe_weights(service),
         "head": _describe_head(service),
         "drafter": "none" if drafter is None else _DRAFTER_NAMES.get(drafter.name, drafter.name),
+        "reasons": _reasons(service),
         "context_length": service.context_length,
         "backend": llm.engine.backend,
         "version": version("headlong"),
     }
+
+
+def _reasons(service: Service) -> bool:
+    template = service.llm.tokenizer.chat_template
+    return template is not None and template.tags is not None
 
 
 def _describe_weights(service: Service) -> str:

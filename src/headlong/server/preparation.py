@@ -7,7 +7,7 @@ Out: a `PreparedAnswer`: one engine request and one writer per choice. Runs in t
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from headlong.config import MAX_DRAFT_TOKENS, MtpMode, check_mtp
@@ -15,12 +15,15 @@ from headlong.decode.constraint import Grammar
 from headlong.errors import RequestError, TextError
 from headlong.generation import AnswerReader
 from headlong.llm import GenerateOptions, make_request
+from headlong.prompt import PreparedPrompt
 from headlong.server.answer_stream import ChoiceRequest
 from headlong.server.chat_protocol import ChatMessage
 from headlong.server.choices import ChoiceWriter
 from headlong.server.protocol import DraftFields, GenerateBody
 from headlong.server.refusal import bad_request
 from headlong.server.service import Service
+from headlong.text.answer_form import AnswerForm, read_form
+from headlong.text.chat_template import ChatOptions
 
 MTP_HEADER = "X-Headlong-MTP"
 
@@ -48,24 +51,31 @@ class RequestMaker:
     options: Mapping[str, Any]
     """What `make_request` gets besides what both kinds of body share."""
     grammar: Grammar | None = None
-    continues_text: bool = False
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the engine's request."""
 
-    def choices_for(self, prompt_ids: Sequence[int]) -> list[ChoiceRequest]:
+    def choices_for(self, prompt: PreparedPrompt) -> list[ChoiceRequest]:
         """Return the choices of one prompt; the i-th has seed + i."""
         tokenizer = self.service.llm.tokenizer
         seed = secrets.randbits(63) if self.body.seed is None else self.body.seed
         shared = {**self.body.sampling_options(), **self.options, "mtp": self.mtp}
         choices: list[ChoiceRequest] = []
-        room = room_after(self.service, len(prompt_ids))
+        room = room_after(self.service, len(prompt.token_ids))
         shared["max_tokens"] = min(shared.get("max_tokens") or room, room)
         for i in range(self.body.num_choices):
             # As in the Python API: what is None was not given.
             options = cast(GenerateOptions, {**shared, "seed": (seed + i) % _NUM_SEEDS})
-            request = make_request(tuple(prompt_ids), tokenizer.eos_ids, options)
+            request = make_request(prompt.token_ids, tokenizer.eos_ids, options)
             salt = self.body.cache_salt or ""
-            request = replace(request, grammar=self.grammar, cache_salt=salt)
-            stop = request.stopping.stop
-            reader = AnswerReader(tokenizer, stop, continues_text=self.continues_text)
+            if self.body.cache_prompt is False:
+                salt = secrets.token_hex(16)
+            request = replace(request, grammar=self.grammar, cache_salt=salt, **self.asked)
+            reader = AnswerReader(
+                tokenizer,
+                request.stopping.stop,
+                continues_text=prompt.continues_text,
+                reasoning=prompt.reasoning,
+            )
             choices.append(ChoiceRequest(request, reader))
         return choices
 
@@ -125,17 +135,33 @@ def check_body(service: Service, body: GenerateBody, num_prompts: int = 1) -> No
         raise bad_request(message, "logit_bias", "invalid_value")
 
 
-def encode_messages(
-    service: Service, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] | None
-) -> list[int]:
-    """Return the token ids of a conversation, as the model's template writes it."""
+def read_answer_form(body: GenerateBody, options: Mapping[str, Any]) -> AnswerForm:
+    """Return what an answer must look like; `options` are what the body's own kind adds."""
+    try:
+        guided = body.guided_format()
+    except ValueError as error:
+        raise bad_request(str(error), "guided_json", "invalid_value") from error
+    if guided is None:
+        return read_form(options)
+    if options.get("response_format") is not None:
+        message = "response_format was given together with a guide. Keep one."
+        raise bad_request(message, "response_format", "invalid_value")
+    return read_form({**options, "response_format": guided})
+
+
+def prepare_messages(
+    service: Service, messages: Sequence[ChatMessage], options: ChatOptions
+) -> PreparedPrompt:
+    """Return a conversation as the model's template writes it, in token ids."""
     tokenizer = service.llm.tokenizer
     try:
-        written = tokenizer.write_chat([one.to_template() for one in messages], tools=tools)
+        written = tokenizer.write_chat([one.to_template() for one in messages], options)
         check_text(service, written.text, "messages")
-        return tokenizer.encode_written(written)
+        ids = tuple(tokenizer.encode_written(written))
     except TextError as error:
         raise bad_request(str(error), "messages", "invalid_value") from error
+    is_continued = options.continue_final_message
+    return PreparedPrompt(ids, is_continued, written.reasoning, written.warnings)
 
 
 def check_text(service: Service, text: str, param: str) -> None:

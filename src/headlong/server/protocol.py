@@ -6,6 +6,7 @@ Out: a checked record; pydantic's errors become OpenAI's in `validation.py`. Unk
 Ranges are those of `config.py`; this page is also where the OpenAPI document comes from.
 """
 
+import json
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,7 +22,8 @@ INERT = "No effect here"
 """How the description of a field begins that is accepted and does nothing."""
 
 _AS_GIVEN = (
-    "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "ignore_eos",
+    "min_tokens", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "ignore_eos",
 )  # fmt: skip
 """Fields that `llm.make_request` takes as they are."""
 
@@ -34,6 +36,21 @@ class Body(BaseModel):
     """A record that takes exactly what it names: no other fields, no text for numbers, no NaN."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+_GUIDES = {"regex": "pattern", "choice": "choices", "grammar": "grammar"}
+
+
+def guided_format(kind: str, value: Any) -> dict[str, Any]:
+    """Return one of vLLM's guides as a `response_format`."""
+    if kind in _GUIDES:
+        return {"type": kind, _GUIDES[kind]: value}
+    if kind == "json_object":
+        return {"type": "json_object"}
+    schema = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(schema, dict):
+        raise ValueError(f"guided_json is {value!r}. It must be a JSON schema, an object.")
+    return {"type": "json_schema", "json_schema": {"name": "guided", "schema": schema}}
 
 
 class StreamOptions(Body):
@@ -65,6 +82,16 @@ class DraftFields(Body):
         None, alias="speculative.n_max", description="llama.cpp's name for the same."
     )
     speculative: Speculative | None = Field(None, description="The same, as an object.")
+
+
+class StructuredOutputs(Body):
+    """What an answer must look like, as vLLM says it."""
+
+    json_: dict[str, Any] | str | None = Field(None, alias="json")
+    regex: Annotated[str, Field(min_length=1)] | None = None
+    choice: Annotated[list[StopText], Field(min_length=1)] | None = None
+    grammar: Annotated[str, Field(min_length=1)] | None = None
+    json_object: bool | None = None
 
 
 class GenerateBody(DraftFields):
@@ -123,6 +150,29 @@ class GenerateBody(DraftFields):
         ]
         | None
     ) = Field(None, description="Added to the logits of these token ids.")
+    min_tokens: int | None = Field(
+        None,
+        ge=0,
+        description="The model cannot end its text before; stop strings can.",
+    )
+    guided_json: dict[str, Any] | str | None = Field(
+        None, description="A JSON schema that the answer follows, as in vLLM."
+    )
+    guided_regex: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="A pattern that the whole answer follows."
+    )
+    guided_choice: Annotated[list[StopText], Field(min_length=1)] | None = Field(
+        None, description="Texts of which the answer is one."
+    )
+    guided_grammar: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="A grammar in llama.cpp's (GBNF) or llguidance's notation."
+    )
+    structured_outputs: StructuredOutputs | None = Field(
+        None, description="vLLM's newer form of the guided_ fields."
+    )
+    cache_prompt: bool | None = Field(
+        None, description="false: neither use nor keep what has been run of prompts. Default: true."
+    )
     ignore_eos: bool | None = Field(
         None, description="Go on past the model's own end, for measurements."
     )
@@ -149,6 +199,26 @@ class GenerateBody(DraftFields):
     def num_choices(self) -> int:
         """How many choices each prompt gets."""
         return self.n or 1
+
+    def guided_format(self) -> dict[str, Any] | None:
+        """Return what vLLM's fields ask for as a `response_format`; None where they are not given.
+
+        Raises:
+            ValueError: Several were given, or a schema is no JSON.
+        """
+        new = self.structured_outputs or StructuredOutputs.model_validate({})
+        given: dict[str, list[Any]] = {
+            "json": [self.guided_json, new.json_],
+            "regex": [self.guided_regex, new.regex],
+            "choice": [self.guided_choice, new.choice],
+            "grammar": [self.guided_grammar, new.grammar],
+            "json_object": [new.json_object or None],
+        }
+        found = [(kind, one) for kind, those in given.items() for one in those if one is not None]
+        if len(found) > 1:
+            kinds = " and ".join(kind for kind, _ in found)
+            raise ValueError(f"The answer is guided in several ways, by {kinds}. Keep one.")
+        return guided_format(*found[0]) if found else None
 
     def warnings(self) -> list[str]:
         """Say which of the given fields do nothing."""

@@ -15,9 +15,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headlong.errors import BusyError, StoppingError
+from headlong.server.error_shapes import end_stream
 from headlong.server.http_middleware import HttpMiddleware, route_path
 from headlong.server.metrics import Metrics
-from headlong.server.refusal import Refusal, end_stream, refusal_for, send_refusal
+from headlong.server.refusal import Refusal, refusal_for, send_refusal
 from headlong.server.settings import ApiKey, ServerSettings
 
 RETRY_AFTER_S = 1.0
@@ -226,7 +227,14 @@ class TimeoutMiddleware(HttpMiddleware):
             # A client that has stopped reading hears nothing; its connection is then closed.
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WORDS_S):
-                    await (end_stream if has_started else send_refusal)(send, self._refusal())
+                    await self._say(scope, send, is_stream=has_started)
+
+    async def _say(self, scope: Scope, send: Send, *, is_stream: bool) -> None:
+        """Tell the client, at the end of what it has got so far."""
+        if is_stream:
+            await end_stream(send, route_path(scope), self._refusal())
+        else:
+            await send_refusal(send, self._refusal())
 
     def _refusal(self) -> Refusal:
         message = (

@@ -110,9 +110,3 @@ async def send_response(send: Send, response: Response) -> None:
     start = {"status": response.status_code, "headers": response.raw_headers}
     await send({"type": "http.response.start", **start})
     await send({"type": "http.response.body", "body": response.body})
-
-
-async def end_stream(send: Send, refusal: Refusal) -> None:
-    """End a stream of events that has begun: its last event is the refusal."""
-    event = f"data: {json.dumps(refusal.body)}\n\n".encode()
-    await send({"type": "http.response.body", "body": event, "more_body": False})

@@ -17,6 +17,7 @@ class TokenSource(BaseModel):
     """A piece of text and who proposed it."""
 
     text: str
+    reasoning: str | None = Field(None, description="Text of the reasoning, where it is of that.")
     source: str = Field(description="backbone, head, ngram, grammar or draft-model.")
     depth: int = Field(description="Place in the draft, from 1; 0 for the backbone's own.")
 
@@ -47,6 +48,10 @@ class AnsweredMessage(BaseModel):
 
     role: Literal["assistant"]
     content: str | None
+    reasoning_content: str | None = Field(
+        None, description="What the model thought before it answered."
+    )
+    reasoning: str | None = Field(None, description="The same, under its other name.")
     refusal: None = None
     tool_calls: list[ToolCall] | None = None
 
@@ -55,6 +60,7 @@ class _Choice(BaseModel):
     index: int
     sources: list[TokenSource] | None = None
     token_ids: list[int] | None = None
+    stop_reason: str | None = Field(None, description="The stop string that ended the answer.")
 
 
 class AnsweredChatChoice(_Choice):
@@ -69,8 +75,8 @@ class CompletionLogprobs(BaseModel):
     """Log-probabilities in OpenAI's four lists."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -144,6 +150,20 @@ def _responses(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     }
     return {200: answered, **ERRORS}
 
+
+SHAPED_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": reason} for status, reason in _REASONS.items()
+}
+"""Of routes whose errors have another protocol's form."""
+
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The answer; with `stream` as it comes.",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    },
+    **SHAPED_ERRORS,
+}
+"""Of routes that answer in another protocol's form."""
 
 CHAT_RESPONSES = _responses(ChatCompletion)
 COMPLETION_RESPONSES = _responses(TextCompletion)

@@ -19,6 +19,7 @@ from headlong.llm import LLM
 from headlong.server.live import Live
 from headlong.server.metrics import Metrics
 from headlong.server.refusal import ApiError, Refusal
+from headlong.server.response_store import ResponseStore
 from headlong.server.settings import ApiKey, ServerSettings
 from headlong.server.worker import EngineWorker
 from headlong.weights.catalog import find_entry
@@ -38,6 +39,8 @@ class Service:
     """The recent past, for the page."""
     max_sequence_tokens: int
     """Tokens of prompt and answer together: the context, or less where memory is short."""
+    responses: ResponseStore = field(default_factory=ResponseStore)
+    """What `/v1/responses` goes on from."""
     created_s: int = field(default_factory=lambda: int(time.time()))
     """When the model was loaded, as `/v1/models` shows it."""
     text_thread: ThreadPoolExecutor = field(

@@ -105,6 +105,11 @@ class ServerSettings(ModelOptions):
     prefill_rows_per_step: int = _whole(
         _ENGINE.prefill_rows_per_step, "prompt tokens of one step", high=65536
     )
+    honour_k: bool = _limit(
+        _ENGINE.honour_k,
+        _TRUTH,
+        "draft a request's fixed K to the letter; else it is an upper bound beside other requests",
+    )
     request_timeout_s: float | None = _limit(
         600.0, kinds.optional(kinds.seconds(0.05)), "longest a request may take"
     )

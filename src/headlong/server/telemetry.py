@@ -23,6 +23,12 @@ class PromptTokensDetails(BaseModel):
     cached_tokens: int = Field(description="Found in the prefix cache.")
 
 
+class CompletionTokensDetails(BaseModel):
+    """What completion tokens were for."""
+
+    reasoning_tokens: int = Field(description="Thought before the answer, tags included.")
+
+
 class Usage(BaseModel):
     """Tokens that were read and written."""
 
@@ -30,6 +36,7 @@ class Usage(BaseModel):
     completion_tokens: int = Field(description="The token that ended the answer included.")
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
 
 
 class MtpReport(BaseModel):
@@ -49,6 +56,9 @@ class MtpReport(BaseModel):
     prefill_head_ms: float
     measured_speedup: float | None
     off_reason: str | None
+    bound_reason: str | None = Field(
+        description="Why a fixed K was an upper bound beside other requests, if it was."
+    )
     explanation: str
 
 
@@ -63,16 +73,19 @@ def add_up(reports: Sequence[RequestReport]) -> RequestReport:
     clocks = {one.name: sum(getattr(own, one.name) for own in timings) for one in fields(Timings)}
     return RequestReport(
         stats=stats,
-        timings=Timings(**clocks),
+        timings=Timings(**clocks).at_most(stats.acceptance_length),
         num_prompt_tokens=sum(report.num_prompt_tokens for report in reports),
         num_cached_tokens=sum(report.num_cached_tokens for report in reports),
         num_completion_tokens=sum(report.num_completion_tokens for report in reports),
         off_reason=next((report.off_reason for report in reports if report.off_reason), None),
+        bound_reason=next((one.bound_reason for one in reports if one.bound_reason), None),
         explanation=reports[0].explanation,
     )
 
 
-def count_usage(firsts: Sequence[RequestReport], num_tokens: int) -> Usage:
+def count_usage(
+    firsts: Sequence[RequestReport], num_tokens: int, num_reasoning_tokens: int = 0
+) -> Usage:
     """Return OpenAI's `usage` from one report per prompt: choices share their prompt."""
     num_prompt_tokens = sum(report.num_prompt_tokens for report in firsts)
     num_cached_tokens = sum(report.num_cached_tokens for report in firsts)
@@ -81,6 +94,7 @@ def count_usage(firsts: Sequence[RequestReport], num_tokens: int) -> Usage:
         completion_tokens=num_tokens,
         total_tokens=num_prompt_tokens + num_tokens,
         prompt_tokens_details=PromptTokensDetails(cached_tokens=num_cached_tokens),
+        completion_tokens_details=CompletionTokensDetails(reasoning_tokens=num_reasoning_tokens),
     )
 
 
@@ -104,6 +118,7 @@ def mtp_report(total: RequestReport, mode: MtpMode) -> dict[str, Any]:
         prefill_head_ms=_ms(timings.prefill_head_s),
         measured_speedup=None if speedup is None else round(speedup, 4),
         off_reason=total.off_reason,
+        bound_reason=total.bound_reason,
         explanation=total.explanation,
     )
     return report.model_dump()

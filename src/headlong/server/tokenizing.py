@@ -5,17 +5,18 @@ The names are vLLM's.
 """
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from headlong.server.chat_protocol import ChatMessage, Tool
-from headlong.server.preparation import check_text, encode_messages
+from headlong.server.preparation import check_text, prepare_messages
 from headlong.server.protocol import Body, TokenId
 from headlong.server.refusal import bad_request
 from headlong.server.response_schemas import ERRORS
 from headlong.server.service import Service, service_of
+from headlong.text.chat_template import ChatOptions
 
 router = APIRouter(tags=["tokens"])
 
@@ -30,6 +31,11 @@ class TokenizeBody(Body):
     )
     tools: list[Tool] | None = Field(None, description="Only with messages.")
     add_special_tokens: bool = Field(True, description="Of plain text: put the model's BOS first.")
+    add_generation_prompt: bool = Field(True, description="Of messages: end as for an answer.")
+    continue_final_message: bool = Field(False, description="Of messages: end in the last one.")
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None, description="Further variables of the chat template."
+    )
     return_token_strs: bool = Field(False, description="Give each token's text as well.")
 
 
@@ -84,7 +90,13 @@ def _count(service: Service, body: TokenizeBody) -> Tokens:
         ids = tokenizer.encode(text, add_special=body.add_special_tokens)
     else:
         tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
-        ids = encode_messages(service, body.messages, tools or None)
+        options = ChatOptions(
+            tools or None,
+            add_generation_prompt=body.add_generation_prompt,
+            continue_final_message=body.continue_final_message,
+            kwargs=body.chat_template_kwargs or {},
+        )
+        ids = list(prepare_messages(service, body.messages, options).token_ids)
     texts = [tokenizer.token_text(i) for i in ids] if body.return_token_strs else None
     return Tokens(
         count=len(ids), max_model_len=service.context_length, tokens=ids, token_strs=texts

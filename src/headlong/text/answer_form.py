@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlong.errors import RequestError
+from headlong.text.given_grammar import given_grammar
 from headlong.text.grammar import (
     TokenGrammar,
+    given_form,
     json_schema_grammar,
     response_schema,
     tool_call_grammar,
 )
+from headlong.text.reasoning import Reasoning
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.tools import ToolChoice, check_choice, check_tools
 
@@ -29,14 +32,21 @@ class AnswerForm:
     parallel: bool
     schema: Mapping[str, Any] | None
     """Of an answer that is no call; None leaves it free."""
+    source: str | None = None
+    """A grammar that the caller wrote, of an answer where nothing may be called."""
 
     @property
     def tool_names(self) -> frozenset[str]:
         """What may be called, by name."""
         return frozenset(tool["function"]["name"] for tool in self.tools or ())
 
-    def make_grammar(self, tokenizer: Tokenizer) -> TokenGrammar | None:
-        """Return the grammar that holds the answer to this form; None when it is free."""
+    def make_grammar(
+        self, tokenizer: Tokenizer, reasoning: Reasoning | None = None
+    ) -> TokenGrammar | None:
+        """Return the grammar that holds the answer to this form; None when it is free.
+
+        Where the model reasons first, the grammar begins behind that.
+        """
         if self.tools is not None:
             return tool_call_grammar(
                 tokenizer,
@@ -44,8 +54,13 @@ class AnswerForm:
                 self.choice,
                 parallel=self.parallel,
                 answer_schema=self.schema,
+                reasoning=reasoning,
             )
-        return None if self.schema is None else json_schema_grammar(tokenizer, self.schema)
+        if self.source is not None:
+            return given_form(tokenizer, self.source, reasoning)
+        if self.schema is None:
+            return None
+        return json_schema_grammar(tokenizer, self.schema, reasoning)
 
 
 def read_form(options: Mapping[str, Any]) -> AnswerForm:
@@ -55,9 +70,16 @@ def read_form(options: Mapping[str, Any]) -> AnswerForm:
     if tools is None and choice == "required":
         problem = "tool_choice is 'required', but there are no tools."
         raise RequestError(problem, "Give some.", "tool_choice")
+    response_format = options.get("response_format")
+    schema = response_schema(response_format)
+    source = given_grammar(response_format) if isinstance(response_format, Mapping) else None
+    if source is not None and tools is not None and choice != "none":
+        problem = "A pattern, choice or grammar was given together with tools."
+        raise RequestError(problem, "Leave one of them out.", "response_format")
     return AnswerForm(
         tools=None if choice == "none" else tools,
         choice=choice,
         parallel=options.get("parallel_tool_calls") is not False,
-        schema=response_schema(options.get("response_format")),
+        schema=schema,
+        source=source,
     )

@@ -10,9 +10,18 @@ place for (tools, calls, results) is put into words it can print.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headlong.errors import TextError
+from headlong.text.reasoning import (
+    Reasoning,
+    ReasoningTags,
+    beginning_after,
+    beginning_inside,
+    close_reasoning,
+    template_switches,
+)
 from headlong.text.template_sandbox import BoundedTemplate
 from headlong.text.tools import (
     HERMES,
@@ -28,6 +37,27 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 _TOOL_ROLE = re.compile(r"""['"]tool['"]""")
 
+_OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
+"""What a caller cannot set by `kwargs`: each has an option of its own."""
+
+_HERE = "\uf8ff"
+"""A private character that marks where an answer goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """How messages are written, besides the messages."""
+
+    tools: Sequence[Mapping[str, Any]] | None = None
+    add_generation_prompt: bool = True
+    """End with the words after which the model answers."""
+    continue_final_message: bool = False
+    """End in the last message instead, which the answer then goes on with."""
+    think: bool | None = None
+    """Have the model reason before it answers, or not; None leaves it to the template."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Further variables that the template may read, such as `enable_thinking`."""
+
 
 class ChatTemplate:
     """The chat templates of one model; each is compiled when first used."""
@@ -37,29 +67,34 @@ class ChatTemplate:
         templates: Mapping[str, str],
         named_tokens: Mapping[str, str],
         control_tokens: Iterable[str] = (),
+        tags: ReasoningTags | None = None,
     ) -> None:
+        """Take templates by name; `tags` are those the model reasons in, if it does."""
         if not templates:
             raise ValueError("a ChatTemplate needs at least one template")
+        self.tags = tags
+        """What the model reasons in; None if it does not."""
         self._sources = dict(templates)
         self._named_tokens = dict(named_tokens)
         self._marker = ControlMarker(control_tokens)
         self._compiled: dict[str, BoundedTemplate] = {}
 
     def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> WrittenChat:
         """Write the messages the way the model expects them."""
+        options = options or ChatOptions()
+        tools = options.tools
         name = self._choose(has_tools=bool(tools))
         template = self._compile(name)
         source = self._sources[name]
         checked = [_check_message(i, m, "developer" in source) for i, m in enumerate(messages)]
         if not checked:
             raise TextError("There are no messages.", "Give at least one, with role 'user'.")
-        (checked, tools), marks = self._marker.mark((checked, tools))
+        kwargs = self._check_kwargs(options, template)
+        (checked, tools, kwargs), marks = self._marker.mark((checked, tools, kwargs))
+        if options.continue_final_message:
+            checked[-1] = _marked_end(checked[-1])
         if tools and "tools" not in template.variables:
             checked = describe_tools(checked, tools)
         if "tool_calls" not in source:
@@ -67,12 +102,63 @@ class ChatTemplate:
         if not _TOOL_ROLE.search(source):
             checked = spell_results(checked)
         variables = {
+            "documents": None,
+            **kwargs,
             "messages": checked,
             "tools": list(tools) if tools else None,
-            "documents": None,
-            "add_generation_prompt": add_generation_prompt,
+            "add_generation_prompt": options.add_generation_prompt
+            and not options.continue_final_message,
         }
-        return WrittenChat(template.render({**self._named_tokens, **variables}), marks)
+        text = template.render({**self._named_tokens, **variables})
+        written = WrittenChat(text, marks, warnings=self._warnings(options, template))
+        if options.continue_final_message:
+            return self._cut_at_end(written, checked[-1]["content"])
+        return self._with_reasoning(written, options)
+
+    def _check_kwargs(self, options: ChatOptions, template: BoundedTemplate) -> dict[str, Any]:
+        """Return the template's further variables, or refuse names that are taken."""
+        given = options.kwargs
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            problem = f"chat_template_kwargs is {given!r}."
+            raise TextError(problem, "Give an object, such as {'enable_thinking': False}.")
+        taken = [name for name in given if name in (*_OWN_VARIABLES, *self._named_tokens)]
+        if taken:
+            problem = f"chat_template_kwargs names {taken[0]!r}, which is not for it to set."
+            raise TextError(problem, "Leave it out; messages and tools have fields of their own.")
+        return template_switches(options.think, given, template.variables)
+
+    def _warnings(self, options: ChatOptions, template: BoundedTemplate) -> tuple[str, ...]:
+        unread = [name for name in options.kwargs if name not in template.variables]
+        warnings = [f"The model's chat template does not read {name!r}." for name in unread]
+        if options.think and self.tags is None:
+            warnings.append("think has no effect: this model does not reason before it answers.")
+        return tuple(warnings)
+
+    def _with_reasoning(self, written: WrittenChat, options: ChatOptions) -> WrittenChat:
+        """Say how the answer begins; end reasoning that a template opens though it is not wanted.
+
+        A template without a switch opens it whatever it is told.
+        """
+        if self.tags is None:
+            return written
+        marked = written.marked
+        if options.think is False:
+            marked = close_reasoning(marked, self.tags)
+        reasoning = Reasoning(self.tags, beginning_after(marked, self.tags))
+        return replace(written, marked=marked, reasoning=reasoning)
+
+    def _cut_at_end(self, written: WrittenChat, last: str) -> WrittenChat:
+        """End the text where the content of the last message ends."""
+        text, found, _ = written.marked.rpartition(_HERE)
+        if not found:
+            raise TextError(
+                "The model's chat template does not write the last message as it stands.",
+                "Leave continue_final_message out for this model.",
+            )
+        if self.tags is None:
+            return replace(written, marked=text)
+        begins = beginning_inside(written.unmarked(last), self.tags)
+        return replace(written, marked=text, reasoning=Reasoning(self.tags, begins))
 
     @property
     def tool_style(self) -> ToolStyle:
@@ -120,6 +206,14 @@ def _check_message(position: int, message: object, knows_developer: bool) -> dic
         checked["tool_calls"] = [_check_tool_call(position, call) for call in calls]
     checked["content"] = _check_content(position, message.get("content"), has_calls=bool(calls))
     return checked
+
+
+def _marked_end(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message whose end can be found in what a template writes."""
+    if message["role"] != "assistant" or message.get("tool_calls"):
+        problem = "continue_final_message was given, but the last message is no answer in words."
+        raise TextError(problem, "Let an assistant's message without tool calls be the last one.")
+    return {**message, "content": message["content"].replace(_HERE, "") + _HERE}
 
 
 def _check_content(position: int, content: object, *, has_calls: bool) -> str:

@@ -1,8 +1,9 @@
 """Vocabularies out of GGUF metadata, rebuilt for the `tokenizers` library.
 
 In:  the `tokenizer.*` key/values of a GGUF file as plain Python values.
-Out: a `Vocabulary`. Two kinds of files are known: "gpt2" (byte-level BPE with stored merges) and
-"llama" (SentencePiece BPE, whose merges follow from the scores).
+Out: a `Vocabulary`. Three kinds of files are known: "gpt2" (byte-level BPE with stored merges),
+"llama" (SentencePiece BPE, whose merges follow from the scores) and "gemma4" (SentencePiece BPE
+with stored merges).
 Opens no files; what is missing, inconsistent or unknown is refused with its value.
 """
 
@@ -29,6 +30,7 @@ Value = TypeVar("Value", str, int, float)
 
 _REMEDY = "Use another copy of the model, or its Hugging Face folder."
 _MAX_PIECE = 1024
+_MODELS = ("gpt2", "llama", "gemma4")
 _DEFAULT_TEMPLATE = "tokenizer.chat_template"
 
 
@@ -47,9 +49,9 @@ class _Tokens:
 def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     """Build the vocabulary that GGUF metadata describes."""
     model = metadata.get("tokenizer.ggml.model")
-    if model not in ("gpt2", "llama"):
+    if model not in _MODELS:
         raise TextError(
-            f"The GGUF file's tokenizer.ggml.model is {model!r}; 'gpt2' and 'llama' are known.",
+            f"The GGUF file's tokenizer.ggml.model is {model!r}; known are {', '.join(_MODELS)}.",
             "Use the model's Hugging Face folder with its tokenizer.json.",
         )
     tokens = _read_tokens(metadata)
@@ -60,16 +62,21 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
         splitter = _byte_level_splitter(metadata, tokens, rule)
         adds_bos = rule.adds_bos
     else:
-        has_space_prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
-        splitter = _sentencepiece_splitter(metadata, tokens, ids, has_space_prefix)
+        has_space_prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", model == "llama"))
+        merges = _merges_from_scores(metadata, tokens) if model == "llama" else _merges(metadata)
+        splitter = _sentencepiece_splitter(tokens, merges, ids, has_space_prefix)
         adds_bos = True
     _add_tokens(splitter, tokens)
 
     special_ids = frozenset(tokens.ids_of(TokenType.CONTROL, TokenType.UNKNOWN))
-    adds_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", adds_bos)) and "bos" in ids
+    if model != "gemma4":  # early files of it say no, which is wrong
+        adds_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", adds_bos))
+    adds_bos = adds_bos and "bos" in ids
     adds_eos = bool(metadata.get("tokenizer.ggml.add_eos_token", False)) and "eos" in ids
     unused = set(tokens.ids_of(TokenType.UNUSED))
     ending = {ids[name] for name in ("eos", "eot", "eom") if name in ids}
+    if model == "gemma4":  # what comes behind a tool call is not the model's to write
+        ending |= {i for i, piece in enumerate(tokens.pieces) if piece == "<|tool_response>"}
     return Vocabulary(
         splitter=splitter,
         plain_splitter=make_plain_splitter(splitter),
@@ -92,26 +99,24 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
 def _byte_level_splitter(
     metadata: Mapping[str, Any], tokens: _Tokens, rule: PreTokenizer
 ) -> Splitter:
-    merges = [_parse_merge(merge) for merge in _read_list(metadata, "merges", str)]
-    splitter = _make_bpe(tokens, merges, ignore_merges=rule.ignores_merges)
+    splitter = _make_bpe(tokens, _merges(metadata), ignore_merges=rule.ignores_merges)
     if rule.composes:
         splitter.normalizer = normalizers.NFC()
     splitter.pre_tokenizer = rule.make_pre_tokenizer()
     return splitter
 
 
+def _merges(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [_parse_merge(merge) for merge in _read_list(metadata, "merges", str)]
+
+
 def _sentencepiece_splitter(
-    metadata: Mapping[str, Any], tokens: _Tokens, ids: Mapping[str, int], has_space_prefix: bool
+    tokens: _Tokens, merges: list[tuple[str, str]], ids: Mapping[str, int], has_space_prefix: bool
 ) -> Splitter:
-    scores = _read_list(metadata, "scores", float)
-    if len(scores) != len(tokens.pieces):
-        problem = f"The GGUF file has {len(tokens.pieces)} tokens but {len(scores)} scores."
-        raise TextError(problem, _REMEDY)
     unknown_ids = tokens.ids_of(TokenType.UNKNOWN)
     # Some files mark <unk> as a control token and name it by id only.
     stated = ids.get("unk", unknown_ids[0] if unknown_ids else 0)
     unknown = tokens.pieces[stated]
-    merges = _merges_from_scores(tokens, scores)
     splitter = _make_bpe(tokens, merges, byte_fallback=True, fuse_unk=True, unk_token=unknown)
     marks: list[normalizers.Normalizer] = [normalizers.Replace(" ", SENTENCEPIECE_SPACE)]
     if has_space_prefix:
@@ -120,12 +125,16 @@ def _sentencepiece_splitter(
     return splitter
 
 
-def _merges_from_scores(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[str, str]]:
+def _merges_from_scores(metadata: Mapping[str, Any], tokens: _Tokens) -> list[tuple[str, str]]:
     """Return every way to join two tokens into a third, best-scored result first.
 
     SentencePiece joins the neighbours whose result scores best. The library wants a ranked list of
     pairs instead, so each token is listed once for every cut that gives two tokens.
     """
+    scores = _read_list(metadata, "scores", float)
+    if len(scores) != len(tokens.pieces):
+        problem = f"The GGUF file has {len(tokens.pieces)} tokens but {len(scores)} scores."
+        raise TextError(problem, _REMEDY)
     ordinary = {tokens.pieces[i]: -scores[i] for i in tokens.ids_of(TokenType.NORMAL)}
     too_long = next((piece for piece in ordinary if len(piece) > _MAX_PIECE), None)
     if too_long is not None:

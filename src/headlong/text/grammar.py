@@ -16,6 +16,14 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from headlong.errors import RequestError
+from headlong.text.given_grammar import GIVEN_KINDS
+from headlong.text.grammar_rules import (
+    HEADER,
+    answer_rules,
+    behind_reasoning,
+    call_head,
+    calls_rules,
+)
 from headlong.text.grammar_state import GrammarState
 from headlong.text.json_schemas import (
     ANSWER,
@@ -25,6 +33,7 @@ from headlong.text.json_schemas import (
     find_fault,
     written_schema,
 )
+from headlong.text.reasoning import Reasoning
 from headlong.text.repeated_calls import RepeatBound
 from headlong.text.token_table import make_token_table
 from headlong.text.tokenizer import Tokenizer
@@ -65,10 +74,18 @@ def prepare_grammars(tokenizer: Tokenizer) -> None:
         _compiler_of(tokenizer)
 
 
-def json_schema_grammar(tokenizer: Tokenizer, schema: Mapping[str, Any]) -> TokenGrammar:
+def json_schema_grammar(
+    tokenizer: Tokenizer, schema: Mapping[str, Any], reasoning: Reasoning | None = None
+) -> TokenGrammar:
     """Return the grammar of everything that `schema` describes, or say what it cannot follow."""
     source = written_schema(schema, ANSWER)
-    return _compiler_of(tokenizer).compile(source, ((ANSWER, source),))
+    parts = ((ANSWER, source),)
+    return _compiler_of(tokenizer).compile(behind_reasoning(source, reasoning), parts)
+
+
+def given_form(tokenizer: Tokenizer, source: str, reasoning: Reasoning | None) -> TokenGrammar:
+    """Return the grammar that a caller wrote, of the answer behind its reasoning."""
+    return _compiler_of(tokenizer).compile(behind_reasoning(source, reasoning), ())
 
 
 def response_schema(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -76,7 +93,7 @@ def response_schema(response_format: Mapping[str, Any] | None) -> Mapping[str, A
     if response_format is None:
         return None
     kind = response_format.get("type") if isinstance(response_format, Mapping) else None
-    if kind == "text":
+    if kind in ("text", *GIVEN_KINDS):
         return None
     if kind == "json_object":
         return ANY_OBJECT
@@ -99,6 +116,7 @@ def tool_call_grammar(
     *,
     parallel: bool = True,
     answer_schema: Mapping[str, Any] | None = None,
+    reasoning: Reasoning | None = None,
 ) -> TokenGrammar:
     """Return the grammar of calls to `tools`.
 
@@ -111,6 +129,7 @@ def tool_call_grammar(
         parallel: Whether there may be several calls; one that says word for word what an earlier
             one said is then the last.
         answer_schema: What an answer that is no call must look like; None leaves it free.
+        reasoning: How the answer reasons first; what it says there is not held to anything.
     """
     style = tokenizer.tool_style
     max_calls = MAX_CALLS if parallel and isinstance(choice, str) else 1
@@ -129,53 +148,20 @@ def tool_call_grammar(
     }
     answer = None if answer_schema is None else written_schema(answer_schema, ANSWER)
     rules = [
-        "%llguidance {}",
-        *_calls_rules(style, max_calls),
-        *_answer_rules(style, answer, choice),
+        HEADER,
+        *calls_rules(style, max_calls),
+        *answer_rules(style, answer, choice, reasoning),
         "call: " + " | ".join(f"call_{place}" for place in range(len(schemas))),
         *(
-            f'call_{place}: {_call_head(name, style)} %json {schema} "}}"'
+            f'call_{place}: {call_head(name, style)} %json {schema} "}}"'
             for place, (name, schema) in enumerate(schemas.items())
         ),
     ]
     parts = [(owners[name], schema) for name, schema in schemas.items()]
     parts += [] if answer is None else [(ANSWER, answer)]
     tagged = style if style.opening and max_calls > 1 else None
-    return _compiler_of(tokenizer).compile("\n".join(rules), tuple(parts), tagged)
-
-
-def _calls_rules(style: ToolStyle, max_calls: int) -> Sequence[str]:
-    """Return the rules of one call or several: in tags line by line, or bare, then as a list."""
-    more = f"{{0,{max_calls - 1}}}"
-    if not style.opening:
-        listed = f' | "[" call (", " call){more} "]"' if max_calls > 1 else ""
-        return (f"calls: call{listed}",)
-    opening, closing = json.dumps(style.opening), json.dumps(f"\n{style.closing}")
-    tagged = f'"\\n" call {closing}'
-    again = f' ("\\n" {opening} {tagged}){more}' if max_calls > 1 else ""
-    return (f"calls: lead {tagged}{again}",)
-
-
-def _answer_rules(style: ToolStyle, schema: str | None, choice: ToolChoice) -> Sequence[str]:
-    """Return the rules of what may come instead of a call, and before the first one."""
-    lead = f"lead: {json.dumps(style.opening)}"
-    if choice != "auto":
-        return ("start: calls", lead)
-    if schema is not None:
-        return ("start: answer | calls", f"answer: %json {schema}", lead)
-    if not style.opening:
-        return ("start: answer | calls", "answer: TEXT", r"TEXT: /([^{\[](.|\n)*)?/")
-    # Lazy: the first opening tag ends the free text, and from there on the schema rules.
-    return (
-        "start: answer | calls",
-        "answer: TEXT",
-        f"lead[lazy]: TEXT {json.dumps(style.opening)}",
-        r"TEXT: /(.|\n)*/",
-    )
-
-
-def _call_head(name: str, style: ToolStyle) -> str:
-    return json.dumps(f'{{"name": {json.dumps(name)}, "{style.arguments_key}": ')
+    source = behind_reasoning("\n".join(rules), reasoning)
+    return _compiler_of(tokenizer).compile(source, tuple(parts), tagged, reasoning)
 
 
 def _refusal(parts: Sequence[tuple[Owner, str]], problem: str) -> RequestError:
@@ -225,12 +211,17 @@ class _Compiler:
         self.compile = lru_cache(MAX_KEPT)(self._compile)
 
     def _compile(
-        self, source: str, parts: tuple[tuple[Owner, str], ...], repeated: ToolStyle | None = None
+        self,
+        source: str,
+        parts: tuple[tuple[Owner, str], ...],
+        repeated: ToolStyle | None = None,
+        reasoning: Reasoning | None = None,
     ) -> TokenGrammar:
         """Return the grammar written in `source`, a JSON schema or llguidance's Lark.
 
         One that cannot even begin is refused here, not in the engine. `parts` are the schemas in it
-        with their owners; `repeated` is how calls are written that may follow one another.
+        with their owners; `repeated` is how calls are written that may follow one another, after
+        `reasoning`.
         """
         from llguidance import LLMatcher
 
@@ -242,7 +233,8 @@ class _Compiler:
         bound = None
         if repeated is not None:
             opening, closing = f"{repeated.opening}\n", f"\n{repeated.closing}"
-            bound = RepeatBound(opening.encode(), closing.encode(), self._table.decode_bytes)
+            spell = self._table.decode_bytes
+            bound = RepeatBound(opening.encode(), closing.encode(), spell, reasoning)
         warnings = tuple(_warnings(parts))
         compiled = TokenGrammar(matcher, self._table.vocab_size, self._eos_ids, bound, warnings)
         state = compiled.begin()

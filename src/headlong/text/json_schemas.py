@@ -92,14 +92,14 @@ def _fixed_lengths(keyword: str, value: object) -> Iterator[int]:
     elif keyword in ("enum", "required") and isinstance(value, list):
         yield from (len(json.dumps(one)) for one in value)
     elif keyword == "pattern" and isinstance(value, str):
-        yield _pattern_length(value)
+        yield pattern_length(value)
     elif keyword == "patternProperties" and isinstance(value, Mapping):
-        yield from map(_pattern_length, value)
+        yield from map(pattern_length, value)
     elif keyword in _NAMING and isinstance(value, Mapping):
         yield from map(len, value)
 
 
-def _pattern_length(pattern: str) -> int:
+def pattern_length(pattern: str) -> int:
     """Return how many letters a pattern asks for: `(a{1000}){1000}` keeps a parser busy."""
     outer: list[int] = []
     total = last = 0

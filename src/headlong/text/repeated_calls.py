@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headlong.arrays import BoolArray
+from headlong.text.reasoning import Reasoning, ReasoningReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class RepeatBound:
     """What comes after its last bracket."""
     spell: Callable[[list[int]], bytes]
     """Returns the bytes of tokens."""
+    reasoning: Reasoning | None = None
+    """How the answer reasons first; calls in that are none."""
 
     def narrow(self, mask: BoolArray, text: bytes, only_eos: BoolArray) -> BoolArray:
         """Return which of the tokens in `mask` may follow `text`."""
@@ -40,6 +43,9 @@ class RepeatBound:
 
     def _rest(self, text: bytes) -> bytes | None:
         """Return what a repeated call at the end of `text` lacks; None if there is none."""
+        if self.reasoning is not None:  # its tags are ASCII: any letters will do for bytes
+            reader = ReasoningReader(self.reasoning)
+            text = reader.push(text.decode("latin-1")).answer.encode("latin-1")
         start = text.find(self.opening)
         if start < 0:
             return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headlong.errors import RequestError
 from headlong.text.tokenizer import Tokenizer
-from headlong.text.vocabulary import TOOL_TAGS
+from headlong.text.vocabulary import TEXT_TAGS
 
 if TYPE_CHECKING:  # see grammar.py
     from llguidance import LLTokenizer
@@ -41,7 +41,7 @@ class _View:
         self.special_token_ids = [token_id for token_id in ids if tokenizer.is_special(token_id)]
         self._tokenizer = weakref.ref(tokenizer)
         self._tags = {
-            tag: self.tokens.index(tag.encode()) for tag in TOOL_TAGS if tag.encode() in self.tokens
+            tag: self.tokens.index(tag.encode()) for tag in TEXT_TAGS if tag.encode() in self.tokens
         }
         self._tag_pattern = re.compile("|".join(map(re.escape, self._tags)) or r"(?!)")
 

@@ -14,14 +14,15 @@ from tokenizers import Encoding
 from tokenizers import Tokenizer as Splitter
 
 from headlong.errors import TextError
-from headlong.text.chat_template import ChatTemplate
+from headlong.text.chat_template import ChatOptions, ChatTemplate
 from headlong.text.folder_vocabulary import read_folder_vocabulary
 from headlong.text.gguf_vocabulary import read_gguf_vocabulary
+from headlong.text.reasoning import find_tags
 from headlong.text.token_bound import TokenBound
 from headlong.text.tools import HERMES, ToolStyle
 from headlong.text.vocabulary import (
     SENTENCEPIECE_SPACE,
-    TOOL_TAGS,
+    TEXT_TAGS,
     Vocabulary,
     make_plain_splitter,
     spelled_bytes,
@@ -44,12 +45,15 @@ class Tokenizer:
         """Whether a space at the very beginning of decoded text is an artefact and dropped."""
         pieces = vocabulary.pieces
         self._silent_ids = frozenset(
-            token_id for token_id in vocabulary.special_ids if pieces[token_id] not in TOOL_TAGS
+            token_id for token_id in vocabulary.special_ids if pieces[token_id] not in TEXT_TAGS
         )
         self.chat_template: ChatTemplate | None = None
         if vocabulary.templates:
             named, control = vocabulary.named_tokens, vocabulary.control_tokens.values()
-            self.chat_template = ChatTemplate(vocabulary.templates, named, control)
+            added = vocabulary.splitter.get_added_tokens_decoder().values()
+            templates = vocabulary.templates
+            tags = find_tags(templates.values(), {token.content for token in added})
+            self.chat_template = ChatTemplate(templates, named, control, tags)
 
     @property
     def kind(self) -> str:
@@ -135,16 +139,11 @@ class Tokenizer:
         add_generation_prompt: bool = True,
     ) -> str:
         """Write messages as the text the model was trained to answer."""
-        return self.write_chat(
-            messages, tools=tools, add_generation_prompt=add_generation_prompt
-        ).text
+        options = ChatOptions(tools, add_generation_prompt)
+        return self.write_chat(messages, options).text
 
     def write_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> WrittenChat:
         """Write messages as `apply_chat_template` does; content stays told from the template."""
         if self.chat_template is None:
@@ -152,9 +151,7 @@ class Tokenizer:
                 "This model has no chat template, so how it wants messages written is not known.",
                 "Give it a plain prompt to continue, or use an instruct version of the model.",
             )
-        return self.chat_template.render(
-            messages, tools=tools, add_generation_prompt=add_generation_prompt
-        )
+        return self.chat_template.render(messages, options)
 
     def encode_chat(
         self,
@@ -163,7 +160,7 @@ class Tokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[int]:
         """Return the token ids of messages, up to where the answer begins."""
-        return self.encode_written(self.write_chat(messages, tools=tools))
+        return self.encode_written(self.write_chat(messages, ChatOptions(tools)))
 
     def encode_written(self, written: WrittenChat) -> list[int]:
         """Return the token ids of what a chat template wrote; control tokens are its own only."""

@@ -14,6 +14,8 @@ from typing import Literal, TypeAlias
 
 import tokenizers
 
+from headlong.text.reasoning import REASONING_PIECES
+
 Spelling: TypeAlias = Literal["byte-level", "sentencepiece"]
 """How a piece writes its bytes: one letter per byte (GPT-2), or text with ▁ and <0xNN>."""
 
@@ -23,12 +25,15 @@ TOOL_TAGS = ("<tool_call>", "</tool_call>")
 """What many models put around a tool call. Some have a token for each, some of these call it a
 special one; it is part of the answer all the same, since the reader of the call has to see it."""
 
+TEXT_TAGS = (*TOOL_TAGS, *REASONING_PIECES)
+"""All tokens that are part of the answer even where the vocabulary calls them special."""
+
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 _END_OF_TURN = frozenset({
     "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>",
     "<|return|>", "<|call|>", "<end_of_turn>", "<end_of_utterance>", "<eos>", "</s>",
-    "<｜end▁of▁sentence｜>",
+    "<｜end▁of▁sentence｜>", "<turn|>",
 })  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlong.errors import TextError
+from headlong.text.reasoning import Reasoning
 
 _MARKS = range(0xF0000, 0x10FFFE)
 """Private characters; one that the content itself holds is not used."""
@@ -26,6 +27,10 @@ class WrittenChat:
     """The text, in which content holds no control token."""
     marks: Mapping[str, str]
     """What each mark in it stands for; empty for ordinary content."""
+    reasoning: Reasoning | None = None
+    """How an answer to it reasons; None where the model never does."""
+    warnings: tuple[str, ...] = ()
+    """What of the options has no effect, in whole sentences."""
 
     @property
     def text(self) -> str:

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headlong.ops.blocks import Rope
-from headlong.ops.torch_ops import Angles, TorchOps
+from headlong.ops.torch_maths import Angles
+from headlong.ops.torch_ops import TorchOps
 from headlong.train.projection import Projection
 from headlong.train.teacher import Teacher
 

@@ -8,6 +8,7 @@ Out: the same tensors as the packages above expect them: rotary rows as Hugging 
     |-------------|--------------|---------------------------|-------------------------------|
     | GGUF        | llama        | q/k rows are interleaved  | putting the halves back       |
     | GGUF        | with experts | `ffn_gate_inp_shexp` (H,) | its shape (1, H)              |
+    | GGUF        | deepseek2    | k_b, v_b (heads, …, …)    | (heads * …, …)                |
     | safetensors | gemma3       | norms hold w, mean 1 + w  | adding the 1 that GGUF stores |
     | safetensors | qwen3.5/next | same, but for `ssm_norm`; | same; −exp and the shape of   |
     |             |              | `A_log`; conv1d (C, 1, W) | GGUF: `ssm_a`, (C, W)         |
@@ -29,6 +30,7 @@ from headlong.weights.tensors import StoredTensor
 _ROTARY = re.compile(r"blk\.\d+\.attn_([qk])\.(?:weight|bias)")
 _NORM = re.compile(r"(?:blk\.\d+\.(?!ssm_)(?:\w+_norm|nextn\.\w*norm)|output_norm)\.weight")
 _ROW = re.compile(r"blk\.\d+\.ffn_gate_inp_shexp\.weight")
+_BY_HEAD = re.compile(r"blk\.\d+\.attn_[kv]_b\.weight")
 _ONE_PLUS = ("gemma3", "qwen35", "qwen35moe", "qwen3next")
 _LOG_DECAY = re.compile(r"blk\.\d+\.ssm_a")
 _CONVOLUTION = re.compile(r"blk\.\d+\.ssm_conv1d\.weight")
@@ -39,9 +41,7 @@ def unify_gguf(
 ) -> dict[str, StoredTensor]:
     """Return a GGUF file's tensors in the one layout."""
     if architecture != "llama":
-        return {
-            name: _as_row(one) if _ROW.fullmatch(name) else one for name, one in tensors.items()
-        }
+        return {name: _as_matrix(name, one) for name, one in tensors.items()}
     num_heads = _head_count(metadata, "llama.attention.head_count", None)
     num_kv_heads = _head_count(metadata, "llama.attention.head_count_kv", num_heads)
     heads = {"q": num_heads, "k": num_kv_heads}
@@ -71,8 +71,12 @@ def unify_safetensors(
     return unified
 
 
-def _as_row(tensor: StoredTensor) -> StoredTensor:
-    return replace(tensor, shape=(1, *tensor.shape)) if len(tensor.shape) == 1 else tensor
+def _as_matrix(name: str, tensor: StoredTensor) -> StoredTensor:
+    if _ROW.fullmatch(name) and len(tensor.shape) == 1:
+        return replace(tensor, shape=(1, *tensor.shape))
+    if _BY_HEAD.fullmatch(name) and len(tensor.shape) == 3:
+        return replace(tensor, shape=(len(tensor.data), tensor.shape[-1]))
+    return tensor
 
 
 def _halves_apart(tensor: StoredTensor, num_heads: int) -> StoredTensor:

@@ -94,6 +94,13 @@ class WeightReader:
         tensor = self._take(name, shape)
         return [None if tensor is None else self._pack(tensor.with_rows(rows)) for rows in orders]
 
+    def turned_matrix(self, name: str, shape: tuple[int, int], blocks: IntArray) -> Any:
+        """Return some rows of a matrix, (blocks, rows of a block), every block transposed."""
+        tensor = self._take(name, shape)
+        if tensor is None:
+            return None
+        return self._pack(tensor.with_rows(blocks.reshape(-1)).with_turned_blocks(len(blocks)))
+
     def vector(self, name: str, size: int) -> FloatArray:
         """Return a vector in float32."""
         return self.array(name, (size,))

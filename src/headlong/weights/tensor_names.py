@@ -20,12 +20,17 @@ MAX_BLOCKS = 256
 _BLOCK = re.compile(r"(?:^|\.)layers\.(\d{1,3})\.")
 _ARCHITECTURES = {
     "gemma3_text": "gemma3",
+    "gemma4_text": "gemma4",
     "glm4_moe": "glm4moe",
     "qwen3_5": "qwen35",
     "qwen3_5_text": "qwen35",
     "qwen3_5_moe": "qwen35moe",
     "qwen3_5_moe_text": "qwen35moe",
     "qwen3_next": "qwen3next",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
+    "kimi_k2": "deepseek2",
+    "glm4_moe_lite": "deepseek2",
 }
 _NAMED_LIKE: dict[str, str] = {}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
@@ -35,6 +40,9 @@ _EXPERTS = re.compile(
     r"(?:model|backbone)\.layers\.(\d{1,3})\.(?:\w+\.)?experts\."
     r"(?:(\d{1,4})\.)?(gate_up|gate|up|down)_proj(?:\.weight)?"
 )
+
+_ROUTER_SCALE = re.compile(r"model\.layers\.(\d{1,3})\.router\.(per_expert_)?scale")
+"""Gemma 4 has names for these that no table knows."""
 
 
 def expert_name(stack: str, number: int) -> str:
@@ -98,6 +106,11 @@ def _read_as(name: str, num_layers: int | None) -> str:
     text_name = name.replace("language_model.", "", 1)
     # As the tables have it.
     text_name = text_name.replace(".dt_bias", ".dt_proj.bias")
+    text_name = re.sub(r"\.layer_scalar$", ".layer_scalar.weight", text_name)
+    scale = _ROUTER_SCALE.fullmatch(text_name)
+    if scale is not None:
+        kind = "ffn_down_exps" if scale[2] == "per_expert_" else "ffn_gate_inp"
+        return f"blk.{int(scale[1])}.{kind}.scale"
     text_name = text_name.replace(".e_score_correction_bias", ".e_score_correction.bias")
     return text_name if num_layers is None else canonical_mtp_name(text_name, num_layers)
 

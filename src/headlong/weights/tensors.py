@@ -99,3 +99,17 @@ class StoredTensor:
             )
         elements = self.data.reshape(self.shape[0], -1)
         return replace(self, shape=(len(order),), data=elements[order].reshape(1, -1))
+
+    def with_turned_blocks(self, num_blocks: int) -> "StoredTensor":
+        """Return a matrix cut into equal blocks of rows, every block transposed: its inputs, rows.
+
+        Numbers that are packed together come back as float32, which holds them exactly.
+        """
+        is_packed = GGML_QUANT_SIZES[self.type][0] != 1
+        data = self.to_float32().view(np.uint8) if is_packed else self.data
+        stored_type = GGMLQuantizationType.F32 if is_packed else self.type
+        num_rows, num_columns = self.shape
+        numbers = data.reshape(num_blocks, num_rows // num_blocks, num_columns, -1)
+        turned = np.ascontiguousarray(numbers.swapaxes(1, 2))
+        shape = (num_blocks * num_columns, num_rows // num_blocks)
+        return replace(self, shape=shape, type=stored_type, data=turned.reshape(shape[0], -1))

@@ -45,7 +45,7 @@ export async function getJson(path) {
 }
 
 /**
- * Ask for an answer and yield what arrives: `{ tokens, at }` with tokens of `{ text, source, depth, id }`
+ * Ask for an answer and yield what arrives: `{ tokens, at }` with tokens of `{ text, isThought, source, depth, id }`
  * and the moment of arrival in ms, and last `{ end: { finishReason, mtp, usage, timings } }`.
  */
 export async function* streamChat(body, signal) {
@@ -72,7 +72,12 @@ export async function* streamChat(body, signal) {
     end.usage = chunk.usage ?? end.usage;
     end.timings = chunk.timings ?? end.timings;
     if (!choice?.sources?.length) continue;
-    const tokens = choice.sources.map((token, i) => ({ ...token, id: choice.token_ids?.[i] }));
+    const tokens = choice.sources.map((token, i) => ({
+      ...token,
+      text: token.reasoning ?? token.text,
+      isThought: Boolean(token.reasoning),
+      id: choice.token_ids?.[i],
+    }));
     yield { tokens, at: performance.now() };
   }
   yield { end };

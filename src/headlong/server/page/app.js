@@ -74,6 +74,7 @@ async function loadCard() {
     modelName = card.id;
     byId("key-form").hidden = true;
     byId("card-name").textContent = card.name;
+    document.body.dataset.reasons = String(card.reasons);
     document.title = `${card.name} · Headlong`;
     fillList(byId("card"), [
       ["Weights", card.weights],

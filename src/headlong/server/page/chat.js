@@ -8,6 +8,7 @@ import { attachHints } from "./hints.js";
 import { renderReport, tokensPerSecond } from "./report.js";
 import { renderSamples } from "./samples.js";
 import { readSettings } from "./settings.js";
+import { Thinking } from "./thinking.js";
 
 const NEAR_END = 80;
 
@@ -60,14 +61,16 @@ export class Chat {
     const element = make("div", { class: "answer" });
     const article = make("article", { class: "message" }, element);
     const view = new AnswerView(element);
+    const thinking = new Thinking(element);
     attachHints(view);
     this.log.append(article);
     this.setBusy(true);
     this.isFollowing = true;
     this.follow();
     try {
-      const run = await this.receive(view, article, { ...body, ...fields, model: this.modelName() || undefined, messages });
-      if (view.text) this.messages.push({ role: "assistant", content: view.text });
+      const run = await this.receive({ view, thinking }, article, { ...body, ...fields, model: this.modelName() || undefined, messages });
+      const thought = thinking.text && { reasoning_content: thinking.text };
+      if (view.text) this.messages.push({ role: "assistant", content: view.text, ...thought });
       article.append(renderReport(run));
       announce(`Answer complete, ${run.tokens.length} tokens, ${rate(tokensPerSecond(run))} tokens per second.`);
     } catch (error) {
@@ -78,7 +81,7 @@ export class Chat {
   }
 
   /** Stream one answer into its view; a stop by the user is an end like any other. */
-  async receive(view, article, body) {
+  async receive({ view, thinking }, article, body) {
     const run = { tokens: [], end: null, firstTokenMs: 0, decodeMs: 0 };
     const started = performance.now();
     const speed = article.appendChild(make("div", { class: "speed", "aria-hidden": "true" }, "reading the prompt…"));
@@ -93,7 +96,8 @@ export class Chat {
         run.tokens.push(...event.tokens);
         run.firstTokenMs = first - started;
         run.decodeMs = event.at - first;
-        view.push(event.tokens);
+        thinking.push(event.tokens.filter((token) => token.isThought));
+        view.push(event.tokens.filter((token) => !token.isThought));
         if (run.decodeMs > 0) speed.textContent = `${rate(tokensPerSecond(run))} tokens/s`;
         this.follow();
       }
@@ -101,6 +105,7 @@ export class Chat {
       if (!this.abort.signal.aborted) throw error;
     } finally {
       view.finish();
+      thinking.finish();
       speed.remove();
     }
     return run;

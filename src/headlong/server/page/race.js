@@ -1,4 +1,4 @@
-/** The race: the same prompt and seed, plain and with MTP, each alone; then both on one stage. */
+/** The race: the same prompt and seed, plain and with MTP, in turns, each run alone; then one turn on stage. */
 
 import { getJson } from "./api.js";
 import { byId } from "./dom.js";
@@ -7,8 +7,11 @@ import { compareRuns, record } from "./recording.js";
 import { renderSamples } from "./samples.js";
 import { readSettings } from "./settings.js";
 import { Stage } from "./stage.js";
+import { judge } from "./turns.js";
 
 const PROGRESS_MS = 200;
+const TURNS = 3;
+const ENOUGH_MS = 30_000; // no further turn begins after this time
 
 /** Wires the race view; `modelName()` is what requests ask for. */
 export class Race {
@@ -54,15 +57,33 @@ export class Race {
     this.status.textContent = "Reading the prompt…";
     // Both shall find the prompt in the prefix cache: whoever runs first would else pay for reading it.
     await record({ ...shared, mtp, max_tokens: 1 }, this.abort.signal, () => {});
-    const isShared = [await isBusy()];
-    const plain = await this.take("1 of 2 · plain", { ...shared, mtp: "off" });
-    isShared.push(await isBusy());
-    const fast = await this.take("2 of 2 · MTP", { ...shared, mtp });
+    const { turns, isShared } = await this.takeTurns({ plain: { ...shared, mtp: "off" }, fast: { ...shared, mtp } });
     const name = mtp === "auto" ? "MTP, auto" : `MTP, K = ${mtp}`;
+    const judged = judge(turns);
+    const { plain, fast } = judged.shown;
     const runs = [{ name: "Plain", run: plain }, { name, run: fast }];
-    const verdict = { ...compareRuns(plain, fast), isShared: isShared.includes(true) };
-    this.stage = new Stage(byId("race-stage"), runs, verdict);
+    const compared = turns.flatMap((turn) => [turn.plain, turn.fast]).map((run) => compareRuns(plain, run));
+    const same = compared.find(({ differsAt }) => differsAt !== null) ?? compared[0];
+    this.stage = new Stage(byId("race-stage"), runs, { ...same, ...judged, numTurns: turns.length, isShared });
     this.stage.play();
+  }
+
+  /** Run both sides in turns. They change places, since the machine may grow busier or quieter meanwhile. */
+  async takeTurns(bodies) {
+    const turns = [];
+    const started = performance.now();
+    let isShared = false;
+    while (turns.length < TURNS && (!turns.length || performance.now() - started < ENOUGH_MS)) {
+      const sides = turns.length % 2 ? ["fast", "plain"] : ["plain", "fast"];
+      const turn = {};
+      for (const side of sides) {
+        isShared = (await isBusy()) || isShared;
+        const name = `turn ${turns.length + 1} of ${TURNS} · ${side === "plain" ? "plain" : "MTP"}`;
+        turn[side] = await this.take(name, bodies[side]);
+      }
+      turns.push(turn);
+    }
+    return { turns, isShared };
   }
 
   /** Record one run. Nothing is drawn but a number now and then: painting would cost it time. */

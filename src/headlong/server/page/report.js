@@ -46,6 +46,7 @@ function explain(run) {
   const mtp = run.end?.mtp;
   const sentences = [];
   if (run.tokens.length) sentences.push(`Tokens: ${describeShares(run.tokens)}.`);
+  if (mtp?.bound_reason) sentences.push(mtp.bound_reason);
   if (mtp?.explanation) sentences.push(mtp.explanation);
   else if (mtp?.off_reason) sentences.push(mtp.off_reason);
   return sentences.join(" ");

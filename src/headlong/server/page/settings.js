@@ -53,6 +53,12 @@ export function renderSettings(form) {
     ),
     make(
       "label",
+      { class: "field check think-field", for: "set-think" },
+      make("input", { type: "checkbox", id: "set-think", name: "think", checked: true }),
+      make("span", {}, "Let it think first"),
+    ),
+    make(
+      "label",
       { class: "field", for: "set-system" },
       make("span", {}, "System prompt"),
       make("textarea", { id: "set-system", name: "system", rows: 1, placeholder: "The model’s default" }),
@@ -81,6 +87,7 @@ export function readSettings(form) {
     max_tokens: Math.max(1, Math.floor(Number(values.max_tokens.value) || 256)),
   };
   if (values.seed.value !== "") body.seed = Math.max(0, Math.floor(Number(values.seed.value)));
+  if (!values.think.checked) body.reasoning_effort = "none";
   return { body, system: values.system.value.trim() };
 }
 
@@ -91,7 +98,8 @@ function numberField(name, title, attributes) {
 }
 
 function store(form) {
-  localStorage.setItem(STORE, JSON.stringify(Object.fromEntries(new FormData(form))));
+  const kept = { ...Object.fromEntries(new FormData(form)), think: form.elements.think.checked };
+  localStorage.setItem(STORE, JSON.stringify(kept));
 }
 
 function restore(form) {
@@ -102,6 +110,7 @@ function restore(form) {
     localStorage.removeItem(STORE); // another version's, or damaged: start afresh
   }
   for (const [name, value] of Object.entries(kept)) {
-    if (form.elements[name]) form.elements[name].value = value;
+    if (name === "think") form.elements.think.checked = value;
+    else if (form.elements[name]) form.elements[name].value = value;
   }
 }

@@ -73,29 +73,39 @@ export class Stage {
   }
 }
 
-/** How much sooner the second run had the same number of tokens. */
-export function speedupOf(runs) {
-  const [plain, fast] = runs.map(({ run }) => run.decodeMs / Math.max(1, run.tokens.length - 1));
-  return fast > 0 ? plain / fast : null;
-}
-
-function renderVerdict(runs, verdict) {
+/** What a race has shown: the factor, whether the texts are the same, and how sure the factor is. */
+export function renderVerdict(runs, verdict) {
   const [plain, fast] = runs.map(({ run }) => run);
   const isSame = verdict.differsAt === null;
   const check = isSame
     ? `✓ identical text, ${plural(verdict.length, "token")} compared one by one`
     : `✗ the texts part at token ${count(verdict.differsAt + 1)}; please report this, it must not happen`;
-  const length = fast.end?.mtp?.acceptance_length;
-  const words = `${duration(plain.decodeMs / 1000)} plain, ${duration(fast.decodeMs / 1000)} with MTP` +
-    (length ? `, ${decimal(length)} tokens per pass` : "") +
-    (verdict.isShared ? ". Others used the server meanwhile, so race again when it is quiet." : "");
-  const speedup = speedupOf(runs);
+  const { speedup, tokensPerPass } = verdict;
+  const facts = [`${duration(plain.decodeMs / 1000)} plain, ${duration(fast.decodeMs / 1000)} with MTP`];
+  if (tokensPerPass) facts.push(`${decimal(tokensPerPass)} tokens per pass`);
+  facts.push(verdict.numTurns > 1
+    ? `${verdict.numTurns} turns from ${decimal(verdict.least)} to ${factor(verdict.most)}, the middle one shown`
+    : "a single turn, since it took long");
+  const isWeak = speedup < 1 || verdict.isTooFast || verdict.isUnsteady;
   return [
-    make("strong", { class: `factor ${speedup < 1 ? "loss" : ""}`, id: "race-factor" }, factor(speedup)),
+    make("strong", { class: `factor ${isWeak ? "weak" : ""}`, id: "race-factor" }, factor(speedup)),
     make("div", {},
       make("p", { class: isSame ? "same" : "different", id: "race-same" }, check),
-      make("p", { class: "note" }, words)),
+      make("p", { class: "note" }, `${facts.join("; ")}.`),
+      ...doubts(verdict).map((words) => make("p", { class: "doubt" }, words))),
   ];
+}
+
+function doubts({ isShared, isTooFast, isUnsteady }) {
+  const words = [];
+  if (isTooFast) {
+    words.push("More than its tokens per pass, so this is not the gain of MTP alone: the machine was busier during the plain run.");
+  } else if (isUnsteady) {
+    words.push("The turns differ widely: the machine was busy with other work.");
+  }
+  if (isShared) words.push("Others used the server meanwhile.");
+  if (words.length) words.push("Race again when it is quiet.");
+  return words;
 }
 
 function describeTimeline(runs) {

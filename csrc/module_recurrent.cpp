@@ -37,6 +37,7 @@ void bind_recurrent(nb::module_& module, nb::class_<Engine>& engine) {
         .def("__init__", init_block<GatedDeltaNet>, nb::arg("engine"), nb::arg("sizes"), nb::arg("convolution"),
              nb::arg("decay_rate"), nb::arg("decay_bias"))
         .def_rw("update", &GatedDeltaNet::update).def_rw("head_norm", &GatedDeltaNet::head_norm)
+        .def_rw("tiles_output", &GatedDeltaNet::tiles_output)
         .def("settle", [](GatedDeltaNet& block) {
             block.check();
             block.settle();

@@ -120,13 +120,20 @@ void RecurrentRun::update_blocks(size_t span, int64_t key_head, int64_t local) c
 // Leave what the value heads of a key head have read as the output projection reads it.
 void RecurrentRun::leave_row(int64_t row, int64_t offset, int64_t key_head) const {
     alignas(64) thread_local static Scratch scratch;
-    const int64_t size = finished_size(), first = row * block_.value_size() + key_head * size;
     const bool is_quantised = block_.output.weight->is_quantised() && has_whole_groups();
-    float* finished = is_quantised ? scratch.reserve<float>(size) : buffers_.inner_values + first;
+    float* finished = scratch.reserve<float>(finished_size());
     finish_row(row, offset, key_head, finished);
-    if (!is_quantised) return;
-    k_.quantise(finished, size / kGroup, buffers_.inner_groups.mine(worker_) + first / kGroup);
-    buffers_.inner_groups.publish(worker_, first / kGroup, size / kGroup);
+    const int64_t size = piece_size(), heads = size / shape_.value_dim, first_head = key_head * shape_.heads_each();
+    for (int64_t local = 0; local < shape_.heads_each(); local += heads) {
+        const float* piece = finished + local * shape_.value_dim;
+        const int64_t first = row * block_.value_size() + block_.output_place(first_head + local) * shape_.value_dim;
+        if (!is_quantised) {
+            std::memcpy(buffers_.inner_values + first, piece, size * sizeof(float));
+            continue;
+        }
+        k_.quantise(piece, size / kGroup, buffers_.inner_groups.mine(worker_) + first / kGroup);
+        buffers_.inner_groups.publish(worker_, first / kGroup, size / kGroup);
+    }
 }
 
 // Leave in the state what later passes need of these rows, as far as this key head goes.

@@ -21,7 +21,13 @@ struct RecurrentMixer : Mixer {
     std::vector<float> convolution;     // (width, channels), the oldest row first
     std::vector<float> decay_rate, decay_bias;
     RecurrentShape shape{};
+    bool tiles_output = false;  // the output reads one value head of every key head, then the next of each
 
+    // Where the output reads a value head, counted in heads.
+    int64_t output_place(int64_t value_head) const {
+        const int64_t each = shape.heads_each();
+        return tiles_output ? value_head % each * shape.num_key_heads + value_head / each : value_head;
+    }
     int64_t value_size() const { return int64_t{shape.num_value_heads} * shape.value_dim; }
     int64_t hidden_size() const override { return output.outputs(); }
     void check_state(const MixerState& state, const Span& span) const override;
@@ -88,8 +94,10 @@ protected:
 
 private:
     RecurrentState& state(size_t span) const { return static_cast<RecurrentState&>(*states_[span]); }
-    // Groups that one key head fills can be quantised by who computes them.
-    bool has_whole_groups() const { return finished_size() % kGroup == 0; }
+    // Numbers that the output reads side by side: of a value head, or of all that share a key head.
+    int64_t piece_size() const { return block_.tiles_output ? shape_.value_dim : finished_size(); }
+    // Groups that one piece fills can be quantised by who computes them.
+    bool has_whole_groups() const { return piece_size() % kGroup == 0; }
 
     void run_head(size_t span, int64_t key_head) const;
     const float* input_row(size_t span, int64_t offset) const;

@@ -25,13 +25,21 @@ def test_every_number_is_measured(tiny_model_path: Path, backend: str) -> None:
     assert document.pop("pruned_step_ms") is None
     distance, threads = document.pop("core_distance_ns"), document.pop("threads_in_use")
     for name, number in document.items():
-        assert name == "rows" or number > 0, name
+        assert name in ("rows", "bytes_by_rows") or number > 0, name
+    assert set(document["bytes_by_rows"].values()) == {document["bytes_per_pass"]}
     is_pair = backend == "native" and ops.engine.num_threads == 2
     assert (distance is not None and distance > 0) == is_pair
     is_native = backend == "native"
     assert 1 <= threads <= ops.engine.num_threads if is_native else threads is None
     assert document["prefill_head_share"] < 1
     assert 0 < document["python_share"] <= 1
+
+
+def test_more_rows_of_a_mixture_read_more_experts() -> None:
+    head = load_with_head("tiny-glm4_moe", "native")
+    assert isinstance(head, NextnHead)
+    cost = measure_pass(head.backbone, head, PLAN)
+    assert cost.bytes_by_rows[1] == cost.bytes_per_pass < cost.bytes_by_rows[3]
 
 
 def test_steps_from_fewer_tokens_are_measured_beside_the_others() -> None:

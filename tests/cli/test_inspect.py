@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import gemma4_files
+import mixture_files
 import model_files
 from golden_models import GOLDEN
 from headlong.cache.sequence_state import MAX_SNAPSHOTS
@@ -98,7 +99,22 @@ def test_hybrid_grows_by_its_attending_layers_only(
     told = inspect(capsys, str(folder))
     layer = inspect(capsys, str(folder), "--backend", "numpy")["kv_bytes_per_token"]
     assert told["can_run"]
+    assert told["state_bytes_per_sequence"] > 0
+    assert told["num_active_parameters"] == told["num_parameters"]
     assert layer == 2 * model_files.NUM_KV_HEADS * model_files.HEAD_DIM * 4
+
+
+def test_experts_are_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of eight experts a row goes through two; two of the three layers have them."""
+    folder = model_files.write_hf_folder(tmp_path / "mixture", model_files.MIXTURE)
+    told = inspect(capsys, str(folder))
+    one = 3 * mixture_files.EXPERT_SIZE * model_files.HIDDEN_SIZE
+    assert told["num_parameters"] - told["num_active_parameters"] == 2 * 6 * one
+    assert told["state_bytes_per_sequence"] == 0
+    assert main(["inspect", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "active for each row" in shown
+    assert "2 of 8 for each row" in shown
 
 
 def test_keys_that_layers_share_count_once(

@@ -33,6 +33,15 @@ def test_default_model_is_sound(default_subject: Subject) -> None:
     assert {finding.level for finding in check_tokenizer(default_subject)} == {Severity.OK}
 
 
+def test_experts_and_recurrent_layers_are_told(tmp_path: Path) -> None:
+    told = {model_files.MIXTURE: "2 of 8 experts", model_files.HYBRID: "MB of a sequence"}
+    for name, words in told.items():
+        folder = model_files.write_hf_folder(tmp_path / name, name)
+        found = check_model(load_subject(ExamOptions(str(folder), backend="numpy")))
+        assert found.level is Severity.OK
+        assert words in found.seen
+
+
 def test_model_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     whole = write_talking_model(tmp_path / "whole.gguf").read_bytes()
     (tmp_path / "cut.gguf").write_bytes(whole[: len(whole) // 2])

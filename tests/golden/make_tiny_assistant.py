@@ -16,7 +16,7 @@ import torch
 from gemma4_configs import GEMMA4
 from make_golden import dumps, made_with
 from make_tiny_models import TOKEN_IDS, load, randomise
-from tiny_models import SIZES
+from tiny_configs import SIZES
 from transformers import Gemma4AssistantConfig, Gemma4AssistantForCausalLM, Gemma4TextConfig
 
 NUM_DEPTHS = 3

@@ -1,7 +1,7 @@
 """Let llama.cpp's own converter write a tiny checkpoint as GGUF, beside it in its folder.
 
-Needs `gguf`, `transformers` and llama.cpp's source. The converter wants a tokenizer; it gets one
-of as many meaningless tokens as the model has. The tests read the file and never run this script.
+Needs `gguf`, `transformers` and llama.cpp's source. Only Gemma's files get a vocabulary: as
+many meaningless tokens as the model has. The tests read the file and never run this script.
 """
 
 import argparse
@@ -31,10 +31,11 @@ def main() -> None:
     parser.add_argument("source", type=Path, help="llama.cpp's source, with convert_hf_to_gguf.py")
     arguments = parser.parse_args()
     sys.path[:0] = [str(arguments.source / "gguf-py"), str(arguments.source)]
-    from conversion import gemma  # type: ignore[import-not-found]
+    from conversion import gemma, glm  # type: ignore[import-not-found]
     from conversion.base import TextModel  # type: ignore[import-not-found]
 
     TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
+    TextModel.set_vocab = glm.Glm4MoeModel.set_vocab = TextModel._set_vocab_none
     gemma.Gemma4Model.set_vocab = TextModel._set_vocab_gpt2
     with tempfile.TemporaryDirectory() as name:
         copied = Path(shutil.copytree(arguments.folder, Path(name) / "model"))

@@ -17,7 +17,8 @@ import torch
 from composed_mtp import add_composed_mtp
 from make_golden import dumps, made_with
 from native_mtp import add_mtp_layer
-from tiny_models import TINY_MODELS, TinyModel
+from tiny_configs import CENTRED, TINY_MODELS, TinyModel
+from tiny_mtp_configs import TINY_WITH_MTP
 from transformers import AutoConfig, AutoModelForCausalLM
 
 TOKEN_IDS = [
@@ -33,8 +34,7 @@ def randomise(model: Any, stored: torch.dtype) -> None:
     for name, weight in sorted([*model.named_parameters(), *choices]):
         noise = torch.randn(weight.shape, generator=generator)
         if "norm" in name:
-            # Gemma3 and Qwen3.5 store norm weights as their difference from one, but for one norm.
-            is_centred = model.config.model_type in ("gemma3_text", "qwen3_5_text")
+            is_centred = model.config.model_type in CENTRED
             centre = 0.0 if is_centred and "linear_attn" not in name else 1.0
             value = centre + 0.3 * noise
         elif name.endswith("A_log"):
@@ -130,10 +130,12 @@ def main() -> None:
     """Write all folders below the one named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, help="the folder that gets the tiny-<name> folders")
+    parser.add_argument("names", nargs="*", help="of the models to write; all by default")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    for name, tiny in TINY_MODELS.items():
-        write_tiny_model(arguments.output / f"tiny-{name}", tiny)
+    models = TINY_MODELS | TINY_WITH_MTP
+    for name in arguments.names or models:
+        write_tiny_model(arguments.output / f"tiny-{name}", models[name])
 
 
 if __name__ == "__main__":

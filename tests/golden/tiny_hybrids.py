@@ -1,4 +1,4 @@
-"""Configurations of tiny hybrids, as their publishers write them, for tiny_models."""
+"""Configurations of tiny hybrids, as their publishers write them, for tiny_mtp_configs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Native MTP layers draft what transformers' MtpModel drafts: depths 1 to 3 of every prefix."""
+"""Native MTP layers draft what transformers does, at depths 1 to 3, prefix by prefix."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden_models import GOLDEN, WITH_MTP, load_with_head
+from golden_models import CONVERTED, GOLDEN, WITH_MTP, load_with_head
 from headlong.heads.nextn import NextnHead
 
 CLOSE_CALL = {"numpy": 1e-3, "native": 0.1}
@@ -28,10 +28,14 @@ def draft(head: NextnHead, token_ids: list[int], newest: int, num_depths: int) -
     return drafted
 
 
+FILES = [(name, "") for name in WITH_MTP]
+FILES += [(name, "converted.gguf") for name in CONVERTED if name in WITH_MTP]
+
+
 @pytest.mark.parametrize("backend", ["numpy", "native"])
-@pytest.mark.parametrize("name", WITH_MTP)
-def test_drafts_equal_those_of_transformers(name: str, backend: str) -> None:
-    head = load_with_head(name, backend)
+@pytest.mark.parametrize(("name", "file"), FILES)
+def test_drafts_equal_those_of_transformers(name: str, backend: str, file: str) -> None:
+    head = load_with_head(name, backend, file)
     assert isinstance(head, NextnHead)
     golden: dict[str, Any] = json.loads((GOLDEN / name / "golden.json").read_text())
     clear = [d for d in golden["drafts"] if d["smallest_margin"] > CLOSE_CALL[backend]]

@@ -36,6 +36,7 @@ from model_files import (
     FROM_GOLDEN,
     GEMMA4,
     HYBRID,
+    MIXTURE,
     SINKS,
     write_gguf,
     write_hf_folder,
@@ -89,7 +90,7 @@ def assert_close(found: Array, expected: FloatArray, atol: float = 5e-5) -> None
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID])
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID, MIXTURE])
 def test_each_block_equals_the_oracle(tiny: Maker, architecture: str, is_exact: bool) -> None:
     ops, oracle = TorchOps(CPU, is_exact=is_exact), NumpyOps()
     ours, theirs = tiny(architecture, ops), tiny(architecture, oracle)
@@ -106,8 +107,9 @@ def test_each_block_equals_the_oracle(tiny: Maker, architecture: str, is_exact: 
         wanted, _ = oracle.run_layers(x, [expected], [one.layers for one in known], rows)
         # What a delta net reads may be tiny before its norm makes it, and its rounding, large.
         assert_close(found, wanted, 2e-5 if isinstance(layer.mixer, Attention) else 5e-4)
-        channel = oracle.transform(x, expected.mlp)
-        assert_close(ops.transform(given, layer.mlp), channel)
+        assert layer.channel is not None
+        assert expected.channel is not None
+        assert_close(ops.transform(given, layer.channel), oracle.transform(x, expected.channel))
         if isinstance(layer.mixer, Attention):
             last = ops.run_last(given, layer, [one.layers[0] for one in states], rows)
             expected_last = [one.layers[0] for one in known]

@@ -22,16 +22,22 @@ NUM_FREQUENT = 24
 
 WITH_MTP = (
     "tiny-qwen3_5",
+    "tiny-qwen3_5_moe",
+    "tiny-qwen3_next",
+    "tiny-glm4_moe",
     "tiny-deepseek_v3",
     "tiny-glm4_moe_lite",
     "tiny-mimo_v2_flash",
     "tiny-nemotron_h",
 )
 
+CONVERTED = tuple(sorted(file.parent.name for file in GOLDEN.glob("tiny-*/converted.gguf")))
+"""Those that llama.cpp's converter has written as GGUF."""
 
-def load_with_head(name: str, backend: str) -> Head:
+
+def load_with_head(name: str, backend: str, file: str = "") -> Head:
     """Load a golden checkpoint and the MTP head inside it; the head knows its backbone."""
-    checkpoint = open_checkpoint(GOLDEN / name)
+    checkpoint = open_checkpoint(GOLDEN / name / file)
     backbone = load_backbone(checkpoint, make_ops(backend)).backbone
     head = find_native_head(checkpoint, backbone)
     assert head is not None

@@ -24,9 +24,13 @@ from gemma4_files import (
     rope_divisors,
 )
 from headlong.arrays import FloatArray
+from mixture_files import add_mixture_metadata, expert_parts, mixture_config
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
-"""Those that are written in both formats."""
+"""Dense ones, that heads of their own are made for; written in both formats."""
+
+MIXTURE = "glm4moe"
+"""One with experts; in both formats."""
 
 HYBRID = "qwen35"
 """Recurrent and attending layers; written as a Hugging Face folder only."""
@@ -41,7 +45,7 @@ HYBRIDS = (HYBRID, f"{HYBRID}@native", MAMBA, f"{MAMBA}@native")
 GEMMA4 = "gemma4"
 """Layers of two sizes, some of which share keys and values (`gemma4_files`); in both formats."""
 
-BOTH_FORMATS = (*ARCHITECTURES, GEMMA4)
+BOTH_FORMATS = (*ARCHITECTURES, GEMMA4, MIXTURE)
 
 EVERY_BACKBONE = (
     *BOTH_FORMATS,
@@ -64,7 +68,7 @@ NUM_KEY_HEADS, NUM_VALUE_HEADS, KEY_DIM, VALUE_DIM, CONV_WIDTH = 2, 4, 8, 16, 4
 ATTENTION_EVERY = 4
 """Every fourth layer of the hybrid attends."""
 
-NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, HYBRID: 4, GEMMA4: 5}
+NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, HYBRID: 4, GEMMA4: 5, MIXTURE: 3}
 """Gemma3 has six, since in GGUF files every sixth layer is the global one."""
 
 TIED = ("qwen2", "gemma3", GEMMA4)
@@ -75,6 +79,7 @@ _HF_CLASSES = {
     "qwen2": ("qwen2", "Qwen2ForCausalLM"),
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),
     "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
+    MIXTURE: ("glm4_moe", "Glm4MoeForCausalLM"),
     HYBRID: ("qwen3_5_text", "Qwen3_5ForCausalLM"),
     GEMMA4: ("gemma4_text", "Gemma4ForCausalLM"),
 }
@@ -127,7 +132,8 @@ def write_gguf(
         _add_value(writer, key, value)
     for tensor in tiny_tensors(architecture, seed):
         values = gguf_values(architecture, tensor)
-        kind = matrix_type if values.ndim == 2 else GGMLQuantizationType.F32
+        is_packed = values.ndim > 1 and "ffn_gate_inp" not in tensor.gguf_name
+        kind = matrix_type if is_packed else GGMLQuantizationType.F32
         writer.add_tensor(tensor.gguf_name, quantize(values, kind), raw_dtype=kind)
     if architecture == GEMMA4:
         writer.add_tensor("rope_freqs.weight", rope_divisors())
@@ -140,7 +146,8 @@ def write_gguf(
 
 def tiny_tensors(architecture: str, seed: int = 0) -> list[TinyTensor]:
     """Make the weights of a tiny model, scaled so that logits differ clearly."""
-    rng = np.random.default_rng([seed, (*ARCHITECTURES, HYBRID, GEMMA4).index(architecture)])
+    places = (*ARCHITECTURES, HYBRID, GEMMA4, MIXTURE)
+    rng = np.random.default_rng([seed, places.index(architecture)])
 
     def normal(*shape: int, scale: float) -> FloatArray:
         return rng.normal(0, scale, shape).astype(np.float32)
@@ -216,6 +223,8 @@ def hf_config(architecture: str) -> dict[str, Any]:
             "sliding_window_pattern": 6,
             "rope_local_base_freq": 1e4,
         }
+    if architecture == MIXTURE:
+        config |= mixture_config()
     if architecture == GEMMA4:
         del config["rope_theta"]
         config |= gemma4_config(NUM_LAYERS[architecture], SLIDING_WINDOW, VOCAB_SIZE)
@@ -277,6 +286,12 @@ def _layer_parts(architecture: str, layer: int) -> list[tuple[str, str, tuple[in
             ("self_attn.q_norm.weight", "attn_q_norm.weight", (HEAD_DIM,)),
             ("self_attn.k_norm.weight", "attn_k_norm.weight", (HEAD_DIM,)),
         ]
+    if architecture == MIXTURE:
+        if layer > 0:
+            parts = [part for part in parts if not part[0].startswith("mlp.")] + expert_parts(
+                HIDDEN_SIZE
+            )
+        return [*parts, ("post_attention_layernorm.weight", "post_attention_norm.weight", hidden)]
     if architecture == HYBRID:
         if (layer + 1) % ATTENTION_EVERY:
             attending = [part for part in parts if "self_attn" not in part[0]]
@@ -311,9 +326,11 @@ def _add_metadata(writer: GGUFWriter, architecture: str) -> None:
     writer.add_head_count_kv(NUM_KV_HEADS)
     writer.add_key_length(HEAD_DIM)
     writer.add_value_length(HEAD_DIM)
-    writer.add_rope_dimension_count(HEAD_DIM)
+    writer.add_rope_dimension_count(HEAD_DIM // 2 if architecture == MIXTURE else HEAD_DIM)
     if architecture == "gemma3":
         writer.add_sliding_window(SLIDING_WINDOW)
+    if architecture == MIXTURE:
+        add_mixture_metadata(writer)
 
 
 def _add_value(writer: GGUFWriter, key: str, value: Any) -> None:

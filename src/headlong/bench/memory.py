@@ -15,9 +15,8 @@ from headlong.cache.sequence_state import GROWTH
 from headlong.engine.limits import EngineLimits
 from headlong.errors import RequestError
 from headlong.heads.layer_head import LayerHead
-from headlong.models.traffic import bytes_of, pass_bytes
+from headlong.models.traffic import bytes_of, held_bytes
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import Linear
 
 NUM_POSITIONS = 2048
 _NUM_ROUNDS = 192
@@ -30,6 +29,8 @@ class ModelSizes:
 
     weights_bytes: int
     kv_bytes_per_token: int
+    state_bytes: int = 0
+    """What recurrent layers keep of a sequence, whatever its length."""
     head_bytes: int = 0
     head_kv_bytes_per_token: int = 0
     context_length: int | None = None
@@ -47,7 +48,7 @@ class MemoryNeed:
     weights_bytes: int
     head_bytes: int
     kv_bytes: int
-    """Of the backbone, for all requests."""
+    """Of the backbone, for all requests; with what recurrent layers keep."""
     head_kv_bytes: int
     prefix_bytes: int
     process_bytes: int
@@ -90,7 +91,7 @@ def plan_memory(sizes: ModelSizes, context: int, concurrency: int, prefix_bytes:
     return MemoryNeed(
         weights_bytes=sizes.weights_bytes,
         head_bytes=sizes.head_bytes,
-        kv_bytes=held * sizes.kv_bytes_per_token,
+        kv_bytes=held * sizes.kv_bytes_per_token + concurrency * sizes.state_bytes,
         head_kv_bytes=held * sizes.head_kv_bytes_per_token,
         prefix_bytes=prefix_bytes,
         process_bytes=sizes.process_bytes,
@@ -160,13 +161,11 @@ def measure_footprint(backbone: Backbone, head: LayerHead, program_bytes: int) -
         head.follow(head.features(hidden), [ids], [head_cache])
         cache.commit(size)
         head_cache.commit(size)
-    is_tied = backbone.embedding is backbone.lm_head.weight
-    tables = [] if is_tied else [Linear(backbone.embedding)]
     return Footprint(
         num_positions=cache.length,
         resident_bytes=resident_bytes(),
         program_bytes=program_bytes,
-        weights_bytes=pass_bytes(backbone) + bytes_of(tables),
+        weights_bytes=held_bytes(backbone),
         head_bytes=bytes_of([head.fc, head.lm_head, *head.layer.linears]),
         kv_bytes=cache.num_bytes + head_cache.num_bytes,
     )

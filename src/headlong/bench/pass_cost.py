@@ -8,7 +8,7 @@ row reaches. A model without a head is measured with a random one of the right s
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,8 @@ class PassCost:
     """A draft step from fewer tokens; None where the head has no smaller vocabulary."""
     threads_in_use: float | None = None
     """On average; one worked alone whenever other processes made the team slower than that."""
+    bytes_by_rows: dict[int, int] = field(default_factory=dict)
+    """Weights that a pass is expected to read; in a model with experts, more rows read more."""
 
     @property
     def bandwidth_share(self) -> float:
@@ -117,7 +119,9 @@ class PassCost:
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers under the names of the JSON line."""
         rows = {str(count): ms for count, ms in self.rows.items()}
-        return asdict(self) | {"bandwidth_share": self.bandwidth_share, "rows": rows}
+        num_bytes = {str(count): size for count, size in self.bytes_by_rows.items()}
+        extra = {"bandwidth_share": self.bandwidth_share, "rows": rows, "bytes_by_rows": num_bytes}
+        return asdict(self) | extra
 
 
 class PassTimer:
@@ -233,6 +237,7 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
         core_distance_ns=statistics.median(distances) or None,
         pruned_step_ms=None if stage.head.fewer_tokens is None else pruned_ms,
         threads_in_use=statistics.mean(threads) or None,
+        bytes_by_rows={count: pass_bytes(backbone, count) for count in plan.row_counts},
     )
 
 

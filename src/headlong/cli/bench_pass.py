@@ -142,10 +142,13 @@ def _print(
     console.print(f"{setting['model']}, {setting['backend']} ({setting['note']})", soft_wrap=True)
     base = cost.rows[min(cost.rows)]
     table = Table(title=f"one pass at context {setting['context']}", title_justify="left")
-    for column in ("rows", "ms", "relative", "ms per row"):
+    sizes = cost.bytes_by_rows
+    has_experts = len(set(sizes.values())) > 1
+    for column in ("rows", "ms", "relative", "ms per row", *(["weights read"] * has_experts)):
         table.add_column(column, justify="right")
     for count, ms in cost.rows.items():
-        table.add_row(str(count), f"{ms:.2f}", f"{ms / base:.2f}", f"{ms / count:.2f}")
+        read = [format_bytes(sizes[count])] if has_experts else []
+        table.add_row(str(count), f"{ms:.2f}", f"{ms / base:.2f}", f"{ms / count:.2f}", *read)
     console.print(table)
     pruned = cost.pruned_step_ms
     facts = Table.grid(padding=(0, 2))

@@ -28,6 +28,7 @@ from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:
     from headlong.cli.model_description import HeadDescription, ModelDescription
+    from headlong.models.experts_config import ExpertsConfig
     from headlong.models.gemma4_config import Gemma4Config
 
 _NAMES_SHOWN = 8
@@ -92,9 +93,14 @@ def _describe(model: "ModelDescription") -> Iterator[tuple[str, str | Text]]:
         yield "cannot run", Text(model.problem, style="red")
     layers = "" if config is None else f" · {config.num_layers} layers"
     yield "architecture", f"{model.architecture}{layers}"
-    yield "parameters", f"{_millions(model.num_parameters)} in the backbone"
+    num_active, active = model.num_active_parameters, ""
+    if num_active != model.num_parameters:
+        active = f", {_millions(num_active)} active for each row"
+    yield "parameters", f"{_millions(model.num_parameters)} in the backbone{active}"
     if config is not None:
         yield "sizes", f"hidden {config.hidden_size:,} · MLP {config.intermediate_size:,}"
+        if config.experts is not None:
+            yield "experts", _describe_experts(config.experts)
         sharing = "1 key/value head"
         if config.num_kv_heads > 1:
             sharing = f"{config.num_kv_heads} key/value heads"
@@ -113,6 +119,11 @@ def _describe(model: "ModelDescription") -> Iterator[tuple[str, str | Text]]:
         yield "tokenizer", f"{text.vocab_size:,} tokens · {text.kind} · a turn ends with {ends}"
         yield "chat template", "yes" if text.has_chat_template else "no: it continues text only"
     yield "file", f"{format_bytes(model.file_bytes)} · {model.format}"
+
+
+def _describe_experts(sizes: "ExpertsConfig") -> str:
+    shared = f" · a shared part of {sizes.shared_size:,}" if sizes.shared_size else ""
+    return f"{sizes.num_chosen} of {sizes.num_experts} for each row, {sizes.expert_size:,}{shared}"
 
 
 def _describe_wide_layers(sizes: "Gemma4Config") -> str:

@@ -19,6 +19,7 @@ from headlong.heads.head_files import find_native_head, load_head
 from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.registry import load_backbone
+from headlong.models.traffic import idle_parameters
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Mixer
 from headlong.ops.layer_state import LayerState
@@ -84,6 +85,8 @@ class ModelDescription:
     types: tuple[TypeShare, ...]
     num_parameters: int
     """Of the backbone; heads and left-over tensors are not counted."""
+    num_active_parameters: int
+    """Of these, all but those of the experts that a row does not go through."""
     heads: tuple[HeadDescription, ...]
     head_tensors: tuple[str, ...]
     """Tensors in the model's own file that look like an MTP head."""
@@ -144,6 +147,7 @@ def describe_model(path: Path, ops: Ops, head_path: Path | None = None) -> Model
         problem, report = str(error), _guess_report(checkpoint)
     # Read before the heads are weighed too.
     weights_bytes = weighing.num_bytes if backbone is not None else None
+    num_parameters = sum(math.prod(checkpoint.tensors[name].shape) for name in report.used)
     return ModelDescription(
         path=path,
         format=checkpoint.format,
@@ -152,7 +156,8 @@ def describe_model(path: Path, ops: Ops, head_path: Path | None = None) -> Model
         config=_read_config(checkpoint) if backbone is None else backbone.config,
         text=_describe_text(checkpoint),
         types=_list_types(checkpoint.tensors, ops),
-        num_parameters=sum(math.prod(checkpoint.tensors[name].shape) for name in report.used),
+        num_parameters=num_parameters,
+        num_active_parameters=num_parameters - (idle_parameters(backbone) if backbone else 0),
         heads=_describe_heads(checkpoint, backbone, weighing, head_path),
         head_tensors=report.head_tensors,
         left_over=tuple(sorted({*report.left_over} - {*report.head_tensors})),

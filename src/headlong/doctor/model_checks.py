@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from headlong.doctor.finding import Check, Finding, refused, skipped
 from headlong.doctor.subject import Subject
 from headlong.errors import HeadlongError
+from headlong.models.traffic import idle_parameters
 from headlong.text.tokenizer import Tokenizer
 
 SAMPLE = "def f(x):\n    return x ** 2  # naïve – “2”\n"
@@ -27,7 +28,8 @@ def check_model(subject: Subject) -> Finding:
         return refused("model", subject.refusals["model"])
     assert subject.loaded is not None
     assert subject.path is not None
-    config, report = subject.loaded.backbone.config, subject.loaded.report
+    backbone, report = subject.loaded.backbone, subject.loaded.report
+    config, state_bytes = backbone.config, backbone.make_cache().bytes_for(0)
     names = sorted({*report.left_over} - {*report.head_tensors})
     check = Check(
         "model",
@@ -35,6 +37,9 @@ def check_model(subject: Subject) -> Finding:
             "architecture": config.architecture,
             "num_layers": config.num_layers,
             "vocab_size": config.vocab_size,
+            "experts": None if config.experts is None else config.experts.num_experts,
+            "idle_parameters": idle_parameters(backbone),
+            "state_bytes": state_bytes,
             "left_over": names,
         },
     )
@@ -42,6 +47,11 @@ def check_model(subject: Subject) -> Finding:
         f"{subject.path.name}: {config.architecture}, {config.num_layers} layers, "
         f"{len(report.used)} tensors read"
     )
+    if config.experts is not None:
+        experts = config.experts
+        seen += f", {experts.num_chosen} of {experts.num_experts} experts for each row"
+    if state_bytes:
+        seen += f", recurrent layers that keep {state_bytes / 1e6:.1f} MB of a sequence"
     if names:
         more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
         return check.warning(

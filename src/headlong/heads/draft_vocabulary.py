@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headlong.arrays import IntArray
 from headlong.config import DraftVocabularyName
-from headlong.models.traffic import bytes_of, pass_bytes
+from headlong.models.traffic import bytes_of, layer_bytes, pass_bytes
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Layer, Linear
 
@@ -61,9 +61,9 @@ def make_draft_vocabulary(
 
 def _least_share(backbone: Backbone, layer: Layer, pruned: Linear) -> float:
     """Return from which share on drafting from fewer tokens gives more tokens per second."""
-    one_pass, layer_bytes = pass_bytes(backbone), bytes_of(list(layer.linears))
+    one_pass, one_layer = pass_bytes(backbone), layer_bytes(layer)
     full, fewer = (
-        1 + _USUAL_K * (layer_bytes + bytes_of([lm_head])) / one_pass
+        1 + _USUAL_K * (one_layer + bytes_of([lm_head])) / one_pass
         for lm_head in (backbone.lm_head, pruned)
     )
     shares = np.linspace(0, 1, 101)

@@ -1,16 +1,18 @@
-"""What a pass reads of memory: the weights once, and what its sequences have in their caches.
+"""What a pass reads of memory: weights once, and what its sequences have in their caches.
 
 In:  a backbone. Out: bytes of weights a pass, and how much sequences add to that by their lengths.
+Of experts a pass reads those that its rows go to: more rows, more of them.
 Decoding waits for memory, so this says what a pass over long contexts costs beside one over short
 ones before either was measured.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import Attending, Linear
+from headlong.ops.blocks import Attending, Experts, Layer, Linear
 from headlong.ops.layer_state import has_positions
 
 
@@ -50,12 +52,51 @@ def cache_traffic(backbone: Backbone) -> CacheTraffic:
     return CacheTraffic(by_window, recurrent_bytes / weights)
 
 
-def pass_bytes(backbone: Backbone) -> int:
-    """Return the bytes of weights one pass reads; an embedding is read a row at a time only."""
-    linears = [linear for layer in backbone.layers for linear in layer.linears]
+def pass_bytes(backbone: Backbone, num_rows: int = 1) -> int:
+    """Return the bytes of weights a pass reads; an embedding is read a row at a time only."""
+    frame = [backbone.lm_head]
     if backbone.per_layer is not None:
-        linears.append(backbone.per_layer.projection)
-    return bytes_of([backbone.lm_head, *linears])
+        frame.append(backbone.per_layer.projection)
+    return bytes_of(frame) + sum(layer_bytes(layer, num_rows) for layer in backbone.layers)
+
+
+def layer_bytes(layer: Layer, num_rows: int = 1) -> int:
+    """Return the bytes of weights a pass reads of one layer, of experts as many as are expected."""
+    every = bytes_of(layer.linears)
+    if not isinstance(layer.channel, Experts):
+        return every
+    experts = layer.channel.experts
+    share_idle = 1 - expected_experts(layer.channel, num_rows) / len(experts)
+    return every - round(share_idle * bytes_of([one for e in experts for one in e.linears]))
+
+
+def expected_experts(mixture: Experts, num_rows: int) -> float:
+    """Return how many experts a pass is expected to read, were all of them chosen equally often.
+
+    In truth rows that follow one another share some, so that passes read less.
+    """
+    num_experts = len(mixture.experts)
+    return num_experts * (1 - (1 - mixture.router.num_chosen / num_experts) ** num_rows)
+
+
+def held_bytes(backbone: Backbone) -> int:
+    """Return the bytes of all weights in memory."""
+    linears = [linear for layer in backbone.layers for linear in layer.linears]
+    tables = [] if backbone.embedding is backbone.lm_head.weight else [Linear(backbone.embedding)]
+    if backbone.per_layer is not None:
+        tables += [Linear(backbone.per_layer.table), backbone.per_layer.projection]
+    return bytes_of([*linears, backbone.lm_head, *tables])
+
+
+def idle_parameters(backbone: Backbone) -> int:
+    """Return how many parameters belong to experts that a row does not go through."""
+    idle = 0.0
+    for layer in backbone.layers:
+        if isinstance(layer.channel, Experts):
+            linears = [linear for one in layer.channel.experts for linear in one.linears]
+            share = 1 - layer.channel.router.num_chosen / len(layer.channel.experts)
+            idle += share * sum(_num_weights(linear.weight) for linear in linears)
+    return round(idle)
 
 
 def bytes_of(linears: Sequence[Linear]) -> int:
@@ -65,3 +106,7 @@ def bytes_of(linears: Sequence[Linear]) -> int:
 
 def _matrix_bytes(matrix: Any) -> int:
     return int(matrix.num_bytes if hasattr(matrix, "num_bytes") else matrix.values.nbytes)
+
+
+def _num_weights(matrix: Any) -> int:
+    return math.prod(matrix.shape if hasattr(matrix, "shape") else matrix.values.shape)

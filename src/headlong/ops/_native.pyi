@@ -95,6 +95,7 @@ class RecurrentMixer(Mixer):
     ) -> None: ...
 
 class GatedDeltaNet(RecurrentMixer):
+    tiles_output: bool
     update: Linear
     head_norm: Norm
     def settle(self) -> None: ...

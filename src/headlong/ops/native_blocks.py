@@ -136,6 +136,7 @@ class NativeBlocks:
         block = _native.GatedDeltaNet(self._engine, _sizes(spec), *vectors)
         self._fill(block, spec, spec.decay)
         block.update, block.head_norm = self.linear(spec.update), self.norm(spec.head_norm)
+        block.tiles_output = spec.tiles_output
         block.settle()
         return block
 

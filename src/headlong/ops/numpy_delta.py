@@ -36,6 +36,9 @@ def delta_net_result(
     read = run_recurrence(projected, states, rows, partial(take_row, block=block))
     heads = ops.norm(read.reshape(len(x), -1, block.value_dim), block.head_norm)
     gated = heads.reshape(read.shape) * silu(ops.project(normed, block.gate))
+    if block.tiles_output:
+        by_key_head = gated.reshape(len(x), block.num_key_heads, -1, block.value_dim)
+        gated = by_key_head.swapaxes(1, 2).reshape(read.shape)
     result: FloatArray = ops.project(gated, block.output)
     return result
 

@@ -55,6 +55,9 @@ class DeltaRule:
         heads = read.view(len(x), -1, block.value_dim)
         gate = ops.by_row(F.silu, ops.project(normed, block.gate))
         gated = ops.norm(heads, block.head_norm).view(len(x), -1) * gate
+        if block.tiles_output:
+            by_key_head = gated.view(len(x), block.num_key_heads, -1, block.value_dim)
+            gated = by_key_head.transpose(1, 2).reshape(len(x), -1)
         return ops.project(gated.to(ops.dtype), block.output)
 
     def kept(self, projected: Tensor) -> Tensor:

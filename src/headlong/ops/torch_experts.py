@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headlong.ops.blocks import Activation, Expert, Experts, GatedMlp, PerLayerInput, Router
+from headlong.ops.blocks import Activation, Expert, Experts, GatedMlp, Linear, PerLayerInput, Router
 from headlong.ops.numpy_experts import SMALLEST_SUM
 from headlong.ops.torch_maths import ACTIVATIONS
 
@@ -30,7 +30,7 @@ def experts_result(ops: "TorchOps", x: Tensor, block: Experts) -> Tensor:
     normed = ops.norm(x, block.norm)
     router = block.router
     read = normed if router.norm is None else ops.norm(x, router.norm)
-    logits = ops.project_wide(read, router.linear)
+    logits = _project_wide(ops, read, router.linear)
     choices = [choose(rows, router) for rows in ops.apart(logits)]
     chosen, shares = (torch.cat(parts) for parts in zip(*choices, strict=True))  # (N, k) each
     inputs = normed if block.reduce is None else ops.project(normed, block.reduce)
@@ -47,7 +47,7 @@ def experts_result(ops: "TorchOps", x: Tensor, block: Experts) -> Tensor:
     if block.shared is not None:
         shared = mlp_result(ops, x, block.shared)
         if block.shared_gate is not None:
-            gate = ops.by_row(torch.sigmoid, ops.project_wide(normed, block.shared_gate))
+            gate = ops.by_row(torch.sigmoid, _project_wide(ops, normed, block.shared_gate))
             shared = (shared * gate).to(x.dtype)
         total = total + shared
     return total if block.output_norm is None else ops.norm(total, block.output_norm)
@@ -78,6 +78,14 @@ def choose(logits: Tensor, router: Router) -> tuple[Tensor, Tensor]:
     return chosen, shares if router.scales is None else shares * _like(shares, router.scales)[
         chosen
     ]
+
+
+def _project_wide(ops: "TorchOps", x: Tensor, linear: Linear) -> Tensor:
+    """Apply a projection in float32, whatever type the rows and weights have."""
+    if ops.dtype == torch.float32:
+        return ops.project(x, linear)
+    wide = linear.weight.values.float()
+    return ops.by_row(lambda rows: F.linear(rows.float(), wide), x)
 
 
 def _inner(

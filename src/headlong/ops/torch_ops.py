@@ -279,15 +279,6 @@ class TorchOps(BlockByBlock):
         """Apply a block's projections of the same input: (N, inputs) → (N, all outputs)."""
         return self._times(x, *self._fused(spec, *linears))
 
-    def project_wide(self, x: Tensor, linear: Linear) -> Tensor:
-        """Apply a projection in float32, whatever type the rows and weights have."""
-        if self.dtype == torch.float32:
-            return self.project(x, linear)
-        wide = self._made.get(linear)
-        if wide is None:
-            wide = self._made[linear] = linear.weight.values.float()
-        return self.by_row(lambda rows: F.linear(rows.float(), wide), x)
-
     def _times(self, x: Tensor, matrix: TorchMatrix, bias: Tensor | None) -> Tensor:
         if not self._is_exact:
             return F.linear(x, matrix.values, None if bias is None else bias.to(self.dtype))

@@ -17,7 +17,7 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import Attention, Layer
+from headlong.ops.blocks import Attention, GatedMlp, Layer
 from headlong.ops.torch_maths import make_row_maths
 from headlong.ops.torch_ops import TorchOps
 from headlong.train.pointwise import Pointwise, make_pointwise
@@ -78,12 +78,14 @@ def load_teacher(checkpoint: Checkpoint, device: torch.device, *, compile: bool)
     if backbone.logit_cap is not None or not all(map(_is_plain, backbone.layers)):
         raise ArchitectureError(
             f"Heads for {backbone.config.architecture} models cannot be trained here yet: some of "
-            "their layers are recurrent or scaled, or share keys, or their logits are capped.",
-            "Train heads for models all of whose layers attend and do no more than that.",
+            "their layers are recurrent or scaled, have experts or share keys, or their logits are "
+            "capped.",
+            "Train heads for dense models all of whose layers attend and do no more than that.",
         )
     return Teacher(backbone, ops, make_pointwise(compile=compile))
 
 
 def _is_plain(layer: Layer) -> bool:
     """Tell whether a layer is attention and a gated MLP, and nothing else."""
-    return isinstance(layer.mixer, Attention) and layer.second is None and layer.scale == 1.0
+    has_parts = isinstance(layer.mixer, Attention) and isinstance(layer.channel, GatedMlp)
+    return has_parts and layer.second is None and layer.scale == 1.0

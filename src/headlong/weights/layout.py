@@ -10,7 +10,7 @@ Out: the same tensors as the packages above expect them: rotary rows as Hugging 
     | GGUF        | with experts | `ffn_gate_inp_shexp` (H,) | its shape (1, H)              |
     | GGUF        | deepseek2    | k_b, v_b (heads, …, …)    | (heads * …, …)                |
     | safetensors | gemma3       | norms hold w, mean 1 + w  | adding the 1 that GGUF stores |
-    | safetensors | qwen35       | same, but for `ssm_norm`; | same; −exp and the shape of   |
+    | safetensors | qwen3.5/next | same, but for `ssm_norm`; | same; −exp and the shape of   |
     |             |              | `A_log`; conv1d (C, 1, W) | GGUF: `ssm_a`, (C, W)         |
     | safetensors | nemotron_h   | `A_log`; conv1d (C, 1, W) | same                          |
     | GGUF        | nemotron_h…  | vectors as (heads, 1)     | making them vectors           |
@@ -36,6 +36,7 @@ _ROW = re.compile(r"blk\.\d+\.ffn_gate_inp_shexp\.weight")
 _BY_HEAD = re.compile(r"blk\.\d+\.attn_[kv]_b\.weight")
 _FLAT = re.compile(r"blk\.\d+\.(?:ssm_[ad]|ssm_norm\.weight)")
 _LAYER_NORM = ".layer_output_norm."
+_ONE_PLUS = ("gemma3", "qwen35", "qwen35moe", "qwen3next")
 _LOG_DECAY = re.compile(r"blk\.\d+\.ssm_a")
 _CONVOLUTION = re.compile(r"blk\.\d+\.ssm_conv1d\.weight")
 
@@ -66,12 +67,11 @@ def unify_safetensors(
     architecture: str, tensors: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
     """Return a Hugging Face folder's tensors in the one layout."""
-    has_centred_norms = architecture in ("gemma3", "qwen35")
-    if not has_centred_norms and not architecture.startswith("nemotron_h"):
+    if architecture not in _ONE_PLUS and not architecture.startswith("nemotron_h"):
         return dict(tensors)
     unified = {}
     for name, tensor in tensors.items():
-        if has_centred_norms and _NORM.fullmatch(name):
+        if architecture in _ONE_PLUS and _NORM.fullmatch(name):
             tensor = _with_values(tensor, tensor.to_float32() + np.float32(1))
         elif _LOG_DECAY.fullmatch(name):
             tensor = _with_values(tensor, -np.exp(tensor.to_float32()))

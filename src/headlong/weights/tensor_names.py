@@ -29,8 +29,12 @@ _ARCHITECTURES = {
     "kimi_k2": "deepseek2",
     "mimo_v2": "mimo2",
     "mimo_v2_flash": "mimo2",
+    "glm4_moe": "glm4moe",
     "qwen3_5": "qwen35",
+    "qwen3_5_moe": "qwen35moe",
+    "qwen3_5_moe_text": "qwen35moe",
     "qwen3_5_text": "qwen35",
+    "qwen3_next": "qwen3next",
 }
 _WITH_EXPERTS = {"nemotron_h": "nemotron_h_moe"}
 """Architectures that GGUF calls otherwise where they have experts."""

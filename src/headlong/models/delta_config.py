@@ -60,16 +60,16 @@ def gguf_delta_net(keys: Settings, num_layers: int, architecture: str) -> DeltaN
     """Read the recurrent layers of a hybrid; None where all layers attend."""
     if not keys.has("ssm.group_count") or not keys.has("full_attention_interval"):
         return None
-    num_values = keys.integer("ssm.time_step_rank")
+    num_keys, num_values = keys.integer("ssm.group_count"), keys.integer("ssm.time_step_rank")
     every = max(keys.integer("full_attention_interval", _USUAL_INTERVAL), 1)
     usual = [(index + 1) % every != 0 for index in range(num_layers)]
     are_recurrent = keys.items("attention.recurrent_layers") or usual
     return DeltaNetConfig(
         layers=tuple(i for i, is_one in enumerate(are_recurrent[:num_layers]) if is_one),
-        num_key_heads=keys.integer("ssm.group_count"),
+        num_key_heads=num_keys,
         num_value_heads=num_values,
         key_dim=keys.integer("ssm.state_size"),
         value_dim=keys.integer("ssm.inner_size") // max(num_values, 1),
         conv_width=keys.integer("ssm.conv_kernel"),
-        is_tiled=architecture in _TILED,
+        is_tiled=architecture in _TILED and num_keys != num_values,
     )

@@ -29,8 +29,6 @@ class ModelSizes:
 
     weights_bytes: int
     kv_bytes_per_token: int
-    state_bytes: int = 0
-    """What recurrent layers keep of a sequence, whatever its length."""
     head_bytes: int = 0
     head_kv_bytes_per_token: int = 0
     context_length: int | None = None
@@ -91,7 +89,7 @@ def plan_memory(sizes: ModelSizes, context: int, concurrency: int, prefix_bytes:
     return MemoryNeed(
         weights_bytes=sizes.weights_bytes,
         head_bytes=sizes.head_bytes,
-        kv_bytes=held * sizes.kv_bytes_per_token + concurrency * sizes.state_bytes,
+        kv_bytes=held * sizes.kv_bytes_per_token,
         head_kv_bytes=held * sizes.head_kv_bytes_per_token,
         prefix_bytes=prefix_bytes,
         process_bytes=sizes.process_bytes,

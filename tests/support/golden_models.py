@@ -31,8 +31,14 @@ WITH_MTP = (
     "tiny-nemotron_h",
 )
 
-CONVERTED = tuple(sorted(file.parent.name for file in GOLDEN.glob("tiny-*/converted.gguf")))
-"""Those that llama.cpp's converter has written as GGUF."""
+CONVERTED = tuple(
+    sorted(
+        file.parent.name
+        for file in GOLDEN.glob("tiny-*/converted.gguf")
+        if not file.parent.name.endswith("-assistant")
+    )
+)
+"""The backbones that llama.cpp's converter has written as GGUF."""
 
 
 def load_with_head(name: str, backend: str, file: str = "") -> Head:

@@ -38,12 +38,15 @@ class ExpertsConfig:
         are_groups_sound = are_even and 1 <= chosen_groups <= groups
         has_pairs = groups == 1 or self.num_experts >= 2 * groups
         are_sizes_sound = 1 <= self.expert_size <= 2**20 and 0 <= self.shared_size <= 2**20
+        is_scale_sound = 1e-30 < abs(self.scale) < 1e30
         is_count_sound = 1 <= self.num_chosen <= in_reach and self.num_experts <= MAX_EXPERTS
-        if not (are_groups_sound and has_pairs and are_sizes_sound and is_count_sound):
+        if not (
+            are_groups_sound and has_pairs and are_sizes_sound and is_count_sound and is_scale_sound
+        ):
             raise CheckpointError(
                 f"{self.num_chosen} of {self.num_experts} experts of size {self.expert_size} are "
                 f"chosen, from {chosen_groups} of {groups} groups, beside a shared part of size "
-                f"{self.shared_size}.",
+                f"{self.shared_size}, and scaled by {self.scale:g}.",
                 "These numbers do not fit together; the model's metadata is damaged.",
             )
 

@@ -119,6 +119,11 @@ class LLM:
     """Whole sentences about what loading found and the user should know."""
     engine: EngineClient
 
+    @property
+    def architecture(self) -> str:
+        """What kind of model it is: "llama", "qwen3"."""
+        return self.backbone.config.architecture
+
     def __repr__(self) -> str:
         drafter, backend = self.drafter and self.drafter.name, self.backbone.ops.name
         return f"LLM({self.model_path.name}, drafter={drafter or 'none'}, backend={backend})"

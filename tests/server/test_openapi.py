@@ -18,6 +18,11 @@ ROUTES = [
     ("POST", "/v1/messages"),
     ("POST", "/v1/messages/count_tokens"),
     ("POST", "/v1/responses"),
+    ("POST", "/v1/embeddings"),
+    ("POST", "/completion"),
+    ("POST", "/apply-template"),
+    ("POST", "/api/chat"),
+    ("POST", "/api/generate"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/v1/models"),
@@ -25,7 +30,10 @@ ROUTES = [
     ("GET", "/health"),
 ]
 
-SHORT: dict[str, dict[str, int]] = {
+SHORT: dict[str, dict[str, Any]] = {
+    "/completion": {"n_predict": 4},
+    "/api/chat": {"options": {"num_predict": 4}},
+    "/api/generate": {"options": {"num_predict": 4}},
     "/v1/chat/completions": {"max_tokens": 4},
     "/v1/completions": {"max_tokens": 4},
     "/v1/messages": {"max_tokens": 4},
@@ -66,6 +74,7 @@ def test_document_and_server_agree(
     def send(case: Case[Any]) -> None:
         if mode is GenerationMode.POSITIVE and isinstance(case.body, dict):
             case.body.pop("model", None)  # a drawn name is never ours
+            case.body |= {"model": "default"} if path.startswith("/api/") else {}
             case.body.pop("previous_response_id", None)
             case.body |= SHORT.get(path, {})
             case.body.pop("max_completion_tokens", None)
@@ -87,6 +96,19 @@ def test_every_route_and_field_is_described(tiny_live: LiveServer) -> None:
         "/v1/completions",
         "/v1/messages",
         "/v1/messages/count_tokens",
+        "/v1/embeddings",
+        "/api/embed",
+        "/apply-template",
+        "/completion",
+        "/infill",
+        "/props",
+        "/slots",
+        "/api/chat",
+        "/api/generate",
+        "/api/ps",
+        "/api/show",
+        "/api/tags",
+        "/api/version",
         "/v1/models",
         "/v1/models/{model_id}",
         "/v1/responses",

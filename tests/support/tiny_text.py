@@ -87,6 +87,16 @@ def thinking_changes() -> dict[str, Any]:
     }
 
 
+def infill_changes() -> dict[str, Any]:
+    """Changes that give `byte_level_metadata` tokens to fill in the middle with, as Qwen's."""
+    plain = byte_level_metadata()
+    names = ("fim_prefix", "fim_suffix", "fim_middle", "fim_pad", "repo_name", "file_sep")
+    return {
+        "tokens": [*plain["tokenizer.ggml.tokens"], *(f"<|{name}|>" for name in names)],
+        "token_type": [*plain["tokenizer.ggml.token_type"], *[CONTROL] * len(names)],
+    }
+
+
 def byte_level_tokenizer(**changes: Any) -> Tokenizer:
     """The tokenizer of `byte_level_metadata`."""
     return Tokenizer(read_gguf_vocabulary(byte_level_metadata(**changes)))

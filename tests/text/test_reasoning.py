@@ -74,8 +74,13 @@ def test_prompt_says_how_the_answer_begins() -> None:
     assert beginning_after("Think in <think> tags.\n…assistant\n", THINK) is Beginning.OPEN
     gemma = KNOWN_TAGS[4]
     assert beginning_after("model\n<|channel>thought\n", gemma) is Beginning.REASONING
-    assert beginning_inside("<think>So", THINK) is Beginning.REASONING
-    assert beginning_inside("<think>So</think>It", THINK) is Beginning.ANSWER
+
+
+def test_begun_answer_says_where_it_is() -> None:
+    assert beginning_inside("…assistant\n", "<think>So", THINK) is Beginning.REASONING
+    assert beginning_inside("…assistant\n", "<think>So</think>It", THINK) is Beginning.ANSWER
+    assert beginning_inside("…assistant\n<think>\n", "So", THINK) is Beginning.REASONING
+    assert beginning_inside("…assistant\n", "So", THINK) is Beginning.ANSWER
 
 
 def test_reasoning_that_is_not_wanted_is_closed() -> None:

@@ -106,7 +106,7 @@ class CacheMemory:
         """Return the prefix that spares a request most rows, and how many."""
         best: Prefix | None = None
         most = 0
-        if sequence.request.prompt_logprobs is not None:  # wants every row for itself
+        if sequence.request.reads_all_rows:
             return best, most
         for prefix in [*self.prefixes, *map(_lent, others)]:
             if prefix.salt != sequence.request.cache_salt:
@@ -122,7 +122,7 @@ class CacheMemory:
         self, sequence: DecodingSequence, others: Iterable[DecodingSequence], num_rows: int
     ) -> bool:
         """Tell whether another prompt is being read that will spare this one more rows."""
-        if sequence.request.prompt_logprobs is not None:
+        if sequence.request.reads_all_rows:
             return False
         for other in others:
             is_reading = other.num_rows_left > 0

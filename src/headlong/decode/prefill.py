@@ -19,6 +19,7 @@ import numpy as np
 from headlong.arrays import IntArray
 from headlong.decode.draft_backlog import Kept, observe_kept
 from headlong.decode.logprobs import token_logprob
+from headlong.decode.pooling import PooledRows
 from headlong.decode.sampling import Pick
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import Drafter
@@ -63,6 +64,7 @@ def prefill(
     caches = [chunk.sequence.cache for chunk in chunks]
     hidden = backbone.forward(ids, caches, taps, all_or_none=True)
     _score_prompts(chunks, hidden, backbone)
+    _pool_prompts(chunks, hidden, backbone)
     picks = _pick_first_tokens(chunks, hidden, backbone)
     passed_s = time.perf_counter()
     if observer is not None:
@@ -102,6 +104,19 @@ def _score_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: 
                 place = first + row + 1
                 entry = token_logprob(logits, prompt_ids[place], wanted or 0)
                 sequence.prompt_logprobs[place] = entry
+        start += chunk.num_rows
+
+
+def _pool_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: Backbone) -> None:
+    """Add these rows to the vectors of requests that want one."""
+    start = 0
+    for chunk in chunks:
+        sequence = chunk.sequence
+        kind, first = sequence.request.pooling, sequence.cache.length
+        if kind is not None and not sequence.has_begun:
+            sequence.pooled = sequence.pooled or PooledRows(kind)
+            rows = backbone.ops.rows(hidden.normed, range(start, start + chunk.num_rows))
+            sequence.pooled.add(first, backbone.ops.to_host(rows))
         start += chunk.num_rows
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from headlong.cache.sequence_state import SequenceState
 from headlong.decode.logprobs import TokenLogprob
+from headlong.decode.pooling import PooledRows
 from headlong.decode.request import Request
 from headlong.decode.sampling import Sampler
 from headlong.drafters.draft_plan import NO_PLAN, DraftPlan
@@ -66,6 +67,8 @@ class DecodingSequence:
     """Prompt tokens that another request had already run, so that this one need not."""
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
     """How likely each prompt token behind the first was, by its place, where the request asked."""
+    pooled: PooledRows | None = None
+    """The prompt's rows as one vector, where the request asked."""
     plan: DraftPlan = NO_PLAN
     """What was planned for its newest round; before the first one, whether it begins idle."""
 

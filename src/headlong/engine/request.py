@@ -1,7 +1,7 @@
 """A request in progress: what it has got so far, and how it ended."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -57,6 +57,8 @@ class RequestReport:
     """What the draft policy decided and why, in plain words."""
     prompt_logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
     """How likely each prompt token behind the first was, by its place, where that was asked."""
+    embedding: Sequence[float] = ()
+    """One vector for the prompt, where that was asked."""
     warning: str | None = None
     """Why the answer is cut, where its grammar could not be followed to an end."""
     bound_reason: str | None = None
@@ -118,6 +120,7 @@ class Running:
             off_reason=self.sequence.off_reason or off_reason(self.policy),
             explanation=explain(self.policy),
             prompt_logprobs=self.sequence.prompt_logprobs,
+            embedding=() if self.sequence.pooled is None else self.sequence.pooled.vector(),
             warning=self.warning,
             bound_reason=bound_reason(self.policy),
         )

@@ -40,14 +40,14 @@ class AnswerFormat(ABC):
     def whole(self, choices: Sequence[Mapping[str, Any]], ending: Ending) -> Mapping[str, Any]:
         """Return the body of an answer that was not streamed."""
 
-    @abstractmethod
     def opening(self, choices: Sequence[Mapping[str, Any]]) -> bytes:
         """Return what a stream begins with; `choices` are those that have something to say."""
+        return b""
 
-    @abstractmethod
     def pieces(self, pieces: Sequence[Mapping[str, Any]]) -> bytes:
-        """Return what has come."""
+        """Return what has come; nothing where answers are never streamed."""
+        return b""
 
-    @abstractmethod
     def last(self, pieces: Sequence[Mapping[str, Any]], ending: Ending) -> bytes:
         """Return the last that has come, and the end of the stream."""
+        return b""

@@ -18,7 +18,18 @@ from starlette.exceptions import HTTPException
 from headlong.engine.limits import EngineLimits
 from headlong.errors import HeadlongError, RequestError
 from headlong.llm import LLM
-from headlong.server import chat, completions, messages, page, responses, status_routes, tokenizing
+from headlong.server import (
+    chat,
+    completions,
+    embeddings,
+    llama,
+    messages,
+    ollama,
+    page,
+    responses,
+    status_routes,
+    tokenizing,
+)
 from headlong.server.live import Live
 from headlong.server.metrics import Metrics
 from headlong.server.middleware import add_middleware
@@ -35,7 +46,17 @@ Say `"mtp": "auto" | "off" | K` in a body; the text is the same with each.
 """
 
 
-_ROUTES = (chat, completions, messages, responses, tokenizing, status_routes)
+_ROUTES = (
+    chat,
+    completions,
+    responses,
+    messages,
+    embeddings,
+    ollama,
+    llama,
+    tokenizing,
+    status_routes,
+)
 
 
 def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:

@@ -37,19 +37,34 @@ class TokenDetails:
         return self.logprobs or self.sources or self.token_ids
 
 
-class ChoiceWriter(ABC):
-    """Writes one choice of an answer: as it comes, or whole."""
+class Writer(ABC):
+    """Writes one choice of an answer."""
 
-    def __init__(self, index: int, wanted: TokenDetails, tokenizer: Tokenizer) -> None:
+    def __init__(self) -> None:
         self.finish_reason: str | None = None
         """Why it ended, as clients are told; None before."""
-        self._index = index
-        self._wanted = wanted
-        self._tokenizer = tokenizer
 
     def opening(self) -> dict[str, Any] | None:
         """Return what a stream sends before the first chunk, if anything."""
         return None
+
+    def pieces(self, chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
+        """Return what these chunks add to a stream; maybe nothing."""
+        return []
+
+    @abstractmethod
+    def whole(self, chunks: Sequence[Chunk], report: RequestReport | None = None) -> dict[str, Any]:
+        """Return the whole choice of an answer that was not streamed; `report` is what it took."""
+
+
+class ChoiceWriter(Writer):
+    """Writes one choice of text: as it comes, or whole."""
+
+    def __init__(self, index: int, wanted: TokenDetails, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self._index = index
+        self._wanted = wanted
+        self._tokenizer = tokenizer
 
     def pieces(self, chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
         """Return what these chunks add to a stream, the end last and by itself; maybe nothing."""
@@ -60,10 +75,6 @@ class ChoiceWriter(ABC):
             self._end(chunks[-1].finish_reason)
             pieces.append(self._piece() | self._stopped(chunks))
         return pieces
-
-    @abstractmethod
-    def whole(self, chunks: Sequence[Chunk], report: RequestReport | None = None) -> dict[str, Any]:
-        """Return the whole choice of an answer that was not streamed; `report` is what it took."""
 
     @abstractmethod
     def _read(self, chunks: Sequence[Chunk]) -> Any:

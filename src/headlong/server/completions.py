@@ -6,7 +6,8 @@ Out: OpenAI's answer, streamed or whole.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
@@ -22,11 +23,12 @@ from headlong.server.answer_stream import ChoiceRequest
 from headlong.server.answering import answer_with
 from headlong.server.call import COMPLETION
 from headlong.server.choices import ChoiceWriter, TokenDetails
-from headlong.server.protocol import GenerateBody, TokenId
+from headlong.server.protocol import Body, GenerateBody, TokenId
 from headlong.server.refusal import bad_request
 from headlong.server.response_schemas import COMPLETION_RESPONSES
 from headlong.server.service import Service
 from headlong.text.detokenizer import Detokenizer
+from headlong.text.infill import InfillTokens, OtherFile, infill_ids
 from headlong.text.tokenizer import Tokenizer
 
 MAX_LOGPROBS = 20
@@ -39,16 +41,25 @@ router = APIRouter(tags=["completions"])
 
 TokenIds = Annotated[list[TokenId], Field(min_length=1)]
 # `_check` counts them: pydantic would complain of whichever kind of list was not meant.
-_NUM_PROMPTS: Any = Field(min_length=1, json_schema_extra={"maxItems": MAX_PROMPTS})
-Texts = Annotated[list[str], _NUM_PROMPTS]
-TokenIdLists = Annotated[list[TokenIds], _NUM_PROMPTS]
+NUM_PROMPTS: Any = Field(min_length=1, json_schema_extra={"maxItems": MAX_PROMPTS})
+Texts = Annotated[list[str], NUM_PROMPTS]
+TokenIdLists = Annotated[list[TokenIds], NUM_PROMPTS]
+
+
+class ExtraFile(Body):
+    """A file that the model should know of."""
+
+    text: str
+    filename: str = "tmp"
 
 
 class CompletionBody(GenerateBody):
     """A plain completion request: the text goes on where the prompt ends."""
 
     prompt: str | TokenIds | Texts | TokenIdLists
-    max_tokens: int | None = Field(None, ge=1, description="New tokens at most. Default: 16.")
+    max_tokens: Literal[-1] | Annotated[int, Field(ge=1)] | None = Field(
+        None, description="New tokens at most; -1: what the context has left. Default: 16."
+    )
     logprobs: int | None = Field(
         None,
         ge=0,
@@ -63,7 +74,12 @@ class CompletionBody(GenerateBody):
     best_of: int | None = Field(
         None, ge=1, description="Only as many as `n`: all that is generated is returned."
     )
-    suffix: None = Field(None, description="Not supported: the model cannot fill in the middle.")
+    suffix: str | None = Field(
+        None, description="Fill in what belongs before this text, if the model was trained to."
+    )
+    input_extra: list[ExtraFile] | None = Field(
+        None, description="llama.cpp's: files that the gap should fit; only with suffix."
+    )
 
     def prompts(self) -> list[str | list[int]]:
         """Return the prompts one by one."""
@@ -82,22 +98,26 @@ async def create_completion(body: CompletionBody, request: Request) -> Response:
 
 
 def prepare_completion(
-    service: Service, body: CompletionBody, mtp: MtpMode
+    service: Service, body: CompletionBody, mtp: MtpMode, warnings: Sequence[str] = ()
 ) -> preparation.PreparedAnswer:
-    """Turn a body into engine requests and writers."""
+    """Turn a body into engine requests and writers; `warnings` are told besides its own."""
     prompts = body.prompts()
     _check(body, len(prompts))
     preparation.check_body(service, body, len(prompts))
-    options = {"max_tokens": body.max_tokens or DEFAULT_MAX_TOKENS, "logprobs": body.logprobs}
+    most = body.max_tokens or DEFAULT_MAX_TOKENS
+    options = {"max_tokens": None if most < 0 else most, "logprobs": body.logprobs}
     form = preparation.read_answer_form(body, {})
     grammar = form.make_grammar(service.llm.tokenizer)
-    asked = {"prompt_logprobs": body.logprobs if body.echo else None}
+    asked: dict[str, Any] = {"prompt_logprobs": body.logprobs if body.echo else None}
+    if body.suffix is not None:
+        asked["eos_ids"] = service.llm.tokenizer.eos_ids | _infill_tokens(service).end_ids
     maker = preparation.RequestMaker(service, body, mtp, options, grammar, asked)
     wanted = TokenDetails.of(body, logprobs=body.logprobs is not None)
     tokenizer = service.llm.tokenizer
-    choices, writers, warnings = list[ChoiceRequest](), list[CompletionChoice](), body.warnings()
+    choices, writers = list[ChoiceRequest](), list[CompletionChoice]()
+    warnings = [*warnings, *body.warnings()]
     for prompt in prompts:
-        prompt_ids = _encode(service, prompt)
+        prompt_ids = encode_prompt(service, body, prompt)
         warnings += preparation.room_warnings(service, body.max_tokens, len(prompt_ids))
         echo = Echo(_echoed_text(service, prompt), prompt_ids) if body.echo else None
         for choice in maker.choices_for(PreparedPrompt(tuple(prompt_ids))):
@@ -107,6 +127,12 @@ def prepare_completion(
 
 
 def _check(body: CompletionBody, num_prompts: int) -> None:
+    if body.suffix is not None and not all(isinstance(one, str) for one in body.prompts()):
+        message = "suffix was given with token ids. Give the prompt as text."
+        raise bad_request(message, "suffix", "invalid_value")
+    if body.input_extra and body.suffix is None:
+        message = "input_extra was given without suffix. Leave it out."
+        raise bad_request(message, "input_extra", "invalid_value")
     if num_prompts > MAX_PROMPTS:
         message = f"prompt is a list of {num_prompts} prompts. It may have at most {MAX_PROMPTS}."
         raise bad_request(message, "prompt", "invalid_value")
@@ -121,11 +147,35 @@ def _check(body: CompletionBody, num_prompts: int) -> None:
         raise bad_request(message, "echo", "invalid_value")
 
 
-def _encode(service: Service, prompt: str | Sequence[int]) -> Sequence[int]:
+def _infill_tokens(service: Service) -> InfillTokens:
+    tokens = service.llm.tokenizer.infill_tokens
+    if tokens is None:
+        message = "suffix was given, but the model has no tokens to fill in the middle with."
+        raise bad_request(message, "suffix", "invalid_value")
+    return tokens
+
+
+def _encode_gap(service: Service, body: CompletionBody, before: str) -> Sequence[int]:
+    """Return the prompt of a gap between `before` and the suffix."""
+    others = [OtherFile(one.text, one.filename) for one in body.input_extra or ()]
+    tokenizer = service.llm.tokenizer
+    encode = partial(tokenizer.encode, add_special=False, parse_special=False)
+    sides = (before, body.suffix or "")
+    ids = infill_ids(_infill_tokens(service), sides, others, encode)
+    return [*tokenizer.encode(""), *ids]  # what every prompt begins with
+
+
+def encode_prompt(
+    service: Service, body: CompletionBody, prompt: str | Sequence[int]
+) -> Sequence[int]:
+    """Return the token ids of a prompt; refuse one that is empty, too long, or names no tokens."""
     if isinstance(prompt, str):
         preparation.check_text(service, prompt, "prompt")
     try:
-        prompt_ids = service.llm.encode(prompt)
+        if isinstance(prompt, str) and body.suffix is not None:
+            prompt_ids = _encode_gap(service, body, prompt)
+        else:
+            prompt_ids = service.llm.encode(prompt)
     except TextError as error:
         raise bad_request(str(error), "prompt", "invalid_value") from error
     preparation.check_prompt(service, len(prompt_ids), "prompt")

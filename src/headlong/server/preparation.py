@@ -18,12 +18,13 @@ from headlong.llm import GenerateOptions, make_request
 from headlong.prompt import PreparedPrompt
 from headlong.server.answer_stream import ChoiceRequest
 from headlong.server.chat_protocol import ChatMessage
-from headlong.server.choices import ChoiceWriter
+from headlong.server.choices import Writer
 from headlong.server.protocol import DraftFields, GenerateBody
 from headlong.server.refusal import bad_request
 from headlong.server.service import Service
 from headlong.text.answer_form import AnswerForm, read_form
 from headlong.text.chat_template import ChatOptions
+from headlong.text.written_chat import WrittenChat
 
 MTP_HEADER = "X-Headlong-MTP"
 
@@ -35,7 +36,7 @@ class PreparedAnswer:
     """An answer that is ready to be computed."""
 
     choices: Sequence[ChoiceRequest]
-    writers: Sequence[ChoiceWriter]
+    writers: Sequence[Writer]
     """One per choice: all choices of the first prompt, then those of the second, …"""
     num_prompts: int
     warnings: Sequence[str]
@@ -149,15 +150,25 @@ def read_answer_form(body: GenerateBody, options: Mapping[str, Any]) -> AnswerFo
     return read_form({**options, "response_format": guided})
 
 
+def write_messages(
+    service: Service, messages: Sequence[ChatMessage], options: ChatOptions
+) -> WrittenChat:
+    """Return a conversation as the model's template writes it."""
+    try:
+        written = service.llm.tokenizer.write_chat([one.to_template() for one in messages], options)
+    except TextError as error:
+        raise bad_request(str(error), "messages", "invalid_value") from error
+    check_text(service, written.text, "messages")
+    return written
+
+
 def prepare_messages(
     service: Service, messages: Sequence[ChatMessage], options: ChatOptions
 ) -> PreparedPrompt:
-    """Return a conversation as the model's template writes it, in token ids."""
-    tokenizer = service.llm.tokenizer
+    """Return the same in token ids."""
+    written = write_messages(service, messages, options)
     try:
-        written = tokenizer.write_chat([one.to_template() for one in messages], options)
-        check_text(service, written.text, "messages")
-        ids = tuple(tokenizer.encode_written(written))
+        ids = tuple(service.llm.tokenizer.encode_written(written))
     except TextError as error:
         raise bad_request(str(error), "messages", "invalid_value") from error
     is_continued = options.continue_final_message

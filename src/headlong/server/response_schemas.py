@@ -159,7 +159,11 @@ SHAPED_ERRORS: dict[int | str, dict[str, Any]] = {
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The answer; with `stream` as it comes.",
-        "content": {"application/json": {"schema": {"type": "object"}}},
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            "application/x-ndjson": {},
+            "text/event-stream": {},
+        },
     },
     **SHAPED_ERRORS,
 }

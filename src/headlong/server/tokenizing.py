@@ -26,6 +26,7 @@ class TokenizeBody(Body):
 
     model: str | None = None
     prompt: str | None = Field(None, description="Plain text.")
+    content: str | None = Field(None, description="llama.cpp's name of prompt.")
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = Field(
         None, description="A conversation; the chat template is applied."
     )
@@ -59,6 +60,7 @@ class Detokenized(BaseModel):
     """The text of token ids."""
 
     prompt: str
+    content: str = Field(description="The same, as llama.cpp calls it.")
 
 
 @router.post("/tokenize", responses=ERRORS)
@@ -66,6 +68,8 @@ async def tokenize(body: TokenizeBody, request: Request) -> Tokens:
     """Count the tokens of a text or a conversation."""
     service = service_of(request)
     service.check_model(body.model)
+    if body.prompt is None:
+        body.prompt = body.content
     if (body.prompt is None) == (body.messages is None):
         raise bad_request("Give either prompt or messages.", "prompt", "invalid_value")
     if body.tools and body.messages is None:
@@ -79,7 +83,8 @@ async def detokenize(body: DetokenizeBody, request: Request) -> Detokenized:
     service = service_of(request)
     service.check_model(body.model)
     decode = partial(service.llm.tokenizer.decode, body.tokens, skip_special=False)
-    return Detokenized(prompt=await service.in_text_thread(decode))
+    text = await service.in_text_thread(decode)
+    return Detokenized(prompt=text, content=text)
 
 
 def _count(service: Service, body: TokenizeBody) -> Tokens:

@@ -157,8 +157,15 @@ class ChatTemplate:
             )
         if self.tags is None:
             return replace(written, marked=text)
-        begins = beginning_inside(written.unmarked(last), self.tags)
+        content = written.unmarked(last).removesuffix(_HERE)
+        before = written.unmarked(text).removesuffix(content)
+        begins = beginning_inside(before, content, self.tags)
         return replace(written, marked=text, reasoning=Reasoning(self.tags, begins))
+
+    @property
+    def source(self) -> str:
+        """The template that is used where there are no tools."""
+        return self._sources[self._choose(has_tools=False)]
 
     @property
     def tool_style(self) -> ToolStyle:

@@ -94,9 +94,12 @@ def beginning_after(prompt: str, tags: ReasoningTags) -> Beginning:
     return Beginning.ANSWER if text.endswith(tags.closing) else Beginning.OPEN
 
 
-def beginning_inside(content: str, tags: ReasoningTags) -> Beginning:
-    """Return how an answer goes on from what a message already says."""
-    is_inside = content.rfind(tags.start) > content.rfind(tags.closing)
+def beginning_inside(before: str, content: str, tags: ReasoningTags) -> Beginning:
+    """Return how an answer goes on from what a message already says behind a template's words."""
+    opened, closed = content.rfind(tags.start), content.rfind(tags.closing)
+    is_inside = opened > closed
+    if opened == closed:  # neither is there
+        is_inside = beginning_after(before, tags) is Beginning.REASONING
     return Beginning.REASONING if is_inside else Beginning.ANSWER
 
 

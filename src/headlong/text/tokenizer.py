@@ -17,6 +17,7 @@ from headlong.errors import TextError
 from headlong.text.chat_template import ChatOptions, ChatTemplate
 from headlong.text.folder_vocabulary import read_folder_vocabulary
 from headlong.text.gguf_vocabulary import read_gguf_vocabulary
+from headlong.text.infill import InfillTokens, find_infill_tokens
 from headlong.text.reasoning import find_tags
 from headlong.text.token_bound import TokenBound
 from headlong.text.tools import HERMES, ToolStyle
@@ -41,6 +42,8 @@ class Tokenizer:
         self.eos_ids = vocabulary.eos_ids
         """Every id that ends a turn."""
         self.bos_id = vocabulary.bos_id
+        self.eos_token = vocabulary.named_tokens.get("eos_token", "")
+        """The main one of `eos_ids`, as it is spelled; "" if the model names none."""
         self.strips_first_space = vocabulary.strips_first_space
         """Whether a space at the very beginning of decoded text is an artefact and dropped."""
         pieces = vocabulary.pieces
@@ -64,6 +67,12 @@ class Tokenizer:
     def tool_style(self) -> ToolStyle:
         """How the model writes tool calls."""
         return HERMES if self.chat_template is None else self.chat_template.tool_style
+
+    @cached_property
+    def infill_tokens(self) -> InfillTokens | None:
+        """What the model fills in gaps with; None if it was not trained to."""
+        added = self._vocabulary.splitter.get_added_tokens_decoder()
+        return find_infill_tokens({token.content: i for i, token in added.items()})
 
     @cached_property
     def _bound(self) -> TokenBound:

@@ -32,11 +32,14 @@ def stored(page: Page) -> list[str]:
 
 
 def test_reload_brings_the_conversation_back_with_its_colours(page: Page) -> None:
-    ask(page, "Hello", max_tokens=12)
+    page.fill("#set-max_tokens", "24")
+    page.locator(".welcome .sample", has_text="JSON").click()
+    expect(page.locator(".report")).to_be_attached()
+    assert page.locator(".answer .s-grammar").count() > 0
     before = page.locator(".answer").inner_html()
     report = page.locator(".report").text_content()
     page.reload()
-    expect(page.locator(".question")).to_have_text("Hello")
+    expect(page.locator(".question")).to_contain_text("with a JSON schema")
     assert page.locator(".answer").inner_html() == before
     assert page.locator(".report").text_content() == report
     with page.expect_request("**/v1/chat/completions") as sent:

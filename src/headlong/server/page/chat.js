@@ -62,7 +62,7 @@ export class Chat {
     byId("chat-note").textContent = "";
     for (const message of this.log.querySelectorAll(".message")) message.remove();
     for (const message of this.messages) {
-      this.log.append(message.role === "user" ? renderQuestion(message) : renderKeptAnswer(message).element);
+      this.log.append(message.role === "user" ? this.question(message) : renderKeptAnswer(message, () => this.again(message)));
     }
     this.isFollowing = true;
     this.follow();
@@ -83,8 +83,30 @@ export class Chat {
     this.growInput();
     const message = { role: "user", content, ...(Object.keys(fields).length && { fields }) };
     this.messages.push(message);
-    this.log.append(renderQuestion(message));
+    this.log.append(this.question(message));
     await this.answer();
+  }
+
+  question(message) {
+    return renderQuestion(message, (text) => {
+      if (this.abort) return;
+      this.backTo(message);
+      this.send(text, message.fields);
+    });
+  }
+
+  /** Answer once more what this message answered. */
+  again(message) {
+    if (this.abort) return;
+    this.backTo(message);
+    this.answer();
+  }
+
+  /** Take the conversation back to where this message was about to come. */
+  backTo(message) {
+    const at = this.messages.indexOf(message);
+    if (at >= 0) this.messages.length = at;
+    this.open(this.conversation);
   }
 
   /** Ask for the answer to the conversation as it stands. */
@@ -99,14 +121,16 @@ export class Chat {
     this.follow();
     try {
       const run = await this.receive(shown, { ...body, ...fields, model: this.modelName() || undefined, messages });
-      shown.finish(run);
-      if (run.tokens.length) this.messages.push(shown.toMessage(run));
+      shown.finish();
+      const message = shown.toMessage(run);
+      shown.addFoot(run, () => this.again(message));
+      if (run.tokens.length) this.messages.push(message);
+      this.keep();
       announce(`Answer complete, ${run.tokens.length} tokens, ${rate(tokensPerSecond(run))} tokens per second.`);
     } catch (error) {
-      shown.finish(null);
+      shown.finish();
       this.showError(shown.element, error);
     }
-    this.keep();
     this.setBusy(false);
     this.follow();
   }
@@ -171,6 +195,7 @@ export class Chat {
   showBar() {
     const isBusy = this.abort !== null;
     const isBegun = this.messages.length > 0;
+    this.log.dataset.busy = String(isBusy);
     byId("chat-welcome").hidden = isBegun;
     byId("conversation-title").textContent = this.conversation.title;
     byId("conversations-open").hidden = !listConversations().length;

@@ -1,16 +1,48 @@
 /** One message on the page: a question as it was sent, an answer while it comes and afterwards. */
 
 import { AnswerView } from "./answer.js";
+import { copyButton } from "./clipboard.js";
 import { make } from "./dom.js";
 import { attachHints } from "./hints.js";
 import { renderReport } from "./report.js";
 import { Thinking } from "./thinking.js";
 
-/** Show what the user sent. */
-export function renderQuestion({ content, fields }) {
+/** Show what the user sent; `resend(text)` is called when it was edited. */
+export function renderQuestion({ content, fields }, resend) {
   const note = fields?.response_format ? make("small", {}, "with a JSON schema") : null;
-  return make("article", { class: "message asked", "aria-label": "Your message" },
-    make("div", { class: "question" }, content, note));
+  const question = make("div", { class: "question" }, content, note);
+  const edit = act("Edit", () => editQuestion(message, content, resend));
+  const message = make("article", { class: "message asked", "aria-label": "Your message" },
+    question, make("div", { class: "acts" }, copyButton("Copy", () => content), edit));
+  edit.classList.add("changes");
+  return message;
+}
+
+/** Put a form in the place of a question. Enter sends, Esc goes back. */
+function editQuestion(message, content, resend) {
+  const shown = [...message.childNodes];
+  const input = make("textarea", { rows: Math.min(12, content.split("\n").length + 1), "aria-label": "Edit your message" });
+  input.value = content;
+  const cancel = () => {
+    message.replaceChildren(...shown);
+    message.querySelector(".changes").focus();
+  };
+  const form = make("form", { class: "edit" }, input,
+    make("p", { class: "note" }, "The answer to this and all that followed will be replaced."),
+    make("button", { type: "button", class: "button quiet", onclick: cancel }, "Cancel"),
+    make("button", { type: "submit", class: "button" }, "Send"));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (input.value.trim()) resend(input.value);
+  });
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") cancel();
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    form.requestSubmit();
+  });
+  message.replaceChildren(form);
+  input.focus();
 }
 
 /** An answer and the thoughts before it. */
@@ -29,11 +61,24 @@ export class AnswerMessage {
     this.view.push(tokens.filter((token) => !token.isThought));
   }
 
-  /** Nothing more comes: settle the text, and say what it took. */
-  finish(run) {
+  /** Nothing more comes: settle the text. */
+  finish() {
     this.view.finish();
     this.thinking.finish();
-    if (run) this.element.append(renderReport(run));
+  }
+
+  /** Say what it took, and offer what can be done with it. */
+  addFoot(run, regenerate) {
+    const raw = act("Raw", () => {
+      const isRaw = this.answer.classList.toggle("raw");
+      raw.setAttribute("aria-pressed", String(isRaw));
+    });
+    raw.setAttribute("aria-pressed", "false");
+    raw.title = "Show every sign as the model wrote it";
+    const again = act("Regenerate", regenerate);
+    again.classList.add("changes");
+    const acts = make("div", { class: "acts" }, copyButton("Copy", () => this.view.text), raw, again);
+    this.element.append(make("footer", { class: "foot" }, renderReport(run), acts));
   }
 
   /** The answer as a message to send and to keep. */
@@ -48,12 +93,17 @@ export class AnswerMessage {
 }
 
 /** Show a kept answer as it was. */
-export function renderKeptAnswer({ run }) {
+export function renderKeptAnswer({ run }, regenerate) {
   const answer = new AnswerMessage();
   const tokens = run.tokens.map(unpackToken);
   answer.push(tokens);
-  answer.finish({ ...run, tokens });
-  return answer;
+  answer.finish();
+  answer.addFoot({ ...run, tokens }, regenerate);
+  return answer.element;
+}
+
+function act(name, onclick) {
+  return make("button", { type: "button", class: "act", onclick }, name);
 }
 
 /** Tokens are most of what a conversation holds, so they are kept without names. */

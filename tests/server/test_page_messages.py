@@ -1,4 +1,4 @@
-"""What can be done with a message on the page: copy, edit, answer again, see its code and its signs."""
+"""What can be done with a message: copy, edit, answer again, see its code and its signs."""
 
 from collections.abc import Iterator
 

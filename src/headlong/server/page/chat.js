@@ -4,10 +4,12 @@ import { streamChat } from "./api.js";
 import { ConversationList } from "./conversation_list.js";
 import { currentConversation, keepConversation, listConversations, newConversation, setCurrent } from "./conversations.js";
 import { announce, byId, make } from "./dom.js";
+import { wireFiles } from "./files.js";
 import { rate } from "./format.js";
 import { AnswerMessage, renderKeptAnswer, renderQuestion } from "./message.js";
 import { tokensPerSecond } from "./report.js";
 import { renderSamples } from "./samples.js";
+import { saveConversation } from "./save.js";
 import { readSettings } from "./settings.js";
 
 const NEAR_END = 80;
@@ -42,6 +44,14 @@ export class Chat {
       this.open(newConversation());
       this.input.focus();
     });
+    wireFiles((text) => this.addText(text));
+    for (const kind of ["md", "json"]) {
+      byId(`export-${kind}`).addEventListener("click", () => this.save(kind));
+    }
+    document.addEventListener("pointerdown", (event) => {
+      if (!byId("export").contains(event.target)) byId("export").open = false;
+    });
+    byId("export").addEventListener("keydown", (event) => event.key === "Escape" && this.closeMenu());
     renderSamples(document.querySelector('[data-samples="chat"]'), (prompt, fields) => this.send(prompt, fields));
     new ConversationList({
       open: (conversation) => this.open(conversation),
@@ -67,6 +77,24 @@ export class Chat {
     this.isFollowing = true;
     this.follow();
     this.showBar();
+  }
+
+  /** Put text behind what is being written. */
+  addText(text) {
+    const before = this.input.value.trimEnd();
+    this.input.value = before ? `${before}\n\n${text}` : text;
+    this.growInput();
+    this.input.focus();
+  }
+
+  save(kind) {
+    saveConversation(this.conversation, kind);
+    this.closeMenu();
+  }
+
+  closeMenu() {
+    byId("export").open = false;
+    byId("export").querySelector("summary").focus();
   }
 
   /** Follow the list: the open conversation may have another title, or be gone. */
@@ -200,6 +228,7 @@ export class Chat {
     byId("conversation-title").textContent = this.conversation.title;
     byId("conversations-open").hidden = !listConversations().length;
     byId("conversations-open").disabled = isBusy;
+    byId("export").hidden = !isBegun || isBusy;
     byId("new-chat").hidden = !isBegun;
     byId("new-chat").disabled = isBusy;
   }

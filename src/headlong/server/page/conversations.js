@@ -35,8 +35,8 @@ export function setCurrent(id) {
 export function keepConversation(conversation) {
   const kept = read().find((one) => one.id === conversation.id);
   conversation.title = kept?.title || conversation.title || titleOf(conversation.messages);
-  const changed = { ...conversation, changedMs: Date.now() };
-  return write([changed, ...listConversations().filter((one) => one.id !== conversation.id)]);
+  conversation.changedMs = Date.now();
+  return write([conversation, ...listConversations().filter((one) => one.id !== conversation.id)]);
 }
 
 /** Give a conversation another title; an empty one changes nothing. */

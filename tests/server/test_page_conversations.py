@@ -119,7 +119,8 @@ def test_browser_s_own_limit_makes_room_too(page: Page) -> None:
         const { keepConversation, listConversations } = await import("/page/conversations.js");
         localStorage.setItem("other", "x".repeat(5_200_000 - 1_000_000));
         for (const id of ["old", "new"]) {
-            keepConversation({ id, title: id, messages: [{ content: "x".repeat(600_000) }] });
+            const messages = [{ role: "user", content: "x".repeat(600_000) }];
+            keepConversation({ id, title: id, messages });
             await new Promise((resume) => setTimeout(resume, 2));
         }
         return listConversations().map((one) => one.id);
@@ -127,8 +128,16 @@ def test_browser_s_own_limit_makes_room_too(page: Page) -> None:
     assert page.evaluate(kept) == ["new"]
 
 
-def test_damaged_store_starts_afresh(page: Page) -> None:
-    page.evaluate("localStorage.setItem('headlong.conversations', '[{\"id\": 1}, nonsense')")
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        '[{"id": 1}, nonsense',
+        '[{"id": "x", "title": "x", "messages": [{"role": "assistant", "content": "no run"}]}]',
+    ],
+)
+def test_damaged_store_starts_afresh(page: Page, damaged: str) -> None:
+    page.evaluate("(text) => localStorage.setItem('headlong.conversations', text)", damaged)
+    page.evaluate("sessionStorage.setItem('headlong.conversation', 'x')")
     page.reload()
     ask(page, "Hello", max_tokens=4)
     assert stored(page) == ["Hello"]

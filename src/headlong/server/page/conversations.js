@@ -63,10 +63,14 @@ function titleOf(messages) {
 function read() {
   try {
     const kept = JSON.parse(localStorage.getItem(STORE)) ?? [];
-    return kept.filter((one) => one.id && Array.isArray(one.messages));
+    return kept.filter((one) => one.id && one.messages.every(isMessage));
   } catch {
     return []; // another version's, or damaged: the next write replaces it
   }
+}
+
+function isMessage({ role, content, run }) {
+  return typeof content === "string" && (role === "user" || Array.isArray(run.tokens));
 }
 
 /** Write as many as fit, the first ones first; when not even the first does, nothing changes. */

@@ -84,7 +84,7 @@ def test_hint_names_source_depth_and_round(visits: Visits) -> None:
     page = visits.open()
     always_draft(page)
     ask(page, PROMPT)
-    page.locator(".answer .tok.s-head-2").first.hover()
+    page.locator(".answer .tok.s-head-2:visible").first.hover()
     expect(page.locator("#tooltip")).to_contain_text("Drafted by the head, depth 2")
     expect(page.locator("#tooltip")).to_contain_text(re.compile(r"[3-9] tokens from one pass"))
     assert page.locator(".tok.same-round").count() >= 3

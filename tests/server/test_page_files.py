@@ -23,6 +23,24 @@ def test_depth_colours_fall_in_lightness(theme: str) -> None:
     assert all(one > 1.08 * other for one, other in itertools.pairwise(lightness))
 
 
+@pytest.mark.parametrize("theme", [":root {", ':root[data-theme="dark"] {'])
+@pytest.mark.parametrize("ink", ["ink", "ink-2", "ink-3", "accent", "danger", "good"])
+def test_words_stand_out_from_every_surface(theme: str, ink: str) -> None:
+    """4.5 to 1 is what WCAG asks for text of this size."""
+    block = (FOLDER / "tokens.css").read_text().split(theme)[1].split("}")[0]
+    colours = dict(re.findall(r"--([\w-]+): #(\w{6});", block))
+    for surface in ("paper", "surface", "sunken"):
+        pair = sorted((luminance(colours[ink]), luminance(colours[surface])))
+        assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, surface
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of an sRGB colour as WCAG defines it."""
+    shares = [int(colour[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in shares]
+    return sum(weight * one for weight, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
 def test_modules_stay_small_and_name_only_their_own_files() -> None:
     for file in sorted(FOLDER.iterdir()):
         text = file.read_text()

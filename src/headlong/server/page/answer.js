@@ -1,14 +1,15 @@
 /**
  * An answer on the page: one element per token, coloured by source, line by line.
- * Markdown is shown the way an editor shows it: headings, lists, bold and code get their looks, but
- * no character is hidden, since every token should be seen. Model text only ever becomes text nodes.
+ * Headings, lists, bold and code get their looks; their signs are marked, and seen in the raw view
+ * alone (class "raw"). No character is dropped, and model text only ever becomes text nodes.
  */
 
+import { copyButton } from "./clipboard.js";
 import { make } from "./dom.js";
 import { colourKey } from "./sources.js";
 
-const FENCE = /^\s*(```|~~~)/;
-const HEADING = /^#{1,6}\s/;
+const FENCE = /^\s*(`{3,}|~{3,})([^`]*)$/;
+const HEADING = /^#{1,6}\s+/;
 const ITEM = /^\s*([-*+]|\d+[.)])\s/;
 const INLINE = /(\*\*)(?=\S)(.+?)(\*\*)|(`)([^`]+)(`)/g;
 
@@ -31,6 +32,8 @@ export class AnswerView {
     this.pending = [];
     this.frame = 0;
     this.block = element; // where lines go: the answer, or an open code block in it
+    this.fence = ""; // what opened the code block
+    this.code = []; // its lines
     this.line = null;
     this.pieces = [];
   }
@@ -88,21 +91,34 @@ export class AnswerView {
   settleLine() {
     const line = this.line ?? this.block.appendChild(make("div", { class: "line" }));
     const text = this.pieces.map((piece) => piece.text).join("");
-    if (FENCE.test(text)) this.toggleCode(line);
-    else if (this.block === this.element) decorate(line, text, this.pieces);
+    const [, fence, info] = FENCE.exec(text) ?? [];
+    if (!this.fence && fence) this.beginCode(line, fence, info.trim());
+    else if (fence?.startsWith(this.fence) && !info.trim()) this.endCode(line);
+    else if (this.fence) this.code.push(text);
+    else decorate(line, text, this.pieces);
     this.line = null;
     this.pieces = [];
   }
 
-  toggleCode(fence) {
-    fence.classList.add("fence");
-    if (this.block !== this.element) {
-      this.block = this.element;
-      return;
-    }
-    this.block = make("div", { class: "code" });
-    fence.replaceWith(this.block);
-    this.block.append(fence);
+  beginCode(line, fence, info) {
+    const lines = [];
+    const language = info.split(/\s/)[0];
+    const copy = copyButton("Copy", () => lines.join("\n"));
+    copy.ariaLabel = "Copy this code";
+    const bar = make("div", { class: "code-bar" }, make("span", {}, language || "code"), copy);
+    const label = language ? `Code, ${language}` : "Code";
+    this.block = make("div", { class: "code", role: "group", "aria-label": label, tabindex: 0 }, bar);
+    this.fence = fence;
+    this.code = lines;
+    line.classList.add("fence");
+    line.replaceWith(this.block);
+    this.block.append(line);
+  }
+
+  endCode(line) {
+    line.classList.add("fence");
+    this.fence = "";
+    this.block = this.element;
   }
 }
 
@@ -120,7 +136,8 @@ function decorate(line, text, pieces) {
 
 /** One look per character of a line: "" plain, "mark" for the signs themselves, "b" or "code". */
 function inlineLooks(text) {
-  let looks = null;
+  const heading = HEADING.exec(text);
+  let looks = heading && new Array(text.length).fill("").fill("mark", 0, heading[0].length);
   for (const match of text.matchAll(INLINE)) {
     looks ??= new Array(text.length).fill("");
     const sign = (match[1] ?? match[4]).length;

@@ -6,7 +6,7 @@ import { byId, fillList } from "./dom.js";
 import { count, rate } from "./format.js";
 import { LiveView, poll } from "./live.js";
 import { Race } from "./race.js";
-import { refreshRequests } from "./requests.js";
+import { refreshRequests, wireRequests } from "./requests.js";
 import { renderSettings } from "./settings.js";
 import { renderLegend } from "./sources.js";
 
@@ -122,6 +122,7 @@ function watchServer() {
 function start() {
   wireTabs();
   wireKey();
+  wireRequests();
   renderSettings(byId("settings"));
   renderLegend(byId("legend"));
   byId("rail-toggle").addEventListener("click", () => setRail(!document.body.classList.contains("rail-open")));

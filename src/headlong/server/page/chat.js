@@ -1,14 +1,16 @@
 /** The conversation: sends messages, shows answers as they stream, can be stopped at any token. */
 
-import { AnswerView } from "./answer.js";
 import { streamChat } from "./api.js";
+import { ConversationList } from "./conversation_list.js";
+import { currentConversation, keepConversation, listConversations, newConversation, setCurrent } from "./conversations.js";
 import { announce, byId, make } from "./dom.js";
+import { wireFiles } from "./files.js";
 import { rate } from "./format.js";
-import { attachHints } from "./hints.js";
-import { renderReport, tokensPerSecond } from "./report.js";
+import { AnswerMessage, renderKeptAnswer, renderQuestion } from "./message.js";
+import { tokensPerSecond } from "./report.js";
 import { renderSamples } from "./samples.js";
+import { saveConversation } from "./save.js";
 import { readSettings } from "./settings.js";
-import { Thinking } from "./thinking.js";
 
 const NEAR_END = 80;
 
@@ -16,7 +18,6 @@ const NEAR_END = 80;
 export class Chat {
   constructor(modelName) {
     this.modelName = modelName;
-    this.messages = [];
     this.abort = null;
     this.isFollowing = true;
     this.log = byId("conversation");
@@ -35,56 +36,143 @@ export class Chat {
       const rest = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight;
       this.isFollowing = rest < NEAR_END;
     });
-    document.addEventListener("keydown", (event) => event.key === "Escape" && this.abort?.abort());
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && !document.querySelector("dialog[open]")) this.abort?.abort();
+    });
     byId("stop").addEventListener("click", () => this.abort?.abort());
-    byId("new-chat").addEventListener("click", () => this.reset());
+    byId("new-chat").addEventListener("click", () => {
+      this.open(newConversation());
+      this.input.focus();
+    });
+    wireFiles((text) => this.addText(text));
+    for (const kind of ["md", "json"]) {
+      byId(`export-${kind}`).addEventListener("click", () => this.save(kind));
+    }
+    document.addEventListener("pointerdown", (event) => {
+      if (!byId("export").contains(event.target)) byId("export").open = false;
+    });
+    byId("export").addEventListener("keydown", (event) => event.key === "Escape" && this.closeMenu());
     renderSamples(document.querySelector('[data-samples="chat"]'), (prompt, fields) => this.send(prompt, fields));
+    new ConversationList({
+      open: (conversation) => this.open(conversation),
+      changed: () => this.refresh(),
+    });
+    this.open(currentConversation() ?? newConversation());
+  }
+
+  get messages() {
+    return this.conversation.messages;
+  }
+
+  /** Show a conversation and go on in it. */
+  open(conversation) {
+    this.conversation = conversation;
+    this.isKept = conversation.title !== "";
+    setCurrent(conversation.id);
+    byId("chat-note").textContent = "";
+    for (const message of this.log.querySelectorAll(".message")) message.remove();
+    for (const message of this.messages) {
+      this.log.append(message.role === "user" ? this.question(message) : renderKeptAnswer(message, () => this.again(message)));
+    }
+    this.isFollowing = true;
+    this.follow();
+    this.showBar();
+  }
+
+  /** Put text behind what is being written. */
+  addText(text) {
+    const before = this.input.value.trimEnd();
+    this.input.value = before ? `${before}\n\n${text}` : text;
+    this.growInput();
+    this.input.focus();
+  }
+
+  save(kind) {
+    saveConversation(this.conversation, kind);
+    this.closeMenu();
+  }
+
+  closeMenu() {
+    byId("export").open = false;
+    byId("export").querySelector("summary").focus();
+  }
+
+  /** Follow the list: the open conversation may have another title, or be gone. */
+  refresh() {
+    const kept = currentConversation();
+    if (kept || this.isKept) this.open(kept ?? newConversation());
   }
 
   /** Send a message; `fields` go into this one request only. */
   async send(text, fields = {}) {
-    const question = text.trim();
-    if (!question || this.abort) return;
+    const content = text.trim();
+    if (!content || this.abort) return;
     this.input.value = "";
     this.growInput();
-    byId("chat-welcome").hidden = true;
-    const note = fields.response_format ? make("small", {}, "with a JSON schema") : null;
-    this.log.append(make("div", { class: "message question" }, question, note));
-    this.messages.push({ role: "user", content: question });
-    await this.answer(fields);
+    const message = { role: "user", content, ...(Object.keys(fields).length && { fields }) };
+    this.messages.push(message);
+    this.log.append(this.question(message));
+    await this.answer();
+  }
+
+  question(message) {
+    return renderQuestion(message, (text) => {
+      if (this.abort) return;
+      this.backTo(message);
+      this.send(text, message.fields);
+    });
+  }
+
+  /** Answer once more what this message answered. */
+  again(message) {
+    if (this.abort) return;
+    this.backTo(message);
+    this.answer();
+  }
+
+  /** Take the conversation back to where this message was about to come. */
+  backTo(message) {
+    const at = this.messages.indexOf(message);
+    if (at >= 0) this.messages.length = at;
+    this.open(this.conversation);
   }
 
   /** Ask for the answer to the conversation as it stands. */
-  async answer(fields) {
+  async answer() {
     const { body, system } = readSettings(byId("settings"));
-    const messages = system ? [{ role: "system", content: system }, ...this.messages] : this.messages;
-    const element = make("div", { class: "answer" });
-    const article = make("article", { class: "message" }, element);
-    const view = new AnswerView(element);
-    const thinking = new Thinking(element);
-    attachHints(view);
-    this.log.append(article);
+    const fields = this.messages.at(-1).fields ?? {};
+    const messages = [...(system ? [{ role: "system", content: system }] : []), ...this.messages.flatMap(toSend)];
+    const shown = new AnswerMessage();
+    this.log.append(shown.element);
     this.setBusy(true);
     this.isFollowing = true;
     this.follow();
     try {
-      const run = await this.receive({ view, thinking }, article, { ...body, ...fields, model: this.modelName() || undefined, messages });
-      const thought = thinking.text && { reasoning_content: thinking.text };
-      if (view.text) this.messages.push({ role: "assistant", content: view.text, ...thought });
-      article.append(renderReport(run));
+      const run = await this.receive(shown, { ...body, ...fields, model: this.modelName() || undefined, messages });
+      shown.finish();
+      const message = shown.toMessage(run);
+      shown.addFoot(run, () => this.again(message));
+      if (run.tokens.length) this.messages.push(message);
+      this.keep();
       announce(`Answer complete, ${run.tokens.length} tokens, ${rate(tokensPerSecond(run))} tokens per second.`);
     } catch (error) {
-      this.showError(article, error, fields);
+      shown.finish();
+      this.showError(shown.element, error);
     }
     this.setBusy(false);
     this.follow();
   }
 
+  keep() {
+    this.isKept = keepConversation(this.conversation);
+    byId("chat-note").textContent = this.isKept ? "" : "Too long to be kept in this browser: it is gone with this tab.";
+  }
+
   /** Stream one answer into its view; a stop by the user is an end like any other. */
-  async receive({ view, thinking }, article, body) {
+  async receive(shown, body) {
     const run = { tokens: [], end: null, firstTokenMs: 0, decodeMs: 0 };
     const started = performance.now();
-    const speed = article.appendChild(make("div", { class: "speed", "aria-hidden": "true" }, "reading the prompt…"));
+    const speed = shown.element.appendChild(make("div", { class: "speed", "aria-hidden": "true" }, "reading the prompt…"));
     let first = 0;
     try {
       for await (const event of streamChat(body, this.abort.signal)) {
@@ -96,25 +184,22 @@ export class Chat {
         run.tokens.push(...event.tokens);
         run.firstTokenMs = first - started;
         run.decodeMs = event.at - first;
-        thinking.push(event.tokens.filter((token) => token.isThought));
-        view.push(event.tokens.filter((token) => !token.isThought));
+        shown.push(event.tokens);
         if (run.decodeMs > 0) speed.textContent = `${rate(tokensPerSecond(run))} tokens/s`;
         this.follow();
       }
     } catch (error) {
       if (!this.abort.signal.aborted) throw error;
     } finally {
-      view.finish();
-      thinking.finish();
       speed.remove();
     }
     return run;
   }
 
-  showError(article, error, fields) {
+  showError(article, error) {
     const retry = () => {
       article.remove();
-      this.answer(fields);
+      this.answer();
     };
     article.append(
       make(
@@ -130,15 +215,22 @@ export class Chat {
     this.abort = isBusy ? new AbortController() : null;
     byId("send").hidden = isBusy;
     byId("stop").hidden = !isBusy;
-    byId("new-chat").hidden = isBusy;
+    this.showBar();
     if (!isBusy) this.input.focus({ preventScroll: true });
   }
 
-  reset() {
-    this.messages = [];
-    for (const message of this.log.querySelectorAll(".message")) message.remove();
-    byId("chat-welcome").hidden = false;
-    byId("new-chat").hidden = true;
+  /** The line above a conversation; nothing in it may change one that is being answered. */
+  showBar() {
+    const isBusy = this.abort !== null;
+    const isBegun = this.messages.length > 0;
+    this.log.dataset.busy = String(isBusy);
+    byId("chat-welcome").hidden = isBegun;
+    byId("conversation-title").textContent = this.conversation.title;
+    byId("conversations-open").hidden = !listConversations().length;
+    byId("conversations-open").disabled = isBusy;
+    byId("export").hidden = !isBegun || isBusy;
+    byId("new-chat").hidden = !isBegun;
+    byId("new-chat").disabled = isBusy;
   }
 
   /** Keep the newest text in sight, unless the reader has scrolled up. */
@@ -150,4 +242,10 @@ export class Chat {
     this.input.style.height = "auto";
     this.input.style.height = `${Math.min(this.input.scrollHeight, 180)}px`;
   }
+}
+
+/** A message as the server takes it; thoughts that led to no answer stay here. */
+function toSend({ role, content, reasoning }) {
+  if (!content) return [];
+  return [{ role, content, ...(reasoning && { reasoning_content: reasoning }) }];
 }

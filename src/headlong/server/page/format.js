@@ -59,6 +59,11 @@ export function timeOfDay(seconds) {
   return new Date(seconds * 1000).toLocaleTimeString("en-GB");
 }
 
+/** The day and the minute of a time in milliseconds. */
+export function dayAndTime(ms) {
+  return new Date(ms).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+}
+
 function isNumber(value) {
   return typeof value === "number" && Number.isFinite(value);
 }

@@ -1,4 +1,4 @@
-/** The lines under an answer: its speed, its gain and what the policy did, in numbers and in words. */
+/** The line under an answer: its speed and its gain; opened, what the policy did, in numbers and in words. */
 
 import { draw, make } from "./dom.js";
 import { decimal, duration, factor, plural, rate } from "./format.js";
@@ -17,13 +17,13 @@ export function renderReport(run) {
   if (mtp?.rounds) facts.push(fact(decimal(mtp.acceptance_length), "tokens per pass"));
   const speedup = mtp?.measured_speedup;
   if (speedup) facts.push(fact(factor(speedup), "against plain", speedup >= 1 ? "gain" : ""));
-  facts.push(fact(plural(run.tokens.length, "token"), ending(run)));
-  facts.push(fact(duration(run.firstTokenMs / 1000), "to the first"));
-  const report = make("div", { class: "report" }, make("div", { class: "facts" }, ...facts));
-  if (mtp?.k_histogram) report.append(histogram(mtp.k_histogram));
-  const words = explain(run);
-  if (words) report.append(make("p", { class: "words" }, words));
-  return report;
+  const early = ending(run);
+  if (early) facts.push(make("span", { class: "fact" }, early));
+  const length = plural(run.tokens.length, "token");
+  const words = `${length}, the first after ${duration(run.firstTokenMs / 1000)}. ${explain(run)}`;
+  return make("details", { class: "report" },
+    make("summary", { title: "More figures" }, ...facts),
+    make("div", { class: "more" }, make("p", { class: "words" }, words), mtp?.k_histogram ? histogram(mtp.k_histogram) : null));
 }
 
 /** Decode speed: the server's own clock where it told, else the one of this page. */
@@ -38,14 +38,14 @@ function fact(value, name, extra = "") {
 }
 
 function ending(run) {
-  if (!run.end) return "(stopped)";
-  return run.end.finishReason === "length" ? "(cut by the limit)" : "";
+  if (!run.end) return "stopped";
+  return run.end.finishReason === "length" ? "cut by the limit" : "";
 }
 
 function explain(run) {
   const mtp = run.end?.mtp;
   const sentences = [];
-  if (run.tokens.length) sentences.push(`Tokens: ${describeShares(run.tokens)}.`);
+  if (run.tokens.length) sentences.push(`By source: ${describeShares(run.tokens)}.`);
   if (mtp?.bound_reason) sentences.push(mtp.bound_reason);
   if (mtp?.explanation) sentences.push(mtp.explanation);
   else if (mtp?.off_reason) sentences.push(mtp.off_reason);

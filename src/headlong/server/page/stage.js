@@ -113,7 +113,7 @@ function describeTimeline(runs) {
 }
 
 function makeLane(name, run) {
-  const text = make("div", { class: "answer" });
+  const text = make("div", { class: "answer raw" }); // every sign is a part of the time it took
   const clock = make("b", { class: "clock" });
   const speed = make("span", {});
   const bar = make("progress", { max: run.tokens.length, value: 0, "aria-label": `${name}, tokens` });

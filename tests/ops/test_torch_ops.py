@@ -23,11 +23,11 @@ from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops import backends
 from headlong.ops.backends import make_ops
-from headlong.ops.blocks import Attention, Linear, Norm
+from headlong.ops.blocks import GatedDeltaNet, Linear, Norm
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.op_set import Array, Ops, Rows, Span
 from headlong.weights.checkpoint import open_checkpoint
-from model_files import ARCHITECTURES, HYBRID, write_gguf, write_hf_folder
+from model_files import ARCHITECTURES, HYBRID, LATENT, write_gguf, write_hf_folder
 from native_parts import stored
 from random_drafters import drafter_named
 from random_heads import HEAD_KINDS, random_head
@@ -75,7 +75,7 @@ def assert_close(found: Array, expected: FloatArray, atol: float = 5e-5) -> None
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID])
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID, LATENT])
 def test_each_block_equals_the_oracle(tiny: Maker, architecture: str, is_exact: bool) -> None:
     ops, oracle = TorchOps(CPU, is_exact=is_exact), NumpyOps()
     ours, theirs = tiny(architecture, ops), tiny(architecture, oracle)
@@ -91,10 +91,12 @@ def test_each_block_equals_the_oracle(tiny: Maker, architecture: str, is_exact: 
         found, _ = ops.run_layers(given, [layer], [one.layers for one in states], rows)
         wanted, _ = oracle.run_layers(x, [expected], [one.layers for one in known], rows)
         # What a delta net reads may be tiny before its norm makes it, and its rounding, large.
-        assert_close(found, wanted, 2e-5 if isinstance(layer.mixer, Attention) else 5e-4)
-        channel = oracle.transform(x, expected.mlp)
-        assert_close(ops.transform(given, layer.mlp), channel)
-        if isinstance(layer.mixer, Attention):
+        assert_close(found, wanted, 5e-4 if isinstance(layer.mixer, GatedDeltaNet) else 5e-5)
+        assert layer.channel is not None
+        assert expected.channel is not None
+        channel = oracle.transform(x, expected.channel)
+        assert_close(ops.transform(given, layer.channel), channel)
+        if not isinstance(layer.mixer, GatedDeltaNet):
             last = ops.run_last(given, layer, [one.layers[0] for one in states], rows)
             expected_last = [one.layers[0] for one in known]
             assert_close(last, oracle.run_last(x, expected, expected_last, rows))
@@ -130,7 +132,7 @@ def run(backbone: Backbone, ids: IntArray, cuts: list[int]) -> FloatArray:
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID])
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID, LATENT])
 def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) -> None:
     backbone = tiny(architecture, TorchOps(CPU))
     ids = token_ids(4, 30)
@@ -158,6 +160,7 @@ def test_whole_sequences_equal_the_oracle(tiny: Maker, architecture: str) -> Non
 
 DRAFTED = [("llama", name) for name in ("ngram", "chain-eagle3", "nextn", "meta", "draft-model")]
 DRAFTED += [(HYBRID, name) for name in ("chain-nextn", "draft-model")]
+DRAFTED += [(LATENT, "chain-nextn")]
 
 
 @pytest.mark.parametrize(("architecture", "name"), DRAFTED)

@@ -17,6 +17,7 @@ from gguf.quants import quantize
 from safetensors.numpy import save_file
 
 from headlong.arrays import FloatArray
+from latent_files import add_latent_metadata, latent_config, latent_gguf, latent_layer
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
 """Those that are written in both formats."""
@@ -27,7 +28,13 @@ HYBRID = "qwen35"
 HYBRIDS = (HYBRID, f"{HYBRID}@native")
 """The same on both backends, as the fixture `tiny_backbone` names them."""
 
-EVERY_BACKBONE = (*ARCHITECTURES, *(f"{name}@native" for name in ARCHITECTURES), *HYBRIDS)
+LATENT = "deepseek2"
+"""Latent attention, and experts behind a dense layer (`latent_files`); in both formats."""
+
+EVERY_BACKBONE = (
+    *(f"{name}{backend}" for backend in ("", "@native") for name in (*ARCHITECTURES, LATENT)),
+    *HYBRIDS,
+)
 """Every architecture on the numpy and on the native backend."""
 
 HIDDEN_SIZE = 64
@@ -42,7 +49,7 @@ NUM_KEY_HEADS, NUM_VALUE_HEADS, KEY_DIM, VALUE_DIM, CONV_WIDTH = 2, 4, 8, 16, 4
 ATTENTION_EVERY = 4
 """Every fourth layer of the hybrid attends."""
 
-NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, HYBRID: 4}
+NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, HYBRID: 4, LATENT: 3}
 """Gemma3 has six, since in GGUF files every sixth layer is the global one."""
 
 TIED = ("qwen2", "gemma3")
@@ -54,6 +61,7 @@ _HF_CLASSES = {
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),
     "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
     HYBRID: ("qwen3_5_text", "Qwen3_5ForCausalLM"),
+    LATENT: ("deepseek_v3", "DeepseekV3ForCausalLM"),
 }
 
 
@@ -102,10 +110,13 @@ def write_gguf(
     _add_metadata(writer, architecture)
     for key, value in (extra_metadata or {}).items():
         _add_value(writer, key, value)
-    for tensor in tiny_tensors(architecture, seed):
-        values = gguf_values(architecture, tensor)
-        kind = matrix_type if values.ndim == 2 else GGMLQuantizationType.F32
-        writer.add_tensor(tensor.gguf_name, quantize(values, kind), raw_dtype=kind)
+    tensors = tiny_tensors(architecture, seed)
+    named = {tensor.gguf_name: gguf_values(architecture, tensor) for tensor in tensors}
+    for name, values in (
+        latent_gguf(named, NUM_HEADS) if architecture == LATENT else named
+    ).items():
+        kind = matrix_type if values.ndim > 1 else GGMLQuantizationType.F32
+        writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -115,7 +126,7 @@ def write_gguf(
 
 def tiny_tensors(architecture: str, seed: int = 0) -> list[TinyTensor]:
     """Make the weights of a tiny model, scaled so that logits differ clearly."""
-    rng = np.random.default_rng([seed, (*ARCHITECTURES, HYBRID).index(architecture)])
+    rng = np.random.default_rng([seed, (*ARCHITECTURES, HYBRID, LATENT).index(architecture)])
 
     def normal(*shape: int, scale: float) -> FloatArray:
         return rng.normal(0, scale, shape).astype(np.float32)
@@ -187,6 +198,8 @@ def hf_config(architecture: str) -> dict[str, Any]:
             "sliding_window_pattern": 6,
             "rope_local_base_freq": 1e4,
         }
+    if architecture == LATENT:
+        config |= latent_config(NUM_HEADS)
     if architecture == HYBRID:
         config |= {
             "linear_num_key_heads": NUM_KEY_HEADS,
@@ -219,6 +232,8 @@ def _delta_net_parts() -> list[tuple[str, str, tuple[int, ...]]]:
 
 def _layer_parts(architecture: str, layer: int) -> list[tuple[str, str, tuple[int, ...]]]:
     """List a layer's weights: Hugging Face name, GGUF name, shape."""
+    if architecture == LATENT:
+        return latent_layer(layer, HIDDEN_SIZE, NUM_HEADS, INTERMEDIATE_SIZE)
     hidden, inner = (HIDDEN_SIZE,), (INTERMEDIATE_SIZE, HIDDEN_SIZE)
     query, key = NUM_HEADS * HEAD_DIM, NUM_KV_HEADS * HEAD_DIM
     num_queries = 2 * query if architecture == HYBRID else query  # with a gate each
@@ -278,6 +293,8 @@ def _add_metadata(writer: GGUFWriter, architecture: str) -> None:
     writer.add_vocab_size(VOCAB_SIZE)
     if architecture == "gemma3":
         writer.add_sliding_window(SLIDING_WINDOW)
+    if architecture == LATENT:
+        add_latent_metadata(writer)
 
 
 def _add_value(writer: GGUFWriter, key: str, value: Any) -> None:

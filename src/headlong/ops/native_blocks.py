@@ -88,9 +88,6 @@ class NativeBlocks:
     def _optional_norm(self, norm: Norm | None) -> _native.Norm | None:
         return None if norm is None else self.norm(norm)
 
-    def _optional_linear(self, linear: Linear | None) -> _native.Linear | None:
-        return None if linear is None else self.linear(linear)
-
     def linear(self, linear: Linear) -> _native.Linear:
         """Return a projection."""
         bias = None if linear.bias is None else _vector(linear.bias)

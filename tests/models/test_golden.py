@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from golden_models import CONVERTED, GOLDEN, read_golden
 from headlong.arrays import FloatArray
 from headlong.config import SamplingParams
 from headlong.decode.autoregressive import generate_plain
@@ -25,7 +26,6 @@ from headlong.ops.numpy_ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.sources import resolve_model
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 TOLERANCE = 5e-4
 
 TINY = sorted(folder.name for folder in GOLDEN.glob("tiny-*"))
@@ -50,6 +50,13 @@ def test_tiny_models_agree_with_transformers(name: str, config: str, tmp_path: P
     shutil.copy(GOLDEN / name / config, tmp_path / "config.json")
     golden = json.loads((GOLDEN / name / "golden.json").read_text())
     logits = all_logits(load(tmp_path), golden["token_ids"])
+    np.testing.assert_allclose(logits, np.array(golden["logits"]), atol=TOLERANCE, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_what_llama_cpp_made_of_them_is_the_same_model(name: str) -> None:
+    golden = read_golden(name)
+    logits = all_logits(load(GOLDEN / name), golden["token_ids"])
     np.testing.assert_allclose(logits, np.array(golden["logits"]), atol=TOLERANCE, rtol=1e-5)
 
 

@@ -1,6 +1,8 @@
 """The tiny checkpoints of tests/golden, and which of them bring an MTP layer along."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 from headlong.heads.head import Head
 from headlong.heads.head_files import find_native_head
@@ -10,7 +12,18 @@ from headlong.weights.checkpoint import open_checkpoint
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
+CONVERTED = sorted(str(path.relative_to(GOLDEN)) for path in GOLDEN.glob("tiny-*/model.gguf"))
+"""What llama.cpp's converter made of some of them."""
+
 WITH_MTP = ("tiny-qwen3_5", "tiny-deepseek_v3", "tiny-glm4_moe_lite")
+
+
+def read_golden(name: str) -> dict[str, Any]:
+    """Return the golden numbers of a folder, or of a file in it."""
+    path = GOLDEN / name
+    folder = path if path.is_dir() else path.parent
+    golden: dict[str, Any] = json.loads((folder / "golden.json").read_text())
+    return golden
 
 
 def load_with_head(name: str, backend: str) -> Head:

@@ -15,7 +15,7 @@ from itertools import islice
 import pytest
 
 from fakes import Phrases, ScriptedDrafter
-from golden_models import WITH_MTP, load_with_head
+from golden_models import WITH_MTP, load_with_head, with_fewer_tokens
 from headlong.config import MtpMode, SamplingParams, StopParams
 from headlong.decode.autoregressive import generate_plain
 from headlong.decode.request import Request
@@ -136,13 +136,14 @@ def test_every_drafter_leaves_the_text_alone(
 @pytest.mark.parametrize("backend", ["numpy", "native"])
 @pytest.mark.parametrize("name", WITH_MTP)
 def test_native_heads_leave_the_text_alone(name: str, backend: str) -> None:
-    """A model's own MTP layer, alone, behind n-grams, and for several requests at once."""
+    """A model's own MTP layer, alone, behind n-grams, and with fewer tokens to draft from."""
     head = load_with_head(name, backend)
     assert isinstance(head, NextnHead)
     backbone = head.backbone
     rng = random.Random(f"{name} {backend}")
-    for drafter in ("head", "auto"):
-        made = make_drafter(drafter, backbone, head, None)
+    fewer = with_fewer_tokens(head, name, "auto")
+    drafters = [make_drafter("head", backbone, one, None) for one in (head, fewer)]
+    for made in (*drafters, make_drafter("auto", backbone, head, None)):
         cases = [random_case(rng, backbone.config.vocab_size) for _ in range(4)]
         engine = Engine.for_model(backbone, made, cases[0].limits)
         alone = [oracle(backbone, case.request) for case in cases]

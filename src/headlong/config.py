@@ -39,6 +39,10 @@ DrafterName: TypeAlias = Literal["auto", "head", "ngram", "draft-model", "none"]
 """How drafts are made; "auto" chains n-grams with the head, or takes n-grams alone."""
 
 
+DraftVocabularyName: TypeAlias = Literal["auto", "pruned", "full"]
+"""Which tokens a native MTP layer drafts from; "auto" goes by the tokens of each text."""
+
+
 def _about(text: str, metavar: str | None = None, *choices: str) -> dict[str, Any]:
     return {"about": text, "metavar": metavar, "choices": choices}
 
@@ -49,9 +53,9 @@ _MODEL = _about(
     "MODEL",
 )
 _HEAD = _about(
-    "folder of a trained head (default: the one inside the model, or one that comes with Headlong "
-    "for it)",
-    "DIR",
+    "folder of a trained head, or a file with the model's own MTP layers (default: the one inside "
+    "the model, or one that comes with Headlong for it)",
+    "PATH",
 )
 _QUANT = _about(
     "pack the model's weights in another format than the file's", None, *get_args(QuantName)
@@ -68,6 +72,12 @@ _DRAFTER = _about(
     *get_args(DrafterName),
 )
 _DRAFT_MODEL = _about("a smaller model that drafts (drafter draft-model)", "MODEL")
+_DRAFT_VOCABULARY = _about(
+    "tokens that a model's own MTP layer drafts from: the frequent ones, all, or (auto) whichever "
+    "suits the text",
+    None,
+    *get_args(DraftVocabularyName),
+)
 _BACKEND = _about("what computes: auto takes the fastest this machine has", "NAME")
 
 
@@ -81,6 +91,7 @@ class ModelOptions:
     head_quant: HeadQuant = field(default="auto", metadata=_HEAD_QUANT)
     drafter: DrafterName = field(default="auto", metadata=_DRAFTER)
     draft_model: str | Path | None = field(default=None, metadata=_DRAFT_MODEL)
+    draft_vocabulary: DraftVocabularyName = field(default="auto", metadata=_DRAFT_VOCABULARY)
     backend: str = field(default="auto", metadata=_BACKEND)
 
 

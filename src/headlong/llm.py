@@ -18,6 +18,7 @@ import numpy as np
 
 from headlong.config import (
     DrafterName,
+    DraftVocabularyName,
     HeadQuant,
     ModelOptions,
     MtpMode,
@@ -84,6 +85,7 @@ class DraftOptions(TypedDict, total=False):
     head: str | Path | None
     head_quant: HeadQuant
     drafter: DrafterName
+    draft_vocabulary: DraftVocabularyName
 
 
 class LoadOptions(DraftOptions, total=False):
@@ -134,7 +136,7 @@ class LLM:
         loaded = load_backbone(checkpoint, ops, wanted.quant)
         tokenizer = load_tokenizer(checkpoint)
         name = _resolve_drafter(wanted)
-        found = choose_head(checkpoint, loaded.backbone, name, wanted)
+        found = choose_head(checkpoint, loaded.backbone, tokenizer, replace(wanted, drafter=name))
         second = _load_second(wanted, tokenizer, progress)
         drafter = make_drafter(name, loaded.backbone, found.head, second)
         del checkpoint  # its tables are large and not needed any more
@@ -158,7 +160,8 @@ class LLM:
         _refuse_unknown(options, DraftOptions)
         wanted = ModelOptions(**options)
         name, checkpoint = _resolve_drafter(wanted), open_checkpoint(self.model_path)
-        found = choose_head(checkpoint, self.backbone, name, wanted)
+        wanted = replace(wanted, drafter=name)
+        found = choose_head(checkpoint, self.backbone, self.tokenizer, wanted)
         drafter = make_drafter(name, self.backbone, found.head, None)
         self.backbone.ops.settle()
         engine = Engine.for_model(self.backbone, drafter, self.engine.limits)

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from golden_models import load_with_head, with_fewer_tokens
 from headlong.bench.pass_cost import PassCost, PassPlan, measure_pass
+from headlong.heads.nextn import NextnHead
 from headlong.models.registry import load_backbone
 from headlong.ops.backends import make_ops
 from headlong.weights.checkpoint import open_checkpoint
@@ -21,12 +23,22 @@ def test_every_number_is_measured(tiny_model_path: Path, backend: str) -> None:
     document = cost.to_dict()
     assert list(document["rows"]) == ["1", "3"]
     distance = document.pop("core_distance_ns")
+    assert document.pop("pruned_step_ms") is None
     for name, number in document.items():
         assert name == "rows" or number > 0, name
     is_pair = backend == "native" and ops.engine.num_threads == 2
     assert (distance is not None and distance > 0) == is_pair
     assert document["prefill_head_share"] < 1
     assert 0 < document["python_share"] <= 1
+
+
+def test_steps_from_fewer_tokens_are_measured_beside_the_others() -> None:
+    head = load_with_head("tiny-qwen3_5", "native")
+    assert isinstance(head, NextnHead)
+    head = with_fewer_tokens(head, "tiny-qwen3_5", "auto")
+    cost = measure_pass(head.backbone, head, PLAN)
+    assert cost.pruned_step_ms is not None
+    assert cost.pruned_step_ms > 0
 
 
 def test_bandwidth_share_is_of_one_row() -> None:

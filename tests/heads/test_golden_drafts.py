@@ -1,4 +1,4 @@
-"""Native MTP layers draft what transformers' MtpModel drafts, at depths 1 to 3."""
+"""Native MTP layers draft what transformers' MtpModel drafts: depths 1 to 3 of every prefix."""
 
 import numpy as np
 import pytest

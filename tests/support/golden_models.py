@@ -1,19 +1,29 @@
 """The tiny checkpoints of tests/golden, and which of them bring an MTP layer along."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from headlong.config import DraftVocabularyName
+from headlong.heads.draft_vocabulary import make_draft_vocabulary
 from headlong.heads.head import Head
 from headlong.heads.head_files import find_native_head
+from headlong.heads.nextn import NextnHead
 from headlong.models.registry import load_backbone
 from headlong.ops.backends import make_ops
+from headlong.ops.blocks import Linear
 from headlong.weights.checkpoint import open_checkpoint
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 CONVERTED = sorted(str(path.relative_to(GOLDEN)) for path in GOLDEN.glob("tiny-*/model.gguf"))
 """What llama.cpp's converter made of some of them."""
+
+NUM_FREQUENT = 24
+"""Tokens of the smaller vocabulary; the tiny models have 64."""
 
 WITH_MTP = ("tiny-qwen3_5", "tiny-deepseek_v3", "tiny-glm4_moe_lite")
 
@@ -33,3 +43,13 @@ def load_with_head(name: str, backend: str) -> Head:
     head = find_native_head(checkpoint, backbone)
     assert head is not None
     return head
+
+
+def with_fewer_tokens(head: NextnHead, name: str, rule: DraftVocabularyName) -> NextnHead:
+    """Return the head of a golden checkpoint with a smaller vocabulary beside its own."""
+    ids = np.array([*range(NUM_FREQUENT), 63])
+    tensors = open_checkpoint(GOLDEN / name).tensors
+    stored = tensors.get("output.weight", tensors["token_embd.weight"])
+    lm_head = Linear(head.ops.matrix(stored.with_rows(ids)))
+    fewer = make_draft_vocabulary(rule, ids, lm_head, head.backbone, head.layer)
+    return replace(head, fewer_tokens=fewer)

@@ -14,7 +14,7 @@ import numpy as np
 from headlong.cache.sequence_state import GROWTH
 from headlong.engine.limits import EngineLimits
 from headlong.errors import RequestError
-from headlong.heads.eagle3 import Eagle3Head
+from headlong.heads.decoder_layer import LayerHead
 from headlong.models.traffic import bytes_of, pass_bytes
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Linear
@@ -137,7 +137,7 @@ class Footprint:
         }
 
 
-def measure_footprint(backbone: Backbone, head: Eagle3Head, program_bytes: int) -> Footprint:
+def measure_footprint(backbone: Backbone, head: LayerHead, program_bytes: int) -> Footprint:
     """Run a long prompt in chunks, as the engine does, then rounds of one row; read the memory."""
     most = min(NUM_POSITIONS, backbone.config.context_length)
     num_rounds = min(_NUM_ROUNDS, most // 2)

@@ -95,6 +95,7 @@ class PassCost:
     bytes_per_pass: int
     rows: dict[int, float]
     draft_step_ms: float
+    """Of the model's own MTP layer over its whole vocabulary, or of a random head."""
     pick_ms: float
     pick_greedy_ms: float
     prefill_tokens_per_s: float
@@ -102,6 +103,8 @@ class PassCost:
     python_share: float
     core_distance_ns: float | None = None
     """From one of two cores to the other; some 60 on one die, 200 and more on two."""
+    pruned_step_ms: float | None = None
+    """A draft step from fewer tokens; None where the head has no smaller vocabulary."""
 
     @property
     def bandwidth_share(self) -> float:
@@ -164,8 +167,12 @@ class _Stage(PassTimer):
         features = head.features(self.context_rows)
         self.drafter.observe([Settled(self.memory, ids, (features,), next_ids)])
 
-    def draft_step_s(self) -> float:
-        """Time a draft after a pass, as in a round; return the mean of its steps."""
+    def draft_step_s(self, share: float) -> float:
+        """Time a draft after a pass, as in a round; return the mean of its steps.
+
+        `share` of the text's tokens are taken to be in the head's smaller vocabulary, if any.
+        """
+        self.memory.share = share
         hidden = self.forward(1, self.cache)
         self.backbone.logits(hidden.normed)
         self.cache.commit(0)
@@ -205,7 +212,8 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
                 in_kernels = float(getattr(engine, "kernel_s", 0.0)) - kernels_before
                 python_shares.append(1 - in_kernels / times[-1])
     # In use one round follows another; what is left of a head in the caches is part of its price.
-    drafts = [stage.draft_step_s() for _ in range(plan.num_rounds)]
+    steps = [[stage.draft_step_s(share) for share in (0, 1)] for _ in range(plan.num_rounds)]
+    full_ms, pruned_ms = (statistics.median(times) * 1e3 for times in zip(*steps, strict=True))
     prefills = [stage.prefill_s() for _ in range(max(1, plan.num_rounds // 6))]
     backbone_s = statistics.median(part for part, _ in prefills)
     head_s = statistics.median(part for _, part in prefills)
@@ -213,13 +221,14 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
         bandwidth_gb_s=statistics.median(bandwidths),
         bytes_per_pass=bytes_per_pass,
         rows={count: statistics.median(times) * 1e3 for count, times in passes.items()},
-        draft_step_ms=statistics.median(drafts) * 1e3,
+        draft_step_ms=full_ms,
         pick_ms=_pick_ms(stage, SamplingParams(temperature=0.8)),
         pick_greedy_ms=_pick_ms(stage, SamplingParams()),
         prefill_tokens_per_s=plan.prefill / backbone_s,
         prefill_head_share=head_s / (backbone_s + head_s),
         python_share=statistics.median(python_shares),
         core_distance_ns=statistics.median(distances) or None,
+        pruned_step_ms=None if stage.head.fewer_tokens is None else pruned_ms,
     )
 
 

@@ -20,7 +20,11 @@ from headlong.weights.sources import resolve_model
 if TYPE_CHECKING:
     from headlong.bench.memory import Footprint
     from headlong.bench.pass_cost import PassCost
+    from headlong.heads.decoder_layer import LayerHead
     from headlong.models.model_config import ModelConfig
+    from headlong.models.transformer import Backbone
+    from headlong.text.tokenizer import Tokenizer
+    from headlong.weights.checkpoint import Checkpoint
 
 _MAX_THREADS = 256
 
@@ -63,10 +67,10 @@ def run(args: argparse.Namespace) -> int:
     checkpoint = open_checkpoint(path)
     _refuse_too_long(args, counts[-1], read_config(checkpoint))
     backbone = load_backbone(checkpoint, ops).backbone
-    _tokenizer = load_tokenizer(checkpoint)  # a user's process has one in memory
+    tokenizer = load_tokenizer(checkpoint)  # a user's process has one in memory
     load_s = time.perf_counter() - start
+    head = _native_head(checkpoint, backbone, tokenizer) or make_stand_in_head(backbone)
     del checkpoint
-    head = make_stand_in_head(backbone)
     ops.settle()
     footprint = measure_footprint(backbone, head, program_bytes)
     cost = measure_pass(backbone, head, plan)
@@ -82,6 +86,18 @@ def run(args: argparse.Namespace) -> int:
     _print(cost, footprint, setting, make_console(stderr=args.json))
     write_json(cost.to_dict() | setting)
     return 0
+
+
+def _native_head(
+    checkpoint: "Checkpoint", backbone: "Backbone", tokenizer: "Tokenizer"
+) -> "LayerHead | None":
+    """Return the model's own MTP layer, with whatever it may draft from."""
+    from headlong.config import ModelOptions
+    from headlong.heads.choose_head import choose_head
+    from headlong.heads.decoder_layer import LayerHead
+
+    head = choose_head(checkpoint, backbone, tokenizer, ModelOptions(drafter="auto")).head
+    return head if isinstance(head, LayerHead) else None
 
 
 def _read_counts(args: argparse.Namespace) -> tuple[int, ...]:
@@ -131,6 +147,7 @@ def _print(
     for count, ms in cost.rows.items():
         table.add_row(str(count), f"{ms:.2f}", f"{ms / base:.2f}", f"{ms / count:.2f}")
     console.print(table)
+    pruned = cost.pruned_step_ms
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     for label, value in (
@@ -138,7 +155,8 @@ def _print(
         ("memory bandwidth", f"{cost.bandwidth_gb_s:.1f} GB/s"),
         ("share of it, one row", f"{cost.bandwidth_share:.0%}"),
         *_tell_distance(cost.core_distance_ns),
-        ("draft step", f"{cost.draft_step_ms:.3f} ms ({cost.draft_step_ms / base:.3f} of a pass)"),
+        ("draft step", _tell_step(cost.draft_step_ms, base)),
+        *([] if pruned is None else [("from fewer tokens", _tell_step(pruned, base))]),
         ("pick", f"{cost.pick_ms:.3f} ms sampled, {cost.pick_greedy_ms:.3f} ms greedy"),
         ("prefill", f"{cost.prefill_tokens_per_s:.0f} tokens/s"),
         ("head's share of the prefill", f"{cost.prefill_head_share:.1%}"),
@@ -148,6 +166,10 @@ def _print(
     ):
         facts.add_row(label, value)
     console.print(facts)
+
+
+def _tell_step(step_ms: float, pass_ms: float) -> str:
+    return f"{step_ms:.3f} ms ({step_ms / pass_ms:.3f} of a pass)"
 
 
 def _tell_distance(core_distance_ns: float | None) -> list[tuple[str, str]]:

@@ -22,7 +22,11 @@ from headlong.drafters.drafter import (
 )
 from headlong.heads.head import Head, ParallelHeads, RecursiveHead
 from headlong.models.hidden import HiddenRows
+from headlong.ops.blocks import DraftBlocks
 from headlong.ops.op_set import Array, DraftingOps, DraftRow
+
+_SHARE_TOKENS = 64
+"""Over so many of its newest tokens a sequence says whether a smaller vocabulary suits it."""
 
 
 @dataclass(slots=True)
@@ -32,6 +36,8 @@ class HeadMemory:
     cache: SequenceState
     state: Array | None = None
     """Where the next draft starts: (H,) for a recursive head, (depths, H) for parallel ones."""
+    share: float = 1.0
+    """The share of its newest tokens that the head's smaller vocabulary has, if it has one."""
 
 
 class _HeadDrafter:
@@ -57,7 +63,7 @@ class _HeadDrafter:
 
     def share(self, state: HeadMemory, num_rows: int) -> HeadMemory:
         """Return a memory of the first rows; the next row observed says where a draft starts."""
-        return HeadMemory(state.cache.fork(num_rows, self.head.make_cache))
+        return HeadMemory(state.cache.fork(num_rows, self.head.make_cache), share=state.share)
 
     def num_bytes(self, state: HeadMemory, num_rows: int = 0) -> int:
         """Return the bytes of the head's cache of this sequence."""
@@ -76,7 +82,10 @@ class RecursiveDrafter(_HeadDrafter):
     def __init__(self, head: RecursiveHead) -> None:
         super().__init__(head)
         self._ops = head.ops if isinstance(head.ops, DraftingOps) else None
-        self._blocks = head.draft_blocks()
+        fewer = head.with_fewer_tokens()
+        heads = [head] if fewer is None else [head, fewer]
+        self._heads = [(one, one.draft_blocks()) for one in heads]
+        """The head, and the same with a smaller vocabulary if it has one."""
 
     def observe(self, settled: Sequence[Settled]) -> None:
         """Run the head over the committed rows of all sequences in one go."""
@@ -87,6 +96,11 @@ class RecursiveDrafter(_HeadDrafter):
         ):
             one.state.cache.commit(len(one.next_ids))
             one.state.state = state
+            if self.head.fewer_tokens is not None:
+                newest = one.next_ids[-_SHARE_TOKENS:]
+                weight = len(newest) / _SHARE_TOKENS
+                share = self.head.fewer_tokens.share(newest)
+                one.state.share += weight * (share - one.state.share)
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Draft for every request; all depths in one call where that can be done."""
@@ -98,37 +112,56 @@ class RecursiveDrafter(_HeadDrafter):
         ]
         if not ready:
             return drafts
-        ready_requests = [requests[i] for i in ready]
-        try:
-            found = self._guess_at_once(ready_requests) or self._guess_by_depth(ready_requests)
-        finally:  # also where one guess fails: the others' memories must stay as they were
-            for request in ready_requests:
-                request.state.cache.rollback()
-        for i, guesses in zip(ready, found, strict=True):
-            drafts[i] = as_draft(guesses, self.name, requests[i].plan.threshold(self.name))
+        for head, blocks in self._heads:
+            own = [i for i in ready if self._head_for(requests[i].state) is head]
+            found = self._guess(head, blocks, [requests[i] for i in own])
+            for i, guesses in zip(own, found, strict=True):
+                drafts[i] = as_draft(guesses, self.name, requests[i].plan.threshold(self.name))
         return drafts
 
-    def _guess_by_depth(self, requests: Sequence[DraftRequest]) -> list[list[Guess]]:
+    def _head_for(self, memory: HeadMemory) -> RecursiveHead:
+        """Return the head whose vocabulary gives this sequence more tokens per second."""
+        fewer = self.head.fewer_tokens
+        is_worth_it = fewer is not None and memory.share >= fewer.least_share
+        return self._heads[-1][0] if is_worth_it else self.head
+
+    def _guess(
+        self, head: RecursiveHead, blocks: DraftBlocks, requests: Sequence[DraftRequest]
+    ) -> list[list[Guess]]:
+        """Guess for requests of one head, in one call of the backend or depth by depth."""
+        if not requests:
+            return []
+        try:
+            return self._guess_at_once(blocks, requests) or self._guess_by_depth(head, requests)
+        finally:  # also where one guess fails: the others' memories must stay as they were
+            for request in requests:
+                request.state.cache.rollback()
+
+    def _guess_by_depth(
+        self, head: RecursiveHead, requests: Sequence[DraftRequest]
+    ) -> list[list[Guess]]:
         """Guess depth by depth; a sequence drops out once it has what it asked for."""
         guesses: list[list[Guess]] = [[] for _ in requests]
         active = list(range(len(requests)))
         states = {i: requests[i].state.state for i in active}
         while active:
-            carried = self.head.ops.stack([states[i] for i in active])
-            logits = self.head.logits(carried)  # (N, V_draft)
+            carried = head.ops.stack([states[i] for i in active])
+            logits = head.logits(carried)  # (N, V_draft)
             for row, i in zip(logits, active, strict=True):
                 drafted = [guess.token_id for guess in guesses[i]]
-                guesses[i].append(requests[i].guesser.guess(row, self.head.vocabulary, drafted))
+                guesses[i].append(requests[i].guesser.guess(row, head.vocabulary, drafted))
             active = [i for i in active if _can_extend(guesses[i], requests[i])]
             if active:
                 newest = [np.array([guesses[i][-1].token_id]) for i in active]
                 caches = [requests[i].state.cache for i in active]
-                carried = self.head.ops.stack([states[i] for i in active])
-                carried = self.head.step(carried, newest, caches)
+                carried = head.ops.stack([states[i] for i in active])
+                carried = head.step(carried, newest, caches)
                 states.update(zip(active, carried, strict=True))
         return guesses
 
-    def _guess_at_once(self, requests: Sequence[DraftRequest]) -> list[list[Guess]] | None:
+    def _guess_at_once(
+        self, blocks: DraftBlocks, requests: Sequence[DraftRequest]
+    ) -> list[list[Guess]] | None:
         """Let the backend make the whole draft; None where it cannot, or logits are not finite.
 
         It makes the very guesses of `_guess_by_depth`, only sooner. The logits that are not finite
@@ -152,7 +185,7 @@ class RecursiveDrafter(_HeadDrafter):
             for request, threshold, rule in zip(requests, thresholds, rules, strict=True)
             if rule is not None
         ]
-        drafted = self._ops.draft(self._blocks, rows)
+        drafted = self._ops.draft(blocks, rows)
         if drafted is None:
             for request in requests:
                 request.state.cache.rollback()

@@ -3,13 +3,16 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from headlong.config import DrafterName, ModelOptions
+from headlong.config import ModelOptions
 from headlong.errors import HeadError
 from headlong.heads.head import Head
-from headlong.heads.head_files import find_native_head, load_head
-from headlong.heads.native_nextn import find_stripped
+from headlong.heads.head_files import build_head, read_head_weights, read_native_head
+from headlong.heads.head_weights import HeadWeights
+from headlong.heads.native_nextn import find_stripped, prune_vocabulary
+from headlong.heads.nextn import NextnHead
 from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.transformer import Backbone
+from headlong.text.tokenizer import Tokenizer
 from headlong.weights.checkpoint import Checkpoint
 
 
@@ -29,20 +32,31 @@ class ChosenHead:
 
 
 def choose_head(
-    checkpoint: Checkpoint, backbone: Backbone, drafter: DrafterName, options: ModelOptions
+    checkpoint: Checkpoint, backbone: Backbone, tokenizer: Tokenizer, options: ModelOptions
 ) -> ChosenHead:
     """Load the head that was named, else the model's own or a shipped one if it would be used."""
+
+    def build(weights: HeadWeights) -> Head:
+        weights = weights.packed(options.head_quant)
+        head = build_head(weights, backbone)
+        if weights.checkpoint is None or not isinstance(head, NextnHead):
+            return head
+        vocabulary = options.draft_vocabulary
+        return prune_vocabulary(head, weights, checkpoint, vocabulary, tokenizer.added_ids)
+
     if options.head is not None:
-        return ChosenHead(load_head(Path(options.head), backbone, options.head_quant))
-    if drafter not in ("auto", "head"):
+        return ChosenHead(build(read_head_weights(Path(options.head))))
+    if options.drafter not in ("auto", "head"):
         return ChosenHead(None)
     try:
-        head = find_native_head(checkpoint, backbone, options.head_quant)
-        if head is None and (shipped := find_shipped_head(backbone)) is not None:
-            head = load_head(shipped, backbone, options.head_quant)
+        weights = read_native_head(checkpoint, backbone.config.num_layers)
+        if weights is None and (shipped := find_shipped_head(backbone)) is not None:
+            weights = read_head_weights(shipped)
+        if weights is not None:
+            return ChosenHead(build(weights))
     except HeadError as error:
-        if drafter == "head":
+        if options.drafter == "head":
             raise
         return ChosenHead(None, f"The model's own head is not used: {error}")
-    stripped = find_stripped(checkpoint) if head is None else None
-    return ChosenHead(head, None if stripped is None else str(stripped))
+    stripped = find_stripped(checkpoint)
+    return ChosenHead(None, None if stripped is None else str(stripped))

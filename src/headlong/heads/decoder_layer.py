@@ -8,17 +8,19 @@ A Llama layer, with q/k/v biases (Qwen2) and q/k norms (Qwen3) where the file ha
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import SequenceState, make_sequence_state
 from headlong.errors import HeadError
+from headlong.heads.draft_vocabulary import DraftVocabulary
 from headlong.heads.head import HeadReport
 from headlong.heads.head_weights import ASK_FOR_ANOTHER, HeadParts, HeadWeights, Shape
+from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rope import make_rope
 from headlong.models.rope_scaling import read_rope_scaling
@@ -108,6 +110,10 @@ class LayerHead(ABC):
     vocabulary: IntArray | None  # (V_draft,)
     num_bytes: int
     report: HeadReport
+    tap_layers: tuple[int, ...] = ()
+    """Backbone layers whose inputs it reads; empty when it reads the last hidden state."""
+    fewer_tokens: DraftVocabulary | None = None
+    """What it may draft from instead of its vocabulary, where a text's tokens are among them."""
 
     @property
     def ops(self) -> Ops:
@@ -124,6 +130,15 @@ class LayerHead(ABC):
         """How state and embedding become one input; None when the layer reads both."""
         return None
 
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """ "eagle3" or "nextn"."""
+
+    @abstractmethod
+    def features(self, hidden: HiddenRows) -> Array:
+        """Return what it reads of the rows of a backbone pass: (N, F)."""
+
     @abstractmethod
     def enter(self, features: Array) -> Array:
         """Turn features into the states the first step reads."""
@@ -131,6 +146,13 @@ class LayerHead(ABC):
     @abstractmethod
     def layer_input(self, state: Array, rows: Rows) -> tuple[Array, Array | None]:
         """Return what the layer reads, and what it reads beside that."""
+
+    def with_fewer_tokens(self) -> Self | None:
+        """Return this head drafting from fewer tokens; layer and cache stay the same."""
+        fewer = self.fewer_tokens
+        if fewer is None:
+            return None
+        return replace(self, vocabulary=fewer.ids, lm_head=fewer.lm_head, fewer_tokens=None)
 
     def make_cache(self) -> SequenceState:
         """Return an empty cache for one sequence."""

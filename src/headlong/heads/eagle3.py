@@ -49,8 +49,11 @@ class Eagle3Head(LayerHead):
     """A recursive head in EAGLE-3 format; `fc` is (H_head, 3 * H)."""
 
     input_norm: Norm | None  # (3 * H,)
-    tap_layers: tuple[int, ...]
-    kind: str = "eagle3"
+
+    @property
+    def kind(self) -> str:
+        """The name of this format."""
+        return "eagle3"
 
     def features(self, hidden: HiddenRows) -> Array:
         """Return the tapped states: (N, 3 * H)."""

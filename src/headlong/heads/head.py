@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import SequenceState
 from headlong.config import QuantName
+from headlong.heads.draft_vocabulary import DraftVocabulary
 from headlong.models.hidden import HiddenRows
 from headlong.ops.blocks import DraftBlocks
 from headlong.ops.op_set import Array, Ops
@@ -97,6 +98,13 @@ class RecursiveHead(HeadBase, Protocol):
 
     def draft_blocks(self) -> DraftBlocks:
         """Return what `step` and `logits` compute, for backends that make whole drafts."""
+
+    @property
+    def fewer_tokens(self) -> DraftVocabulary | None:
+        """A smaller vocabulary it may draft from, where a text's tokens are among them."""
+
+    def with_fewer_tokens(self) -> "RecursiveHead | None":
+        """Return this head drafting from that; layer and cache stay the same."""
 
 
 @runtime_checkable

@@ -7,19 +7,23 @@ The layer is built by the lines of the architecture's file that build the backbo
 """
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from headlong.config import DraftVocabularyName, QuantName
 from headlong.errors import HeadError
+from headlong.heads.draft_vocabulary import choose_ids, make_draft_vocabulary
 from headlong.heads.head import HeadReport
-from headlong.heads.head_weights import ASK_FOR_ANOTHER, HeadWeights, list_names
+from headlong.heads.head_weights import ASK_FOR_ANOTHER, FLOAT_TYPES, HeadWeights, list_names
 from headlong.heads.nextn import NextnHead
 from headlong.heads.nextn_families import FAMILIES, NextnSwitches
 from headlong.models.registry import ARCHITECTURES
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import Linear, Norm
+from headlong.ops.blocks import Linear, Matrix, Norm
+from headlong.ops.op_set import Ops
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.ledger import WeightReader
 from headlong.weights.tensors import StoredTensor
@@ -58,13 +62,13 @@ def build_native_nextn(head: HeadWeights, backbone: Backbone) -> NextnHead:
         )
     config, ops = backbone.config, backbone.ops
     index, hidden = config.num_layers, config.hidden_size
-    weights = WeightReader(checkpoint, partial(ops.matrix, quant=quant), config.num_layers)
+    weights = WeightReader(checkpoint, partial(_pack, ops, quant=quant), config.num_layers)
     around = f"blk.{index}.nextn."
 
     def norm(name: str) -> Norm:
         return Norm(weights.vector(f"{around}{name}.weight", hidden), config.norm_eps)
 
-    def own_matrix(name: str) -> Any:
+    def own_matrix(name: str) -> Matrix | None:
         """Return a matrix of the head's own, None where it has the backbone's."""
         full_name = f"{around}{name}.weight"
         if full_name not in tensors or _repeats_backbone(tensors[full_name], name, checkpoint):
@@ -93,6 +97,32 @@ def build_native_nextn(head: HeadWeights, backbone: Backbone) -> NextnHead:
         num_bytes=sum(tensor.num_bytes for name, tensor in tensors.items() if name in used),
         report=HeadReport(*_left_over(head, used, index), quant=quant),
     )
+
+
+def prune_vocabulary(
+    head: NextnHead,
+    native: HeadWeights,
+    model: Checkpoint,
+    name: DraftVocabularyName,
+    special_ids: Iterable[int],
+) -> NextnHead:
+    """Let a native head of this model draft from fewer tokens where that is worth it."""
+    backbone = head.backbone
+    own = native.tensors.get(f"blk.{backbone.config.num_layers}.nextn.shared_head_head.weight")
+    if own is None or head.lm_head is backbone.lm_head:
+        own = model.tensors.get("output.weight", model.tensors["token_embd.weight"])
+    ids = choose_ids(name, backbone.config.vocab_size, special_ids)
+    if ids is None:
+        return head
+    lm_head = Linear(_pack(backbone.ops, own.with_rows(ids), native.quant))
+    return replace(
+        head, fewer_tokens=make_draft_vocabulary(name, ids, lm_head, backbone, head.layer)
+    )
+
+
+def _pack(ops: Ops, tensor: StoredTensor, quant: QuantName | None) -> Matrix:
+    """Pack a matrix; what the file holds quantised stays as it is."""
+    return ops.matrix(tensor, quant if tensor.type in FLOAT_TYPES.values() else None)
 
 
 def announced_modules(checkpoint: Checkpoint) -> int:

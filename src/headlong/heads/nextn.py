@@ -43,8 +43,11 @@ class NextnHead(LayerHead):
     switches: NextnSwitches
     embedding_norm: Norm
     hidden_norm: Norm
-    tap_layers: tuple[int, ...] = ()
-    kind: str = "nextn"
+
+    @property
+    def kind(self) -> str:
+        """The name of this format."""
+        return "nextn"
 
     @property
     def carries_normed(self) -> bool:

@@ -118,6 +118,11 @@ class Tokenizer:
         """Tell whether every id means the same token in both."""
         return self._vocabulary.pieces == other._vocabulary.pieces
 
+    @property
+    def added_ids(self) -> frozenset[int]:
+        """Tokens that were added to those found in text: controls, tool calls, thinking."""
+        return frozenset(self._vocabulary.splitter.get_added_tokens_decoder())
+
     def is_special(self, token_id: int) -> bool:
         """Tell whether a token steers the model instead of being text."""
         return token_id in self._silent_ids

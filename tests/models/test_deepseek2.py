@@ -1,5 +1,6 @@
 """DeepSeek's architecture from every layout its weights come in."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, GGUFWriter
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from headlong.arrays import FloatArray
 from headlong.errors import ArchitectureError, CheckpointError
@@ -16,7 +19,7 @@ from headlong.ops.blocks import Experts, GatedMlp, LatentAttention
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
 from latent_files import latent_gguf
-from model_files import LATENT, write_gguf, write_hf_folder
+from model_files import LATENT, hf_config, write_gguf, write_hf_folder
 
 IDS = np.random.default_rng(1).integers(3, 90, 20)
 
@@ -82,7 +85,7 @@ def test_rotary_pairs_that_lie_half_by_half_are_another_model(tmp_path: Path) ->
     [
         ({"kv_lora_rank": 7}, "must be even"),
         ({"qk_nope_head_dim": 0}, "Latent attention"),
-        ({"kv_lora_rank": 2**20}, "at most 4096"),
+        ({"kv_lora_rank": 2**20}, "wider than 4096"),
         ({"v_head_dim": 2**40}, "Latent attention"),
         ({"qk_rope_head_dim": "many"}, "qk_rope_head_dim"),
     ],
@@ -92,6 +95,32 @@ def test_sizes_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(CheckpointError, match=match):
         logits(edited_folder(tmp_path, changes))
+
+
+KEYS = (
+    *("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
+    *("num_attention_heads", "n_routed_experts", "n_group", "topk_group", "num_experts_per_tok"),
+    *("moe_intermediate_size", "routed_scaling_factor", "scoring_func", "rope_scaling"),
+)
+VALUES: st.SearchStrategy[Any] = st.sampled_from(
+    [None, 0, 1, 2, 3, 16, 2**12, 2**31, 2**63, -1, 0.5, "x", [], {}, True]
+)
+
+
+@settings(
+    max_examples=200,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(changes=st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=3))
+def test_numbers_of_any_kind_are_read_or_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder = tmp_path / "model"
+    if not folder.exists():
+        write_hf_folder(folder, LATENT)
+    (folder / "config.json").write_text(json.dumps(hf_config(LATENT) | changes))
+    with contextlib.suppress(CheckpointError):
+        load_backbone(open_checkpoint(folder), NumpyOps())
 
 
 def test_kinds_that_are_not_computed_are_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
     F16, BF16, F32                 f16, bf16, f32       bit for bit
     Q4_K                           q4                   weights bit for bit, scales to 16 bits
     Q5_*, Q6_K, Q2_K, Q3_K, others q8                   to the nearest of 255 levels per group
+    F8_E4M3 with scales of blocks  q8                   the same
     rows that are not whole groups of 32, where q4 or q8 would be: f32
 
 A caller may ask for another format; tensors are then unpacked a block of rows at a time, so that
@@ -17,12 +18,12 @@ from gguf import GGMLQuantizationType
 
 from headlong.errors import BackendError, TensorError
 from headlong.ops import _native
-from headlong.weights.tensors import StoredTensor
+from headlong.weights.tensors import StoredTensor, StoredType
 
 FORMATS = ("q4", "q8", "f16", "bf16", "f32")
 GROUP = 32
 
-_DIRECT = {
+_DIRECT: dict[StoredType, str] = {
     GGMLQuantizationType.Q4_0: "q4",
     GGMLQuantizationType.Q4_1: "q4",
     GGMLQuantizationType.Q4_K: "q4",

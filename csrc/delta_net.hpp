@@ -16,6 +16,12 @@ struct GatedDeltaNet final : Mixer {
     // Norms that give queries and keys unit length; queries are also scaled. Set by `settle`.
     Norm query_norm, key_norm;
 
+    bool tiles_output = false;  // the output reads one value head of every key head, then the next of each
+
+    int64_t output_place(int64_t value_head) const {
+        const int64_t each = shape.heads_each();
+        return tiles_output ? value_head % each * shape.num_key_heads + value_head / each : value_head;
+    }
     int64_t value_size() const { return int64_t{shape.num_value_heads} * shape.value_dim; }
     // Derive what follows from the shape; call it once, after all else is set.
     void settle();

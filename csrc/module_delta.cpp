@@ -30,7 +30,7 @@ void bind_delta(nb::module_& module, nb::class_<Engine>& engine) {
         .def_rw("norm", &GatedDeltaNet::norm).def_rw("mixed", &GatedDeltaNet::mixed)
         .def_rw("gate", &GatedDeltaNet::gate).def_rw("update", &GatedDeltaNet::update)
         .def_rw("decay", &GatedDeltaNet::decay).def_rw("output", &GatedDeltaNet::output)
-        .def_rw("head_norm", &GatedDeltaNet::head_norm)
+        .def_rw("head_norm", &GatedDeltaNet::head_norm).def_rw("tiles_output", &GatedDeltaNet::tiles_output)
         .def("settle", [](GatedDeltaNet& block) {
             block.check();
             block.settle();

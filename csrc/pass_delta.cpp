@@ -194,7 +194,7 @@ void DeltaRun::update_blocks(size_t span, int64_t key_head, int64_t local) const
 // Norm and gate what a row read, and leave it as the output projection reads it.
 void DeltaRun::finish_row(int64_t row, int64_t offset, int64_t local, int64_t value_head) const {
     float* read = unit(offset) + read_at() + local * padded_dim_;
-    const int64_t dim = shape_.value_dim, first = row * block_.value_size() + value_head * dim;
+    const int64_t dim = shape_.value_dim, first = row * block_.value_size() + block_.output_place(value_head) * dim;
     const float* gate = projected(row) + shape_.num_channels() + value_head * dim;
     k_.rms_norm(read, block_.head_norm.weight.data(), block_.head_norm.eps, dim, read);
     const bool is_quantised = block_.output.weight->is_quantised() && has_whole_groups();

@@ -10,264 +10,20 @@ import argparse
 import copy
 import json
 import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from make_golden import dumps, made_with
 from native_mtp import add_mtp_layer
+from tiny_configs import CENTRED, TINY_MODELS, TinyModel
+from tiny_latent_configs import LATENT_MODELS
 from transformers import AutoConfig, AutoModelForCausalLM
 
-VOCAB_SIZE = 64
 TOKEN_IDS = [
     *[1, 17, 42, 42, 5, 63, 30, 8, 17, 42, 0, 59],
     *[22, 11, 36, 5, 63, 2, 48, 19, 7, 55, 33, 26],
 ]
-SIZES = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-6,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-
-
-@dataclass(frozen=True)
-class TinyModel:
-    """One checkpoint: its config as publishers write it, and the type its weights are stored in."""
-
-    config: dict[str, Any]
-    stored: torch.dtype
-    traits: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Changes of the config that must move the logits, or the folder would not test them."""
-    mtp: str = ""
-    """How its MTP layer is named, "qwen" or "layer"; empty for a model without one."""
-
-
-LATENT_SIZES = SIZES | {
-    "hidden_act": "silu",
-    "attention_bias": False,
-    "tie_word_embeddings": False,
-    "num_key_value_heads": 4,
-    "kv_lora_rank": 16,
-    "q_lora_rank": 24,
-    "qk_nope_head_dim": 12,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 10,
-    "first_k_dense_replace": 1,
-    "moe_intermediate_size": 16,
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 3,
-    "n_shared_experts": 2,
-    "norm_topk_prob": True,
-    "rope_theta": 10000.0,
-    "num_nextn_predict_layers": 1,
-}
-
-TINY_MODELS = {
-    "llama3-rope": TinyModel(
-        SIZES
-        | {
-            "model_type": "llama",
-            "architectures": ["LlamaForCausalLM"],
-            "head_dim": 16,
-            "hidden_act": "silu",
-            "attention_bias": False,
-            "mlp_bias": False,
-            "tie_word_embeddings": False,
-            "rope_theta": 10000.0,
-            # With head_dim 16 these keep one frequency, blend two and divide five.
-            "rope_scaling": {
-                "rope_type": "llama3",
-                "factor": 8.0,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 64,
-            },
-        },
-        torch.bfloat16,
-        {
-            "rope_scaling": {"rope_scaling": None},
-            "linear_instead": {"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
-            "rope_theta": {"rope_theta": 20000.0},
-        },
-    ),
-    "qwen2": TinyModel(
-        SIZES
-        | {
-            "model_type": "qwen2",
-            "architectures": ["Qwen2ForCausalLM"],
-            "hidden_act": "silu",
-            "tie_word_embeddings": False,
-            "rope_theta": 1000000.0,
-            "use_sliding_window": False,
-            "sliding_window": 8,
-            "max_window_layers": 2,
-        },
-        torch.float16,
-        {"sliding_window": {"use_sliding_window": True}},
-    ),
-    "qwen3": TinyModel(
-        SIZES
-        | {
-            "model_type": "qwen3",
-            "architectures": ["Qwen3ForCausalLM"],
-            "head_dim": 16,
-            "hidden_act": "silu",
-            "attention_bias": False,
-            "tie_word_embeddings": True,
-            "rope_theta": 1000000.0,
-            "rope_scaling": None,
-            "use_sliding_window": False,
-            "sliding_window": None,
-            "max_window_layers": 4,
-        },
-        torch.bfloat16,
-        {"rope_theta": {"rope_theta": 10000.0}},
-    ),
-    "qwen3_5": TinyModel(
-        SIZES
-        | {
-            "model_type": "qwen3_5_text",
-            "architectures": ["Qwen3_5ForCausalLM"],
-            "head_dim": 16,
-            "hidden_act": "silu",
-            "attention_bias": False,
-            "tie_word_embeddings": False,
-            # Two value heads to a key head, sizes that differ from each other and from attention's.
-            "linear_num_key_heads": 2,
-            "linear_num_value_heads": 4,
-            "linear_key_head_dim": 8,
-            "linear_value_head_dim": 12,
-            "linear_conv_kernel_dim": 4,
-            "mtp_num_hidden_layers": 1,
-            "layer_types": [*["linear_attention"] * 3, "full_attention"],
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 10000.0,
-                "partial_rotary_factor": 0.5,
-                "mrope_section": [2, 1, 1],
-                "mrope_interleaved": True,
-            },
-        },
-        torch.float32,
-        {
-            "norm_eps": {"rms_norm_eps": 1e-2},
-            "rotary_share": {
-                "rope_parameters": {
-                    "rope_type": "default",
-                    "rope_theta": 10000.0,
-                    "partial_rotary_factor": 1.0,
-                    "mrope_section": [4, 2, 2],
-                }
-            },
-        },
-        mtp="qwen",
-    ),
-    "deepseek_v3": TinyModel(
-        LATENT_SIZES
-        | {
-            "model_type": "deepseek_v3",
-            "architectures": ["DeepseekV3ForCausalLM"],
-            "scoring_func": "sigmoid",
-            "topk_method": "noaux_tc",
-            "n_group": 4,
-            "topk_group": 2,
-            "routed_scaling_factor": 2.5,
-            # Both are 1 in V3 and 0.707 in V2; GGUF files say only the second.
-            "rope_scaling": {
-                "type": "yarn",
-                "factor": 8.0,
-                "mscale": 0.7,
-                "mscale_all_dim": 0.7,
-                "beta_fast": 32,
-                "beta_slow": 1,
-                "original_max_position_embeddings": 64,
-            },
-        },
-        torch.bfloat16,
-        {
-            "rope_scaling": {"rope_scaling": None},
-            "interleaved": {"rope_interleave": False},
-            "groups": {"n_group": 1, "topk_group": 1},
-            "scale": {"routed_scaling_factor": 1.0},
-            "renormalised": {"norm_topk_prob": False},
-        },
-        mtp="layer",
-    ),
-    "deepseek_v2": TinyModel(
-        LATENT_SIZES
-        | {
-            "model_type": "deepseek_v2",
-            "architectures": ["DeepseekV2ForCausalLM"],
-            "q_lora_rank": None,
-            "num_nextn_predict_layers": 0,
-            "scoring_func": "softmax",
-            "topk_method": "greedy",
-            "n_group": 1,
-            "topk_group": 1,
-            "norm_topk_prob": False,
-            "routed_scaling_factor": 1.5,
-            "rope_scaling": None,
-        },
-        torch.float16,
-        {"scale": {"routed_scaling_factor": 1.0}},
-    ),
-    "glm4_moe_lite": TinyModel(
-        LATENT_SIZES
-        | {
-            "model_type": "glm4_moe_lite",
-            "architectures": ["Glm4MoeLiteForCausalLM"],
-            "topk_method": "noaux_tc",
-            "n_group": 1,
-            "topk_group": 1,
-            "routed_scaling_factor": 1.8,
-            "rope_scaling": None,
-            "rope_theta": 1000000.0,
-            "partial_rotary_factor": 1.0,
-        },
-        torch.bfloat16,
-        {"rope_theta": {"rope_theta": 10000.0}, "interleaved": {"rope_interleave": False}},
-        mtp="layer",
-    ),
-    "gemma3": TinyModel(
-        SIZES
-        | {
-            "model_type": "gemma3_text",
-            "architectures": ["Gemma3ForCausalLM"],
-            "num_hidden_layers": 6,
-            "num_key_value_heads": 1,
-            "intermediate_size": 48,
-            "head_dim": 16,
-            "hidden_activation": "gelu_pytorch_tanh",
-            "attention_bias": False,
-            "tie_word_embeddings": True,
-            # Not head_dim, as in the 27B model.
-            "query_pre_attn_scalar": 24,
-            "sliding_window": 8,
-            "sliding_window_pattern": 3,
-            "rope_theta": 1000000.0,
-            "rope_local_base_freq": 10000.0,
-            # Of the global layers only, as in the 4B model and up.
-            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
-        },
-        torch.float32,
-        {
-            "window_one_more": {"sliding_window": 9},
-            "window_one_less": {"sliding_window": 7},
-            "sliding_pattern": {"sliding_window_pattern": 2},
-            "rope_local_base_freq": {"rope_local_base_freq": 1000000.0},
-            "rope_scaling": {"rope_scaling": None},
-            "query_scale": {"query_pre_attn_scalar": 16},
-        },
-    ),
-}
 
 
 def randomise(model: Any, stored: torch.dtype) -> None:
@@ -277,8 +33,7 @@ def randomise(model: Any, stored: torch.dtype) -> None:
     for name, weight in sorted([*model.named_parameters(), *biases]):
         noise = torch.randn(weight.shape, generator=generator)
         if "norm" in name:
-            # Gemma3 and Qwen3.5 store norm weights as their difference from one, but for one norm.
-            is_centred = model.config.model_type in ("gemma3_text", "qwen3_5_text")
+            is_centred = model.config.model_type in CENTRED
             centre = 0.0 if is_centred and "linear_attn" not in name else 1.0
             value = centre + 0.3 * noise
         elif name.endswith("A_log"):
@@ -360,9 +115,11 @@ def main() -> None:
     """Write all folders below the one named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, help="the folder that gets the tiny-<name> folders")
+    parser.add_argument("names", nargs="*", help="of the models to write; all by default")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    for name, tiny in TINY_MODELS.items():
+    known = TINY_MODELS | LATENT_MODELS
+    for name, tiny in {name: known[name] for name in arguments.names or known}.items():
         write_tiny_model(arguments.output / f"tiny-{name}", tiny)
 
 

@@ -1,15 +1,13 @@
-"""Native MTP layers draft what transformers' MtpModel drafts: depths 1 to 3 of every prefix."""
+"""Native MTP layers draft what transformers does, at depths 1 to 3, prefix by prefix."""
 
 import numpy as np
 import pytest
 
-from golden_models import CONVERTED, WITH_MTP, load_with_head, read_golden
+from golden_models import WITH_MTP, load_with_head, read_golden
 from headlong.heads.nextn import NextnHead
 
-CONVERTED_WITH_MTP = [name for name in CONVERTED if read_golden(name).get("drafts")]
-
-CLOSE_CALL = {"numpy": 1e-3, "native": 0.3}
-"""Margins that rounding may turn: native quantises activations to 8 bits."""
+CLOSE_CALL = {"numpy": 1e-3, "native": 0.05}
+"""Margins that rounding may turn: native keeps keys and values in 16 bits."""
 
 
 def draft(head: NextnHead, token_ids: list[int], newest: int, num_depths: int) -> list[int]:
@@ -27,10 +25,11 @@ def draft(head: NextnHead, token_ids: list[int], newest: int, num_depths: int) -
     return drafted
 
 
+@pytest.mark.parametrize("file", ["", "model.gguf"])
 @pytest.mark.parametrize("backend", ["numpy", "native"])
-@pytest.mark.parametrize("name", [*WITH_MTP, *CONVERTED_WITH_MTP])
-def test_drafts_equal_those_of_transformers(name: str, backend: str) -> None:
-    head = load_with_head(name, backend)
+@pytest.mark.parametrize("name", WITH_MTP)
+def test_drafts_equal_those_of_transformers(name: str, backend: str, file: str) -> None:
+    head = load_with_head(name, backend, file)
     assert isinstance(head, NextnHead)
     golden = read_golden(name)
     clear = [d for d in golden["drafts"] if d["smallest_margin"] > CLOSE_CALL[backend]]

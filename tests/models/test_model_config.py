@@ -11,7 +11,7 @@ from headlong.errors import ArchitectureError, CheckpointError
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.rope_scaling import RopeScaling
 from headlong.weights.checkpoint import open_checkpoint
-from model_files import ARCHITECTURES, write_gguf, write_hf_folder
+from model_files import ARCHITECTURES, MIXTURE, write_gguf, write_hf_folder
 
 Edit = Callable[[dict[str, Any]], None]
 
@@ -25,7 +25,7 @@ def read_edited(folder: Path, architecture: str, **changes: Any) -> ModelConfig:
     return read_config(open_checkpoint(folder))
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, MIXTURE])
 def test_both_formats_give_one_config(architecture: str, tmp_path: Path) -> None:
     from_gguf = read_config(open_checkpoint(write_gguf(tmp_path / "m.gguf", architecture)))
     from_folder = read_config(open_checkpoint(write_hf_folder(tmp_path / "m", architecture)))

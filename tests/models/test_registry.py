@@ -12,10 +12,10 @@ from headlong.models import registry
 from headlong.models.registry import load_backbone
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
-from model_files import ARCHITECTURES, write_gguf, write_hf_folder
+from model_files import ARCHITECTURES, MIXTURE, write_gguf, write_hf_folder
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, MIXTURE])
 def test_gguf_and_folder_give_the_same_logits(architecture: str, tmp_path: Path) -> None:
     ids = np.arange(5, 25)
     logits = []

@@ -7,7 +7,7 @@ import pytest
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.models.transformer import Backbone
-from model_files import ARCHITECTURES, EVERY_BACKBONE, HYBRID
+from model_files import ARCHITECTURES, EVERY_BACKBONE, HYBRID, MIXTURE
 
 Maker = Callable[[str], Backbone]
 
@@ -57,7 +57,7 @@ def test_refused_rows_leave_no_trace(tiny_backbone: Maker, architecture: str) ->
     assert rest.tobytes() == run(backbone, ids, [12])[6:].tobytes()
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID])
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID, MIXTURE])
 def test_native_agrees_with_the_oracle(tiny_backbone: Maker, architecture: str) -> None:
     """Guards fields of a spec that a backend leaves out; 8-bit activations move logits by less."""
     ids = token_ids(10, 30)

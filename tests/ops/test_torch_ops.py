@@ -27,7 +27,7 @@ from headlong.ops.blocks import GatedDeltaNet, Linear, Norm
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.op_set import Array, Ops, Rows, Span
 from headlong.weights.checkpoint import open_checkpoint
-from model_files import ARCHITECTURES, HYBRID, LATENT, write_gguf, write_hf_folder
+from model_files import ARCHITECTURES, HYBRID, LATENT, MIXTURE, write_gguf, write_hf_folder
 from native_parts import stored
 from random_drafters import drafter_named
 from random_heads import HEAD_KINDS, random_head
@@ -75,7 +75,7 @@ def assert_close(found: Array, expected: FloatArray, atol: float = 5e-5) -> None
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID, LATENT])
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID, LATENT, MIXTURE])
 def test_each_block_equals_the_oracle(tiny: Maker, architecture: str, is_exact: bool) -> None:
     ops, oracle = TorchOps(CPU, is_exact=is_exact), NumpyOps()
     ours, theirs = tiny(architecture, ops), tiny(architecture, oracle)
@@ -132,7 +132,7 @@ def run(backbone: Backbone, ids: IntArray, cuts: list[int]) -> FloatArray:
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID, LATENT])
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, HYBRID, LATENT, MIXTURE])
 def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) -> None:
     backbone = tiny(architecture, TorchOps(CPU))
     ids = token_ids(4, 30)

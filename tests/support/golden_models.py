@@ -25,7 +25,14 @@ CONVERTED = sorted(str(path.relative_to(GOLDEN)) for path in GOLDEN.glob("tiny-*
 NUM_FREQUENT = 24
 """Tokens of the smaller vocabulary; the tiny models have 64."""
 
-WITH_MTP = ("tiny-qwen3_5", "tiny-deepseek_v3", "tiny-glm4_moe_lite")
+WITH_MTP = (
+    "tiny-qwen3_5",
+    "tiny-qwen3_5_moe",
+    "tiny-qwen3_next",
+    "tiny-glm4_moe",
+    "tiny-deepseek_v3",
+    "tiny-glm4_moe_lite",
+)
 
 
 def read_golden(name: str) -> dict[str, Any]:
@@ -36,9 +43,9 @@ def read_golden(name: str) -> dict[str, Any]:
     return golden
 
 
-def load_with_head(name: str, backend: str) -> Head:
+def load_with_head(name: str, backend: str, file: str = "") -> Head:
     """Load a golden checkpoint and the MTP head inside it; the head knows its backbone."""
-    checkpoint = open_checkpoint(GOLDEN / name)
+    checkpoint = open_checkpoint(GOLDEN / name / file)
     backbone = load_backbone(checkpoint, make_ops(backend)).backbone
     head = find_native_head(checkpoint, backbone)
     assert head is not None

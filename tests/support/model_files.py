@@ -18,9 +18,13 @@ from safetensors.numpy import save_file
 
 from headlong.arrays import FloatArray
 from latent_files import add_latent_metadata, latent_config, latent_gguf, latent_layer
+from mixture_files import add_mixture_metadata, expert_parts, mixture_config
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
-"""Those that are written in both formats."""
+"""Dense ones, that heads of their own are made for; written in both formats."""
+
+MIXTURE = "glm4moe"
+"""One with experts; written in both formats."""
 
 HYBRID = "qwen35"
 """Recurrent and attending layers; written as a Hugging Face folder only."""
@@ -32,7 +36,11 @@ LATENT = "deepseek2"
 """Latent attention, and experts behind a dense layer (`latent_files`); in both formats."""
 
 EVERY_BACKBONE = (
-    *(f"{name}{backend}" for backend in ("", "@native") for name in (*ARCHITECTURES, LATENT)),
+    *(
+        f"{name}{backend}"
+        for backend in ("", "@native")
+        for name in (*ARCHITECTURES, MIXTURE, LATENT)
+    ),
     *HYBRIDS,
 )
 """Every architecture on the numpy and on the native backend."""
@@ -49,7 +57,7 @@ NUM_KEY_HEADS, NUM_VALUE_HEADS, KEY_DIM, VALUE_DIM, CONV_WIDTH = 2, 4, 8, 16, 4
 ATTENTION_EVERY = 4
 """Every fourth layer of the hybrid attends."""
 
-NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, HYBRID: 4, LATENT: 3}
+NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, MIXTURE: 3, HYBRID: 4, LATENT: 3}
 """Gemma3 has six, since in GGUF files every sixth layer is the global one."""
 
 TIED = ("qwen2", "gemma3")
@@ -60,6 +68,7 @@ _HF_CLASSES = {
     "qwen2": ("qwen2", "Qwen2ForCausalLM"),
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),
     "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
+    MIXTURE: ("glm4_moe", "Glm4MoeForCausalLM"),
     HYBRID: ("qwen3_5_text", "Qwen3_5ForCausalLM"),
     LATENT: ("deepseek_v3", "DeepseekV3ForCausalLM"),
 }
@@ -112,10 +121,11 @@ def write_gguf(
         _add_value(writer, key, value)
     tensors = tiny_tensors(architecture, seed)
     named = {tensor.gguf_name: gguf_values(architecture, tensor) for tensor in tensors}
-    for name, values in (
-        latent_gguf(named, NUM_HEADS) if architecture == LATENT else named
-    ).items():
-        kind = matrix_type if values.ndim > 1 else GGMLQuantizationType.F32
+    if architecture == LATENT:
+        named = latent_gguf(named, NUM_HEADS)
+    for name, values in named.items():
+        is_packed = values.ndim > 1 and "ffn_gate_inp" not in name
+        kind = matrix_type if is_packed else GGMLQuantizationType.F32
         writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -126,7 +136,9 @@ def write_gguf(
 
 def tiny_tensors(architecture: str, seed: int = 0) -> list[TinyTensor]:
     """Make the weights of a tiny model, scaled so that logits differ clearly."""
-    rng = np.random.default_rng([seed, (*ARCHITECTURES, HYBRID, LATENT).index(architecture)])
+    rng = np.random.default_rng(
+        [seed, (*ARCHITECTURES, HYBRID, MIXTURE, LATENT).index(architecture)]
+    )
 
     def normal(*shape: int, scale: float) -> FloatArray:
         return rng.normal(0, scale, shape).astype(np.float32)
@@ -200,6 +212,8 @@ def hf_config(architecture: str) -> dict[str, Any]:
         }
     if architecture == LATENT:
         config |= latent_config(NUM_HEADS)
+    if architecture == MIXTURE:
+        config |= mixture_config()
     if architecture == HYBRID:
         config |= {
             "linear_num_key_heads": NUM_KEY_HEADS,
@@ -258,6 +272,12 @@ def _layer_parts(architecture: str, layer: int) -> list[tuple[str, str, tuple[in
             ("self_attn.q_norm.weight", "attn_q_norm.weight", (HEAD_DIM,)),
             ("self_attn.k_norm.weight", "attn_k_norm.weight", (HEAD_DIM,)),
         ]
+    if architecture == MIXTURE:
+        if layer > 0:
+            parts = [part for part in parts if not part[0].startswith("mlp.")] + expert_parts(
+                HIDDEN_SIZE
+            )
+        return [*parts, ("post_attention_layernorm.weight", "post_attention_norm.weight", hidden)]
     if architecture == HYBRID:
         if (layer + 1) % ATTENTION_EVERY:
             attending = [part for part in parts if "self_attn" not in part[0]]
@@ -288,13 +308,15 @@ def _add_metadata(writer: GGUFWriter, architecture: str) -> None:
     writer.add_key_length(HEAD_DIM)
     writer.add_value_length(HEAD_DIM)
     writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_dimension_count(HEAD_DIM)
+    writer.add_rope_dimension_count(HEAD_DIM // 2 if architecture == MIXTURE else HEAD_DIM)
     writer.add_rope_freq_base(1e6 if architecture == "gemma3" else 1e4)
     writer.add_vocab_size(VOCAB_SIZE)
     if architecture == "gemma3":
         writer.add_sliding_window(SLIDING_WINDOW)
     if architecture == LATENT:
         add_latent_metadata(writer)
+    if architecture == MIXTURE:
+        add_mixture_metadata(writer)
 
 
 def _add_value(writer: GGUFWriter, key: str, value: Any) -> None:

@@ -8,10 +8,11 @@ import torch
 from headlong.errors import ArchitectureError
 from headlong.train.teacher import load_teacher
 from headlong.weights.checkpoint import open_checkpoint
-from model_files import HYBRID, write_hf_folder
+from model_files import HYBRID, MIXTURE, write_hf_folder
 
 
-def test_models_with_recurrent_layers_are_refused(tmp_path: Path) -> None:
-    checkpoint = open_checkpoint(write_hf_folder(tmp_path, HYBRID))
-    with pytest.raises(ArchitectureError, match="recurrent"):
+@pytest.mark.parametrize(("name", "reason"), [(HYBRID, "recurrent"), (MIXTURE, "experts")])
+def test_models_of_other_layers_are_refused(tmp_path: Path, name: str, reason: str) -> None:
+    checkpoint = open_checkpoint(write_hf_folder(tmp_path, name))
+    with pytest.raises(ArchitectureError, match=reason):
         load_teacher(checkpoint, torch.device("cpu"), compile=False)

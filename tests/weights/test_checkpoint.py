@@ -13,6 +13,7 @@ from headlong.errors import CheckpointError, TensorError
 from headlong.weights.checkpoint import open_checkpoint
 from model_files import (
     ARCHITECTURES,
+    MIXTURE,
     NUM_LAYERS,
     hf_config,
     tiny_tensors,
@@ -31,7 +32,7 @@ def refusal(path: Path) -> CheckpointError:
     return caught.value
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, MIXTURE])
 def test_gguf_and_folder_hold_the_same_weights(tmp_path: Path, architecture: str) -> None:
     gguf = open_checkpoint(write_gguf(tmp_path / "m.gguf", architecture))
     folder = open_checkpoint(write_hf_folder(tmp_path / "m", architecture, num_shards=3))

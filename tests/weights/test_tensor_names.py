@@ -5,10 +5,10 @@ import pytest
 from headlong.errors import TensorError
 from headlong.weights import tensor_names
 from headlong.weights.tensor_names import MAX_BLOCKS, canonical_architecture, canonical_names
-from model_files import ARCHITECTURES, tiny_tensors
+from model_files import ARCHITECTURES, MIXTURE, tiny_tensors
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, MIXTURE])
 def test_every_weight_gets_its_gguf_name(architecture: str) -> None:
     expected = {tensor.hf_name: tensor.gguf_name for tensor in tiny_tensors(architecture)}
     assert canonical_names(architecture, expected) == expected

@@ -4,6 +4,11 @@ import math
 from dataclasses import dataclass
 
 from headlong.errors import ArchitectureError, CheckpointError
+from headlong.models.delta_config import (
+    DeltaNetConfig,
+    gguf_delta_net,
+    hugging_face_delta_net,
+)
 from headlong.models.experts_config import ExpertsConfig, gguf_experts, hugging_face_experts
 from headlong.models.latent_config import LatentConfig, gguf_latent, hugging_face_latent
 from headlong.models.rope_scaling import RopeScaling, read_gguf_scaling, read_rope_scaling
@@ -25,35 +30,11 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaNetConfig:
-    """Sizes of a hybrid model's recurrent layers (gated delta net)."""
-
-    layers: tuple[int, ...]
-    """Which layers are of this kind; the others attend."""
-    num_key_heads: int
-    num_value_heads: int
-    key_dim: int
-    value_dim: int
-    conv_width: int
-
-    def __post_init__(self) -> None:
-        heads = (self.num_key_heads, self.num_value_heads)
-        are_sound = min(heads) >= 1 and max(heads) <= 1024 and heads[1] % heads[0] == 0
-        sizes = (self.key_dim, self.value_dim)
-        if not are_sound or not 1 <= min(sizes) <= max(sizes) <= 4096 or self.conv_width < 2:
-            raise CheckpointError(
-                f"Recurrent layers with {heads[1]} value heads of {self.value_dim}, {heads[0]} key "
-                f"heads of {self.key_dim} and a convolution over {self.conv_width} rows.",
-                "Value heads must share key heads evenly; the model's metadata is damaged.",
-            )
-
-
-@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Sizes and constants of one backbone."""
 
     architecture: str
-    """GGUF's name of it, which `models/registry.py` knows: llama, qwen2, qwen3, qwen35, gemma3."""
+    """GGUF's name of it, which `models/registry.py` knows: llama, qwen2, qwen3, …"""
     num_layers: int
     hidden_size: int
     intermediate_size: int
@@ -117,18 +98,16 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
     hidden_size = keys.integer("embedding_length")
     head_dim = keys.integer("attention.key_length", hidden_size // max(num_heads, 1))
     latent = gguf_latent(keys)
-    if latent is None and keys.integer("rope.dimension_count", head_dim) != head_dim:
-        raise ArchitectureError(
-            f"Only {keys.integer('rope.dimension_count')} of {head_dim} dimensions are rotary.",
-            "Such models are read from Hugging Face folders only; use the model's safetensors.",
-        )
+    rotary_dim = _checked_rotary_dim(keys.integer("rope.dimension_count", head_dim), head_dim)
     # llama.cpp counts the blocks of an MTP head among the layers.
     num_layers = keys.integer("block_count") - keys.integer("nextn_predict_layers", 0)
+    # Models that have experts in all layers may not say what a dense one's inner size would be.
+    expert_size = keys.integer("expert_feed_forward_length", 0)
     return ModelConfig(
         architecture=checkpoint.architecture,
         num_layers=num_layers,
         hidden_size=hidden_size,
-        intermediate_size=keys.integer("feed_forward_length"),
+        intermediate_size=keys.integer("feed_forward_length", expert_size or None),
         num_heads=num_heads,
         num_kv_heads=keys.integer("attention.head_count_kv", num_heads) if latent is None else 1,
         head_dim=head_dim if latent is None else latent.head_dim,
@@ -138,6 +117,8 @@ def _from_gguf(keys: Settings, checkpoint: Checkpoint, embedding: tuple[int, ...
         rope_theta=keys.number("rope.freq_base", 10_000.0),
         rope_scaling=read_gguf_scaling(keys.under("rope.scaling.")),
         sliding_window=keys.integer("attention.sliding_window", 0) or None,
+        rotary_dim=None if latent or rotary_dim == head_dim else rotary_dim,
+        delta_net=gguf_delta_net(keys, num_layers, checkpoint.architecture),
         experts=gguf_experts(keys, is_usually_renormalised=latent is None),
         latent=latent,
     )
@@ -167,13 +148,14 @@ def _from_hugging_face(
     if rope.has("full_attention"):
         local_rope_theta = rope.number("sliding_attention.rope_theta", 0.0)
         rope = rope.under("full_attention.")
+    expert_size = keys.integer("moe_intermediate_size", 0)
     scaling = rope if keys.has("rope_parameters") else keys.under("rope_scaling.")
     latent = hugging_face_latent(keys, scaling)
     return ModelConfig(
         architecture=checkpoint.architecture,
         num_layers=keys.integer("num_hidden_layers"),
         hidden_size=hidden_size,
-        intermediate_size=keys.integer("intermediate_size"),
+        intermediate_size=keys.integer("intermediate_size", expert_size or None),
         num_heads=num_heads,
         num_kv_heads=keys.integer("num_key_value_heads", num_heads) if latent is None else 1,
         head_dim=head_dim if latent is None else latent.head_dim,
@@ -187,7 +169,7 @@ def _from_hugging_face(
         local_rope_theta=local_rope_theta or None,
         attention_scale=_attention_scale(keys),
         rotary_dim=None if latent else _rotary_dim(keys, rope, head_dim),
-        delta_net=_delta_net(keys),
+        delta_net=hugging_face_delta_net(keys),
         experts=hugging_face_experts(keys),
         latent=latent,
     )
@@ -195,31 +177,17 @@ def _from_hugging_face(
 
 def _rotary_dim(keys: Settings, rope: Settings, head_dim: int) -> int | None:
     share = rope.number("partial_rotary_factor", keys.number("partial_rotary_factor", 1.0))
-    rotary_dim = int(head_dim * share)
+    rotary_dim = _checked_rotary_dim(int(head_dim * share), head_dim)
+    return None if rotary_dim == head_dim else rotary_dim
+
+
+def _checked_rotary_dim(rotary_dim: int, head_dim: int) -> int:
     if not 2 <= rotary_dim <= head_dim or rotary_dim % 2:
         raise CheckpointError(
             f"{rotary_dim} of {head_dim} dimensions of a head are rotary.",
             "It must be an even number of them; the model's metadata is damaged.",
         )
-    return None if rotary_dim == head_dim else rotary_dim
-
-
-def _delta_net(keys: Settings) -> DeltaNetConfig | None:
-    """Read the recurrent layers of a hybrid; None where all layers attend."""
-    if not keys.has("linear_num_value_heads"):
-        return None
-    num_layers = keys.integer("num_hidden_layers")
-    every = max(keys.integer("full_attention_interval", 4), 1)
-    usual = ["linear_attention" if (i + 1) % every else "full" for i in range(num_layers)]
-    kinds = keys.items("layer_types") or usual
-    return DeltaNetConfig(
-        layers=tuple(index for index, kind in enumerate(kinds) if kind == "linear_attention"),
-        num_key_heads=keys.integer("linear_num_key_heads"),
-        num_value_heads=keys.integer("linear_num_value_heads"),
-        key_dim=keys.integer("linear_key_head_dim"),
-        value_dim=keys.integer("linear_value_head_dim"),
-        conv_width=keys.integer("linear_conv_kernel_dim", 4),
-    )
+    return rotary_dim
 
 
 def _local_layers(keys: Settings) -> frozenset[int]:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Protocol
 
 from headlong.errors import ArchitectureError
-from headlong.models import deepseek2, gemma3, llama, qwen2, qwen3, qwen3_5
+from headlong.models import deepseek2, gemma3, glm4_moe, llama, qwen2, qwen3, qwen3_5
 from headlong.models.llama import LayerBuilder
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.transformer import Backbone
@@ -29,6 +29,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "qwen2": qwen2,
     "qwen3": qwen3,
     "qwen35": qwen3_5,
+    "qwen35moe": qwen3_5,
+    "qwen3next": qwen3_5,
+    "glm4moe": glm4_moe,
     "gemma3": gemma3,
     "deepseek2": deepseek2,
 }

@@ -76,6 +76,7 @@ class GatedDeltaNet(Mixer):
     decay: Linear
     output: Linear
     head_norm: Norm
+    tiles_output: bool
     def __init__(
         self,
         engine: Engine,

@@ -146,6 +146,8 @@ class GatedDeltaNet:
     num_value_heads: int
     key_dim: int
     value_dim: int
+    tiles_output: bool = False
+    """Whether `output` reads one value head of every key head, then the next of each (GGUF)."""
 
     @property
     def linears(self) -> tuple[Linear, ...]:

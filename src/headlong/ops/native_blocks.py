@@ -133,7 +133,7 @@ class NativeBlocks:
         block.norm, block.head_norm = self.norm(spec.norm), self.norm(spec.head_norm)
         block.mixed, block.gate = self.linear(spec.mixed), self.linear(spec.gate)
         block.update, block.decay = self.linear(spec.update), self.linear(spec.decay)
-        block.output = self.linear(spec.output)
+        block.output, block.tiles_output = self.linear(spec.output), spec.tiles_output
         block.settle()
         return block
 

@@ -162,6 +162,9 @@ class NumpyOps(HostArrays, BlockByBlock):
             read[own] = state.run(part, partial(take_row, block=block))
         heads = self.norm(read.reshape(len(x), -1, block.value_dim), block.head_norm)
         gated = heads.reshape(read.shape) * silu(self.project(normed, block.gate))
+        if block.tiles_output:
+            by_key_head = gated.reshape(len(x), block.num_key_heads, -1, block.value_dim)
+            gated = by_key_head.swapaxes(1, 2).reshape(read.shape)
         return x + self.project(gated, block.output)
 
     def residual_silu(self, x: FloatArray, linear: Linear) -> FloatArray:

@@ -195,6 +195,9 @@ class TorchOps(BlockByBlock):
         heads = torch.stack(read).view(len(x), -1, block.value_dim)
         gate = self.by_row(F.silu, self.project(normed, block.gate))
         gated = self.norm(heads, block.head_norm).view(len(x), -1) * gate
+        if block.tiles_output:
+            by_key_head = gated.view(len(x), block.num_key_heads, -1, block.value_dim)
+            gated = by_key_head.transpose(1, 2).reshape(len(x), -1)
         return x + self.project(gated.to(self.dtype), block.output)
 
     def residual_silu(self, x: Tensor, linear: Linear) -> Tensor:

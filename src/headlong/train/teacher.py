@@ -17,7 +17,7 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import Attention
+from headlong.ops.blocks import Attention, GatedMlp
 from headlong.ops.torch_maths import make_row_maths
 from headlong.ops.torch_ops import TorchOps
 from headlong.train.pointwise import Pointwise, make_pointwise
@@ -75,10 +75,15 @@ def load_teacher(checkpoint: Checkpoint, device: torch.device, *, compile: bool)
     """Unpack a checkpoint onto a device; its weights need no gradients."""
     ops = TorchOps(device, maths=make_row_maths(compile=compile), is_exact=False)
     backbone = load_backbone(checkpoint, ops).backbone
-    if not all(isinstance(layer.mixer, Attention) for layer in backbone.layers):
+    layers, problem = backbone.layers, None
+    if not all(isinstance(layer.mixer, Attention) for layer in layers):
+        problem = "some of their layers are recurrent"
+    elif not all(isinstance(layer.channel, GatedMlp) for layer in layers):
+        problem = "some of their layers have experts"
+    if problem is not None:
         raise ArchitectureError(
-            f"Heads for {backbone.config.architecture} models cannot be trained here yet: some of "
-            "their layers are recurrent.",
-            "Train heads for models all of whose layers attend.",
+            f"Heads for {backbone.config.architecture} models cannot be trained here yet: "
+            f"{problem}.",
+            "Train heads for dense models all of whose layers attend.",
         )
     return Teacher(backbone, ops, make_pointwise(compile=compile))

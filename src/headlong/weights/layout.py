@@ -10,7 +10,7 @@ Out: the same tensors as the packages above expect them: rotary rows as Hugging 
     | GGUF        | with experts | `ffn_gate_inp_shexp` (H,) | its shape (1, H)              |
     | GGUF        | deepseek2    | k_b, v_b (heads, …, …)    | (heads * …, …)                |
     | safetensors | gemma3       | norms hold w, mean 1 + w  | adding the 1 that GGUF stores |
-    | safetensors | qwen35       | same, but for `ssm_norm`; | same; −exp and the shape of   |
+    | safetensors | qwen3.5/next | same, but for `ssm_norm`; | same; −exp and the shape of   |
     |             |              | `A_log`; conv1d (C, 1, W) | GGUF: `ssm_a`, (C, W)         |
 """
 
@@ -31,6 +31,7 @@ _ROTARY = re.compile(r"blk\.\d+\.attn_([qk])\.(?:weight|bias)")
 _NORM = re.compile(r"(?:blk\.\d+\.(?!ssm_)(?:\w+_norm|nextn\.\w*norm)|output_norm)\.weight")
 _ROW = re.compile(r"blk\.\d+\.ffn_gate_inp_shexp\.weight")
 _BY_HEAD = re.compile(r"blk\.\d+\.attn_[kv]_b\.weight")
+_ONE_PLUS = ("gemma3", "qwen35", "qwen35moe", "qwen3next")
 _LOG_DECAY = re.compile(r"blk\.\d+\.ssm_a")
 _CONVOLUTION = re.compile(r"blk\.\d+\.ssm_conv1d\.weight")
 
@@ -55,7 +56,7 @@ def unify_safetensors(
     architecture: str, tensors: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
     """Return a Hugging Face folder's tensors in the one layout."""
-    if architecture not in ("gemma3", "qwen35"):
+    if architecture not in _ONE_PLUS:
         return dict(tensors)
     unified = {}
     for name, tensor in tensors.items():

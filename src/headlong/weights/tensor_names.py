@@ -20,12 +20,16 @@ MAX_BLOCKS = 256
 _BLOCK = re.compile(r"(?:^|\.)layers\.(\d{1,3})\.")
 _ARCHITECTURES = {
     "gemma3_text": "gemma3",
-    "qwen3_5_text": "qwen35",
-    "qwen3_5": "qwen35",
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
     "kimi_k2": "deepseek2",
     "glm4_moe_lite": "deepseek2",
+    "glm4_moe": "glm4moe",
+    "qwen3_5": "qwen35",
+    "qwen3_5_text": "qwen35",
+    "qwen3_5_moe": "qwen35moe",
+    "qwen3_5_moe_text": "qwen35moe",
+    "qwen3_next": "qwen3next",
 }
 _NAMED_LIKE: dict[str, str] = {}
 """Architectures the gguf library does not know → one it knows with the same tensor names."""
@@ -70,14 +74,12 @@ def canonical_names(
     owners: dict[str, str] = {}
     for name, text_name in read_as.items():
         is_canonical = text_name.startswith("blk.")
-        looked_up = _experts_name(text_name) or table.get_name(
-            text_name, try_suffixes=(".weight", ".bias")
-        )
+        in_table = table.get_name(text_name, try_suffixes=(".weight", ".bias"))
+        looked_up = _experts_name(text_name) or in_table
         canonical = text_name if is_canonical else looked_up or name
         if looked_up is None and _is_behind(text_name, num_layers):
-            canonical = text_name.replace(
-                "model.layers.", "blk.", 1
-            )  # seen as a part of an MTP layer
+            # seen as a part of an MTP layer
+            canonical = text_name.replace("model.layers.", "blk.", 1)
         if canonical in owners:
             raise TensorError(
                 f"The tensors {shown(owners[canonical])} and {shown(name)} both mean {canonical}.",
@@ -86,15 +88,6 @@ def canonical_names(
         owners[canonical] = name
         found[name] = canonical
     return found
-
-
-def _experts_name(name: str) -> str | None:
-    # The tables know stacks only, and only in some architectures.
-    match = _EXPERTS.fullmatch(name)
-    if match is None or int(match[1]) >= MAX_BLOCKS:
-        return None
-    stack = f"blk.{int(match[1])}.ffn_{match[3]}_exps.weight"
-    return stack if match[2] is None else expert_name(stack, int(match[2]))
 
 
 def _is_behind(text_name: str, num_layers: int | None) -> bool:
@@ -107,9 +100,19 @@ def _read_as(name: str, num_layers: int | None) -> str:
     """Return the spelling of a name that is looked up in the tables."""
     # Multimodal checkpoints put the text model's names behind a prefix.
     text_name = name.replace("language_model.", "", 1)
-    text_name = text_name.replace(".dt_bias", ".dt_proj.bias")  # as the tables have it
+    # As the tables have it.
+    text_name = text_name.replace(".dt_bias", ".dt_proj.bias")
     text_name = text_name.replace(".e_score_correction_bias", ".e_score_correction.bias")
     return text_name if num_layers is None else canonical_mtp_name(text_name, num_layers)
+
+
+def _experts_name(name: str) -> str | None:
+    # The tables know stacks only, and only in some architectures.
+    match = _EXPERTS.fullmatch(name)
+    if match is None or int(match[1]) >= MAX_BLOCKS:
+        return None
+    stack = f"blk.{int(match[1])}.ffn_{match[3]}_exps.weight"
+    return stack if match[2] is None else expert_name(stack, int(match[2]))
 
 
 def _num_blocks(names: Iterable[str]) -> int:

@@ -43,7 +43,7 @@ from headlong.ops.torch_experts import experts_result, mlp_result
 from headlong.ops.torch_host import TorchHost
 from headlong.ops.torch_latent import mix_latent
 from headlong.ops.torch_maths import Angles, RowMaths, make_row_maths
-from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix
+from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix, join_biases
 from headlong.weights.tensors import StoredTensor
 
 _FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16"}
@@ -324,7 +324,7 @@ class TorchOps(BlockByBlock):
         found = self._made.get(spec)
         if found is None:
             matrix = TorchMatrix.join([linear.weight for linear in linears])
-            found = self._made[spec] = (matrix, self._joined_bias(linears))
+            found = self._made[spec] = (matrix, join_biases(linears, self.device))
         fused: tuple[TorchMatrix, Tensor | None] = found
         return fused
 
@@ -335,15 +335,6 @@ class TorchOps(BlockByBlock):
             found = [torch.tensor(one, device=self.device) for one in vectors]
             self._made[block] = found
         return DeltaRule(block, *found)
-
-    def _joined_bias(self, linears: Sequence[Linear]) -> Tensor | None:
-        if all(linear.bias is None for linear in linears):
-            return None
-        biases = [
-            np.zeros(len(one.weight.values), np.float32) if one.bias is None else one.bias
-            for one in linears
-        ]
-        return torch.tensor(np.concatenate(biases), device=self.device)
 
 
 @register_backend("torch")

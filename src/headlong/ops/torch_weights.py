@@ -10,9 +10,12 @@ for every matrix at its first use; where it does not, rows go through it one by 
 from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from headlong.ops.blocks import Linear
 
 TILE = 8
 """Rows of one matrix product."""
@@ -53,6 +56,17 @@ class TorchMatrix:
         tile = rows.new_zeros(self._tile, rows.shape[1])
         tile[: len(rows)] = rows
         return F.linear(tile, self.values)[: len(rows)]
+
+
+def join_biases(linears: Sequence[Linear], device: torch.device) -> Tensor | None:
+    """Put the biases of projections under one another, zeros where one has none."""
+    if all(linear.bias is None for linear in linears):
+        return None
+    biases = [
+        np.zeros(len(one.weight.values), np.float32) if one.bias is None else one.bias
+        for one in linears
+    ]
+    return torch.tensor(np.concatenate(biases), device=device)
 
 
 class TorchKVLayer:

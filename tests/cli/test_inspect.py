@@ -14,6 +14,7 @@ from headlong.models.model_config import read_config
 from headlong.text.tokenizer import Tokenizer
 from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.tensors import StoredTensor
+from latent_files import RANK, ROTARY_DIM
 from native_heads import DEEPSEEK, QWEN, head_arrays, spell, write_folder_with
 from random_heads import random_eagle3
 from talking_model import write_talking_model
@@ -96,6 +97,18 @@ def test_hybrid_grows_by_its_attending_layers_only(
     layer = inspect(capsys, str(folder), "--backend", "numpy")["kv_bytes_per_token"]
     assert told["can_run"]
     assert layer == 2 * model_files.NUM_KV_HEADS * model_files.HEAD_DIM * 4
+
+
+def test_latent_attention_keeps_one_vector_for_all_heads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model_files.write_hf_folder(tmp_path / "latent", model_files.LATENT)
+    told = inspect(capsys, str(folder), "--backend", "numpy")
+    num_layers = model_files.NUM_LAYERS[model_files.LATENT]
+    assert told["kv_bytes_per_token"] == num_layers * (2 * RANK + ROTARY_DIM) * 4
+    main(["inspect", str(folder)])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "4 heads of size 48 share a latent vector of 64 and 16 rotary numbers" in shown
 
 
 def test_text_side_is_described(

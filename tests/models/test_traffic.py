@@ -11,6 +11,7 @@ from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
 from headlong.ops.layer_state import has_positions
 from headlong.weights.checkpoint import open_checkpoint
+from model_files import LATENT
 
 
 def test_bytes_of_a_pass_are_the_weights_it_reads(tiny_model_path: Path) -> None:
@@ -22,8 +23,11 @@ def test_bytes_of_a_pass_are_the_weights_it_reads(tiny_model_path: Path) -> None
     assert pass_bytes(backbone) == sum(t.to_float32().nbytes for t in read)
 
 
-def test_caches_are_read_as_long_as_they_are(tiny_backbone: Callable[[str], Backbone]) -> None:
-    backbone = tiny_backbone("llama")
+@pytest.mark.parametrize("architecture", ["llama", LATENT])
+def test_caches_are_read_as_long_as_they_are(
+    tiny_backbone: Callable[[str], Backbone], architecture: str
+) -> None:
+    backbone = tiny_backbone(architecture)
     cache = backbone.make_cache()
     num_bytes = sum(layer.bytes_per_position for layer in cache.layers if has_positions(layer))
     expected = 100 * num_bytes / pass_bytes(backbone)

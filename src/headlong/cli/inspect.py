@@ -28,6 +28,7 @@ from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:
     from headlong.cli.model_description import HeadDescription, ModelDescription
+    from headlong.models.model_config import ModelConfig
 
 _NAMES_SHOWN = 8
 
@@ -94,14 +95,7 @@ def _describe(model: "ModelDescription") -> Iterator[tuple[str, str | Text]]:
     yield "parameters", f"{_millions(model.num_parameters)} in the backbone"
     if config is not None:
         yield "sizes", f"hidden {config.hidden_size:,} · MLP {config.intermediate_size:,}"
-        sharing = "1 key/value head"
-        if config.num_kv_heads > 1:
-            sharing = f"{config.num_kv_heads} key/value heads"
-        window = ""
-        if config.sliding_window and config.local_layers:
-            window = f" · {len(config.local_layers)} layers look back {config.sliding_window:,}"
-        heads = f"{config.num_heads} heads share {sharing} of size {config.head_dim}"
-        yield "attention", f"{heads}{window}"
+        yield "attention", _describe_attention(config)
         yield "context", f"{config.context_length:,} tokens"
     if text.problem:
         yield "tokenizer", Text(text.problem, style="red")
@@ -110,6 +104,20 @@ def _describe(model: "ModelDescription") -> Iterator[tuple[str, str | Text]]:
         yield "tokenizer", f"{text.vocab_size:,} tokens · {text.kind} · a turn ends with {ends}"
         yield "chat template", "yes" if text.has_chat_template else "no: it continues text only"
     yield "file", f"{format_bytes(model.file_bytes)} · {model.format}"
+
+
+def _describe_attention(config: "ModelConfig") -> str:
+    latent = config.latent
+    if latent is not None:
+        vector = f"a latent vector of {latent.rank} and {latent.rotary_dim} rotary numbers"
+        return f"{config.num_heads} heads of size {config.head_dim} share {vector}"
+    sharing = "1 key/value head"
+    if config.num_kv_heads > 1:
+        sharing = f"{config.num_kv_heads} key/value heads"
+    window = ""
+    if config.sliding_window and config.local_layers:
+        window = f" · {len(config.local_layers)} layers look back {config.sliding_window:,}"
+    return f"{config.num_heads} heads share {sharing} of size {config.head_dim}{window}"
 
 
 def _describe_heads(model: "ModelDescription", most: int) -> Iterator[tuple[str, str | Text]]:

@@ -22,7 +22,6 @@ _ARCHITECTURES = {
     "gemma3_text": "gemma3",
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
-    "kimi_k2": "deepseek2",
     "glm4_moe_lite": "deepseek2",
     "glm4_moe": "glm4moe",
     "qwen3_5": "qwen35",

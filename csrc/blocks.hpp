@@ -67,9 +67,9 @@ struct Attention final : Mixer {
     ScratchNeeds needs(const std::vector<Span>& spans, const Kernels& kernels) const override;
     void prepare(int64_t num_positions) const override { rope->reach(num_positions); }
     void run(Pass& pass, Worker& worker, const MixerStates& states) const override;
-    // Write the keys and values that `run` would write, and nothing else.
-    ScratchNeeds needs_of_keys() const;
-    void write_keys(Pass& pass, Worker& worker, const MixerStates& states) const;
+    bool writes_keys() const override { return true; }
+    ScratchNeeds needs_of_keys() const override;
+    void write_keys(Pass& pass, Worker& worker, const MixerStates& states) const override;
 };
 
 // down(activation(gate(x)) * up(x)), or down(activation(up(x))).

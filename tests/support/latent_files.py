@@ -43,8 +43,8 @@ def latent_config(num_heads: int) -> dict[str, Any]:
             "type": "yarn",
             "factor": 4.0,
             "original_max_position_embeddings": 64,
-            "mscale": 1.0,
             "mscale_all_dim": 1.0,
+            "attention_factor": 1.25,
         },
     }
 
@@ -130,3 +130,4 @@ def add_latent_metadata(writer: GGUFWriter) -> None:
     writer.add_rope_scaling_factor(4.0)
     writer.add_rope_scaling_orig_ctx_len(64)
     writer.add_rope_scaling_yarn_log_mul(0.1)
+    writer.add_rope_scaling_yarn_attn_factor(1.25)

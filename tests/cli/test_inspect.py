@@ -7,12 +7,15 @@ import pytest
 
 import model_files
 from headlong.cli.main import main
+from headlong.cli.model_description import describe_model
 from headlong.errors import TextError
 from headlong.heads.head_files import save_head
 from headlong.llm import LLM
 from headlong.models.model_config import read_config
+from headlong.ops.backends import make_ops
 from headlong.text.tokenizer import Tokenizer
 from headlong.weights.checkpoint import open_checkpoint
+from headlong.weights.ledger import WeightReader
 from headlong.weights.tensors import StoredTensor
 from latent_files import RANK, ROTARY_DIM
 from native_heads import DEEPSEEK, QWEN, head_arrays, spell, write_folder_with
@@ -109,6 +112,25 @@ def test_latent_attention_keeps_one_vector_for_all_heads(
     main(["inspect", str(folder)])
     shown = " ".join(capsys.readouterr().out.split())
     assert "4 heads of size 48 share a latent vector of 64 and 16 rotary numbers" in shown
+
+
+def test_weighing_a_model_keeps_no_copy_of_its_weights(tmp_path: Path) -> None:
+    """Rows of latent attention are moved, and a moved tensor is a copy."""
+    folder = model_files.write_hf_folder(tmp_path / "latent", model_files.LATENT)
+    ops, made = make_ops("native"), []
+    real = WeightReader.matrices
+
+    def matrices(*args: Any) -> list[Any]:
+        made.extend(real(*args))
+        return made[-len(args[3]) :]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WeightReader, "matrices", matrices)
+        assert describe_model(folder, ops).weights_bytes
+    assert len(made) == 3 * model_files.NUM_LAYERS[model_files.LATENT]
+    for tensor in made:
+        assert tensor.num_bytes == np.prod(tensor.shape) * 4
+        assert tensor.data.strides == (0, 0), "all its bytes are the same one"
 
 
 def test_text_side_is_described(

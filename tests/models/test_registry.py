@@ -68,5 +68,5 @@ def test_left_over_and_head_tensors_are_reported(tmp_path: Path) -> None:
         tmp_path / "model.safetensors",
     )
     report = load_backbone(open_checkpoint(tmp_path), NumpyOps()).report
-    assert set(report.left_over) == {"mtp.fc.weight", "surprise.weight"}
-    assert report.head_tensors == ("mtp.fc.weight",)
+    assert set(report.left_over) == {"blk.3.nextn.eh_proj.weight", "surprise.weight"}
+    assert report.head_tensors == ("blk.3.nextn.eh_proj.weight",)

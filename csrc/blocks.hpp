@@ -65,7 +65,6 @@ struct Attention final : Mixer {
     int64_t value_size() const { return int64_t{num_kv_heads} * value_dim; }
     int64_t attended_size() const { return int64_t{num_heads} * value_dim; }
     AttendShape shape() const { return {num_heads, num_kv_heads, head_dim, value_dim, window}; }
-    bool writes_keys() const { return key.weight != nullptr; }
 
     int64_t hidden_size() const override { return output.outputs(); }
     bool reads_beside() const override { return beside_norm.has_value(); }
@@ -74,9 +73,9 @@ struct Attention final : Mixer {
     ScratchNeeds needs(const std::vector<Span>& spans, const Kernels& kernels) const override;
     void prepare(int64_t num_positions) const override { rope->reach(num_positions + ahead); }
     void run(Pass& pass, Worker& worker, const MixerStates& states) const override;
-    // Write the keys and values that `run` would write, and nothing else.
-    ScratchNeeds needs_of_keys() const;
-    void write_keys(Pass& pass, Worker& worker, const MixerStates& states) const;
+    bool writes_keys() const override { return key.weight != nullptr; }
+    ScratchNeeds needs_of_keys() const override;
+    void write_keys(Pass& pass, Worker& worker, const MixerStates& states) const override;
 };
 
 // down(activation(gate(x)) * up(x)), or down(activation(up(x))).

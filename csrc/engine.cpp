@@ -56,8 +56,8 @@ void Engine::run_layers(
 void Engine::run_last(
     const PassInput& input, const Layer& layer, const MixerStates& caches, float* y) {
     const int64_t size = layer.hidden_size();
-    const auto* attention = dynamic_cast<const Attention*>(layer.mixer.get());
-    if (attention == nullptr || !attention->writes_keys()) {
+    const Mixer& mixer = *layer.mixer;
+    if (!mixer.writes_keys()) {
         std::vector<float> x(input.x, input.x + input.num_rows * size);
         PassInput whole = input;
         whole.x = x.data();
@@ -82,10 +82,10 @@ void Engine::run_last(
     }
     if (!beside.empty()) last.beside = beside.data();
     if (num_spans < input.num_rows) {
-        attention->prepare(num_positions);
+        mixer.prepare(num_positions);
         workspace.begin(input.num_rows);
-        Pass pass(*this, input, TeamScratch(pool), attention->needs_of_keys());
-        pool.run([&](Worker& worker) { attention->write_keys(pass, worker, caches); });
+        Pass pass(*this, input, TeamScratch(pool), mixer.needs_of_keys());
+        pool.run([&](Worker& worker) { mixer.write_keys(pass, worker, caches); });
     }
     run_layers(last, {layer}, {caches}, {nullptr}, 0);  // writes the keys and values of last rows as they were
 }

@@ -33,6 +33,9 @@ struct LatentAttention final : Mixer {
     ScratchNeeds needs(const std::vector<Span>& spans, const Kernels& kernels) const override;
     void prepare(int64_t num_positions) const override { rope->reach(num_positions); }
     void run(Pass& pass, Worker& worker, const MixerStates& states) const override;
+    bool writes_keys() const override { return true; }
+    ScratchNeeds needs_of_keys() const override;
+    void write_keys(Pass& pass, Worker& worker, const MixerStates& states) const override;
 };
 
 }  // namespace headlong

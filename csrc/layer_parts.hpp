@@ -84,6 +84,12 @@ public:
     virtual void prepare(int64_t num_positions) const { static_cast<void>(num_positions); }
     // x += mixer(norm(x)) for all rows. Every worker calls it, and finds all rows finished when it returns.
     virtual void run(Pass& pass, Worker& worker, const MixerStates& states) const = 0;
+
+    // Whether all that it leaves of rows are entries in caches, which can be written without the rest.
+    virtual bool writes_keys() const { return false; }
+    virtual ScratchNeeds needs_of_keys() const { return {}; }
+    // Write what `run` would write, and nothing else.
+    virtual void write_keys(Pass&, Worker&, const MixerStates&) const {}
 };
 
 class Channel {

@@ -24,6 +24,7 @@ public:
           low_(queries_ + pass.rows() * query_stride_) {}
 
     void run();
+    void write_keys();
 
     // Numbers per row of a head's product: its inputs in groups, then its outputs with what tiles hold beside them.
     static int64_t unit_size(const LatentAttention& block, const Kernels& kernels) {
@@ -72,6 +73,13 @@ void LatentRun::run() {
         worker_.barrier();
     }
     pass_.add_result(worker_, pass_.inner(worker_, size), block_.output, std::nullopt);
+}
+
+void LatentRun::write_keys() {
+    const Activations prepared = pass_.prepare(worker_, {pass_.x(worker_), &block_.norm}, {&block_.latent});
+    pass_.multiply(worker_, prepared, {&block_.latent}, kept_, kept_dim_);
+    worker_.barrier();
+    keep_latents(worker_.share(pass_.rows()));
 }
 
 // Project all rows to queries and to what is kept of them, and return when all are there.
@@ -169,6 +177,14 @@ ScratchNeeds LatentAttention::needs(const std::vector<Span>& spans, const Kernel
                    .gates = int64_t{num_heads} * rank(),
                    .unit = LatentRun::unit_size(*this, kernels)});
     return needs;
+}
+
+ScratchNeeds LatentAttention::needs_of_keys() const {
+    return {.hidden = hidden_size(), .inputs = latent.inputs(), .projected = latent.outputs()};
+}
+
+void LatentAttention::write_keys(Pass& pass, Worker& worker, const MixerStates& states) const {
+    LatentRun(pass, worker, *this, states).write_keys();
 }
 
 void LatentAttention::run(Pass& pass, Worker& worker, const MixerStates& states) const {

@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 python=$(command -v "${1:-python3}")
 case $python in /*) ;; *) python=$PWD/$python ;; esac
 tests="tests/ops/test_native_weights.py tests/ops/test_native_ops.py tests/ops/test_native_invariance.py
-    tests/ops/test_native_recurrent.py tests/ops/test_picking.py tests/ops/test_token_index.py tests/ops/test_packed_rows.py
+    tests/ops/test_native_recurrent.py tests/ops/test_native_latent.py
+    tests/ops/test_picking.py tests/ops/test_token_index.py tests/ops/test_packed_rows.py
     tests/drafters/test_head_drafter.py"
 
 # An editable install puts its own finder before PYTHONPATH; without this the tests would run on the

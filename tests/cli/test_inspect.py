@@ -11,13 +11,17 @@ import model_files
 from golden_models import GOLDEN
 from headlong.cache.sequence_state import MAX_SNAPSHOTS
 from headlong.cli.main import main
+from headlong.cli.model_description import describe_model
 from headlong.errors import TextError
 from headlong.heads.head_files import save_head
 from headlong.llm import LLM
 from headlong.models.model_config import read_config
+from headlong.ops.backends import make_ops
 from headlong.text.tokenizer import Tokenizer
 from headlong.weights.checkpoint import open_checkpoint
+from headlong.weights.ledger import WeightReader
 from headlong.weights.tensors import StoredTensor
+from latent_files import RANK, ROTARY_DIM
 from native_heads import DEEPSEEK, QWEN, head_arrays, spell, write_folder_with
 from random_heads import random_eagle3
 from talking_model import write_talking_model
@@ -152,6 +156,37 @@ def test_table_that_stays_in_its_file_takes_no_memory(
     table = matrices.pop("per_layer_token_embd.weight")
     assert told["weights_bytes"] == 4 * sum(matrices.values())
     assert table > 10_000
+
+
+def test_latent_attention_keeps_one_vector_for_all_heads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model_files.write_hf_folder(tmp_path / "latent", model_files.LATENT)
+    told = inspect(capsys, str(folder), "--backend", "numpy")
+    num_layers = model_files.NUM_LAYERS[model_files.LATENT]
+    assert told["kv_bytes_per_token"] == num_layers * (2 * RANK + ROTARY_DIM) * 4
+    main(["inspect", str(folder)])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "4 heads of size 48 share a latent vector of 64 and 16 rotary numbers" in shown
+
+
+def test_weighing_a_model_keeps_no_copy_of_its_weights(tmp_path: Path) -> None:
+    """Rows of latent attention are moved, and a moved tensor is a copy."""
+    folder = model_files.write_hf_folder(tmp_path / "latent", model_files.LATENT)
+    ops, made = make_ops("native"), []
+    real = WeightReader.matrices
+
+    def matrices(*args: Any) -> list[Any]:
+        made.extend(real(*args))
+        return made[-len(args[3]) :]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WeightReader, "matrices", matrices)
+        assert describe_model(folder, ops).weights_bytes
+    assert len(made) == 3 * model_files.NUM_LAYERS[model_files.LATENT]
+    for tensor in made:
+        assert tensor.num_bytes == np.prod(tensor.shape) * 4
+        assert tensor.data.strides == (0, 0), "all its bytes are the same one"
 
 
 def test_text_side_is_described(

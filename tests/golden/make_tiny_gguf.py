@@ -1,7 +1,8 @@
 """Let llama.cpp's own converter write a tiny checkpoint as GGUF, beside it in its folder.
 
 Needs `gguf`, `transformers` and llama.cpp's source. Only Gemma's files get a vocabulary: as
-many meaningless tokens as the model has. The tests read the file and never run this script.
+many meaningless tokens as the model has. Numbers keep the type they are stored in. The tests read
+the file and never run this script.
 """
 
 import argparse
@@ -11,6 +12,11 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
+
+_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_WRITTEN_AS = {"DeepseekV3ForCausalLM": "Glm4MoeLiteForCausalLM"}
+"""The converter's class for DeepSeek-V3 drops the MTP layer; this one writes the same."""
 
 
 def write_tokenizer(folder: Path) -> None:
@@ -31,18 +37,27 @@ def main() -> None:
     parser.add_argument("source", type=Path, help="llama.cpp's source, with convert_hf_to_gguf.py")
     arguments = parser.parse_args()
     sys.path[:0] = [str(arguments.source / "gguf-py"), str(arguments.source)]
-    from conversion import gemma, glm  # type: ignore[import-not-found]
+    import conversion  # type: ignore[import-not-found]
     from conversion.base import TextModel  # type: ignore[import-not-found]
 
+    find_class = conversion.get_model_class
+
+    def find_written(name: str, mmproj: bool = False) -> Any:
+        found = find_class(_WRITTEN_AS.get(name, name), mmproj=mmproj)
+        is_gemma = name.startswith("Gemma4")
+        found.set_vocab = TextModel._set_vocab_gpt2 if is_gemma else TextModel._set_vocab_none
+        return found
+
+    conversion.get_model_class = find_written
     TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
-    TextModel.set_vocab = glm.Glm4MoeModel.set_vocab = TextModel._set_vocab_none
-    gemma.Gemma4Model.set_vocab = TextModel._set_vocab_gpt2
     with tempfile.TemporaryDirectory() as name:
         copied = Path(shutil.copytree(arguments.folder, Path(name) / "model"))
         write_tokenizer(copied)
         script = str(arguments.source / "convert_hf_to_gguf.py")
         out = str(arguments.folder / "converted.gguf")
-        sys.argv = [script, str(copied), "--outtype", "f32", "--outfile", out]
+        config = json.loads((arguments.folder / "config.json").read_text())
+        kind = _TYPES[config.get("torch_dtype", "float32")]
+        sys.argv = [script, str(copied), "--outtype", kind, "--outfile", out]
         runpy.run_path(script, run_name="__main__")
 
 

@@ -154,11 +154,11 @@ TINY_WITH_MTP = {
             "n_group": 4,
             "topk_group": 2,
             "routed_scaling_factor": 2.5,
-            # The two mscales differ, unlike in V3 itself, so that each of them can be seen.
+            # Both are 1 in V3 and 0.707 in V2; GGUF files say only the second.
             "rope_scaling": {
                 "type": "yarn",
                 "factor": 8.0,
-                "mscale": 1.0,
+                "mscale": 0.7,
                 "mscale_all_dim": 0.7,
                 "beta_fast": 32,
                 "beta_slow": 1,

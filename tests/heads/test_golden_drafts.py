@@ -1,12 +1,9 @@
 """Native MTP layers draft what transformers does, at depths 1 to 3, prefix by prefix."""
 
-import json
-from typing import Any
-
 import numpy as np
 import pytest
 
-from golden_models import CONVERTED, GOLDEN, WITH_MTP, load_with_head
+from golden_models import CONVERTED, WITH_MTP, load_with_head, read_golden
 from headlong.heads.nextn import NextnHead
 
 CLOSE_CALL = {"numpy": 1e-3, "native": 0.1}
@@ -37,7 +34,7 @@ FILES += [(name, "converted.gguf") for name in CONVERTED if name in WITH_MTP]
 def test_drafts_equal_those_of_transformers(name: str, backend: str, file: str) -> None:
     head = load_with_head(name, backend, file)
     assert isinstance(head, NextnHead)
-    golden: dict[str, Any] = json.loads((GOLDEN / name / "golden.json").read_text())
+    golden = read_golden(name)
     clear = [d for d in golden["drafts"] if d["smallest_margin"] > CLOSE_CALL[backend]]
     assert len(clear) >= len(golden["drafts"]) // 3
     for expected in clear:

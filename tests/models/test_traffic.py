@@ -18,7 +18,7 @@ from headlong.ops.backends import make_ops
 from headlong.ops.layer_state import has_positions
 from headlong.weights.checkpoint import open_checkpoint
 from mixture_files import EXPERT_SIZE, NUM_CHOSEN, NUM_EXPERTS
-from model_files import HIDDEN_SIZE, MIXTURE
+from model_files import HIDDEN_SIZE, LATENT, MIXTURE
 
 
 def test_bytes_of_a_pass_are_the_weights_it_reads(tiny_model_path: Path) -> None:
@@ -43,8 +43,11 @@ def test_passes_read_the_experts_of_their_rows(tiny_backbone: Callable[[str], Ba
     assert idle_parameters(backbone) * 4 == every - num_layers * NUM_CHOSEN * one
 
 
-def test_caches_are_read_as_long_as_they_are(tiny_backbone: Callable[[str], Backbone]) -> None:
-    backbone = tiny_backbone("llama")
+@pytest.mark.parametrize("architecture", ["llama", LATENT])
+def test_caches_are_read_as_long_as_they_are(
+    tiny_backbone: Callable[[str], Backbone], architecture: str
+) -> None:
+    backbone = tiny_backbone(architecture)
     cache = backbone.make_cache()
     num_bytes = sum(layer.bytes_per_position for layer in cache.layers if has_positions(layer))
     expected = 100 * num_bytes / pass_bytes(backbone)

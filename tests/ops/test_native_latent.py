@@ -100,8 +100,9 @@ def test_sequences_do_not_know_each_other(instruction_set: str) -> None:
         assert run(tuple(int(s) for s in rng.permutation(5)), threads) == alone, threads
 
 
-def test_last_rows_are_those_of_a_whole_pass() -> None:
-    ops = native_ops("auto")
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_last_rows_and_caches_are_those_of_a_whole_pass(instruction_set: str) -> None:
+    ops = native_ops(instruction_set)
     parts = Parts(ops, "Q8_0")
     layer, x = Layer(parts.latent_attention(), parts.mlp()), random(1, 20, 64)
     rows = Rows(np.zeros(20, dtype=np.int64), (Span(0, 13, 0), Span(13, 7, 0)))
@@ -113,9 +114,14 @@ def test_last_rows_are_those_of_a_whole_pass() -> None:
             state.reserve(16)
         return made
 
-    last = ops.run_last(x, layer, states(), rows)
-    whole, _ = ops.run_layers(x, (layer,), [[state] for state in states()], rows)
+    ours, theirs = states(), states()
+    last = ops.run_last(x, layer, ours, rows)
+    whole, _ = ops.run_layers(x, (layer,), [[state] for state in theirs], rows)
     assert np.array_equal(last, whole[[12, 19]])
+    further = Rows(np.zeros(4, dtype=np.int64), (Span(0, 2, 13), Span(2, 2, 7)))
+    assert layer.mixer is not None
+    found, expected = (ops.mix(x[:4], layer.mixer, held, further) for held in (ours, theirs))
+    assert np.array_equal(found, expected)
 
 
 class TestRefusals:

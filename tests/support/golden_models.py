@@ -1,7 +1,9 @@
 """The tiny checkpoints of tests/golden, and which of them bring an MTP layer along."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +41,12 @@ CONVERTED = tuple(
     )
 )
 """The backbones that llama.cpp's converter has written as GGUF."""
+
+
+def read_golden(name: str) -> dict[str, Any]:
+    """Return the golden numbers of a folder."""
+    golden: dict[str, Any] = json.loads((GOLDEN / name / "golden.json").read_text())
+    return golden
 
 
 def load_with_head(name: str, backend: str, file: str = "") -> Head:

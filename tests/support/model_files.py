@@ -16,6 +16,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 from safetensors.numpy import save_file
 
+from delta_net_files import ATTENTION_EVERY, delta_net_config, delta_net_parts
 from gemma4_files import (
     add_gemma4_metadata,
     gemma4_config,
@@ -24,6 +25,7 @@ from gemma4_files import (
     rope_divisors,
 )
 from headlong.arrays import FloatArray
+from latent_files import add_latent_metadata, latent_config, latent_gguf, latent_layer
 from mixture_files import add_mixture_metadata, expert_parts, mixture_config
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
@@ -45,7 +47,10 @@ HYBRIDS = (HYBRID, f"{HYBRID}@native", MAMBA, f"{MAMBA}@native")
 GEMMA4 = "gemma4"
 """Layers of two sizes, some of which share keys and values (`gemma4_files`); in both formats."""
 
-BOTH_FORMATS = (*ARCHITECTURES, GEMMA4, MIXTURE)
+LATENT = "deepseek2"
+"""Latent attention, and experts behind a dense layer (`latent_files`); in both formats."""
+
+BOTH_FORMATS = (*ARCHITECTURES, GEMMA4, MIXTURE, LATENT)
 
 EVERY_BACKBONE = (
     *BOTH_FORMATS,
@@ -64,11 +69,17 @@ HEAD_DIM = 16
 VOCAB_SIZE = 96
 CONTEXT_LENGTH = 512
 SLIDING_WINDOW = 8
-NUM_KEY_HEADS, NUM_VALUE_HEADS, KEY_DIM, VALUE_DIM, CONV_WIDTH = 2, 4, 8, 16, 4
-ATTENTION_EVERY = 4
-"""Every fourth layer of the hybrid attends."""
 
-NUM_LAYERS = {"llama": 3, "qwen2": 2, "qwen3": 2, "gemma3": 6, HYBRID: 4, GEMMA4: 5, MIXTURE: 3}
+NUM_LAYERS = {
+    "llama": 3,
+    "qwen2": 2,
+    "qwen3": 2,
+    "gemma3": 6,
+    HYBRID: 4,
+    GEMMA4: 5,
+    MIXTURE: 3,
+    LATENT: 3,
+}
 """Gemma3 has six, since in GGUF files every sixth layer is the global one."""
 
 TIED = ("qwen2", "gemma3", GEMMA4)
@@ -82,6 +93,7 @@ _HF_CLASSES = {
     MIXTURE: ("glm4_moe", "Glm4MoeForCausalLM"),
     HYBRID: ("qwen3_5_text", "Qwen3_5ForCausalLM"),
     GEMMA4: ("gemma4_text", "Gemma4ForCausalLM"),
+    LATENT: ("deepseek_v3", "DeepseekV3ForCausalLM"),
 }
 
 
@@ -130,11 +142,14 @@ def write_gguf(
     _add_metadata(writer, architecture)
     for key, value in (extra_metadata or {}).items():
         _add_value(writer, key, value)
-    for tensor in tiny_tensors(architecture, seed):
-        values = gguf_values(architecture, tensor)
-        is_packed = values.ndim > 1 and "ffn_gate_inp" not in tensor.gguf_name
+    tensors = tiny_tensors(architecture, seed)
+    named = {tensor.gguf_name: gguf_values(architecture, tensor) for tensor in tensors}
+    if architecture == LATENT:
+        named = latent_gguf(named, NUM_HEADS)
+    for name, values in named.items():
+        is_packed = values.ndim > 1 and "ffn_gate_inp" not in name
         kind = matrix_type if is_packed else GGMLQuantizationType.F32
-        writer.add_tensor(tensor.gguf_name, quantize(values, kind), raw_dtype=kind)
+        writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
     if architecture == GEMMA4:
         writer.add_tensor("rope_freqs.weight", rope_divisors())
     writer.write_header_to_file()
@@ -146,7 +161,7 @@ def write_gguf(
 
 def tiny_tensors(architecture: str, seed: int = 0) -> list[TinyTensor]:
     """Make the weights of a tiny model, scaled so that logits differ clearly."""
-    places = (*ARCHITECTURES, HYBRID, GEMMA4, MIXTURE)
+    places = (*ARCHITECTURES, HYBRID, GEMMA4, MIXTURE, LATENT)
     rng = np.random.default_rng([seed, places.index(architecture)])
 
     def normal(*shape: int, scale: float) -> FloatArray:
@@ -223,45 +238,24 @@ def hf_config(architecture: str) -> dict[str, Any]:
             "sliding_window_pattern": 6,
             "rope_local_base_freq": 1e4,
         }
+    if architecture == LATENT:
+        config |= latent_config(NUM_HEADS)
     if architecture == MIXTURE:
         config |= mixture_config()
     if architecture == GEMMA4:
         del config["rope_theta"]
         config |= gemma4_config(NUM_LAYERS[architecture], SLIDING_WINDOW, VOCAB_SIZE)
     if architecture == HYBRID:
-        config |= {
-            "linear_num_key_heads": NUM_KEY_HEADS,
-            "linear_num_value_heads": NUM_VALUE_HEADS,
-            "linear_key_head_dim": KEY_DIM,
-            "linear_value_head_dim": VALUE_DIM,
-            "linear_conv_kernel_dim": CONV_WIDTH,
-            "full_attention_interval": ATTENTION_EVERY,
-            "partial_rotary_factor": 0.5,
-        }
+        config |= delta_net_config()
     return config
-
-
-def _delta_net_parts() -> list[tuple[str, str, tuple[int, ...]]]:
-    value_size = NUM_VALUE_HEADS * VALUE_DIM
-    num_channels = 2 * NUM_KEY_HEADS * KEY_DIM + value_size
-    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
-        "in_proj_qkv.weight": ("attn_qkv.weight", (num_channels, HIDDEN_SIZE)),
-        "in_proj_z.weight": ("attn_gate.weight", (value_size, HIDDEN_SIZE)),
-        "in_proj_b.weight": ("ssm_beta.weight", (NUM_VALUE_HEADS, HIDDEN_SIZE)),
-        "in_proj_a.weight": ("ssm_alpha.weight", (NUM_VALUE_HEADS, HIDDEN_SIZE)),
-        "conv1d.weight": ("ssm_conv1d.weight", (num_channels, 1, CONV_WIDTH)),
-        "A_log": ("ssm_a", (NUM_VALUE_HEADS,)),
-        "dt_bias": ("ssm_dt.bias", (NUM_VALUE_HEADS,)),
-        "norm.weight": ("ssm_norm.weight", (VALUE_DIM,)),
-        "out_proj.weight": ("ssm_out.weight", (HIDDEN_SIZE, value_size)),
-    }
-    return [(f"linear_attn.{name}", *rest) for name, rest in shapes.items()]
 
 
 def _layer_parts(architecture: str, layer: int) -> list[tuple[str, str, tuple[int, ...]]]:
     """List a layer's weights: Hugging Face name, GGUF name, shape."""
     if architecture == GEMMA4:
         return gemma4_layer(hf_config(architecture), layer)
+    if architecture == LATENT:
+        return latent_layer(layer, HIDDEN_SIZE, NUM_HEADS, INTERMEDIATE_SIZE)
     hidden, inner = (HIDDEN_SIZE,), (INTERMEDIATE_SIZE, HIDDEN_SIZE)
     query, key = NUM_HEADS * HEAD_DIM, NUM_KV_HEADS * HEAD_DIM
     num_queries = 2 * query if architecture == HYBRID else query  # with a gate each
@@ -295,7 +289,7 @@ def _layer_parts(architecture: str, layer: int) -> list[tuple[str, str, tuple[in
     if architecture == HYBRID:
         if (layer + 1) % ATTENTION_EVERY:
             attending = [part for part in parts if "self_attn" not in part[0]]
-            parts = [*attending, *_delta_net_parts()]
+            parts = [*attending, *delta_net_parts(HIDDEN_SIZE)]
         return [*parts, ("post_attention_layernorm.weight", "post_attention_norm.weight", hidden)]
     if architecture != "gemma3":
         return [*parts, ("post_attention_layernorm.weight", "ffn_norm.weight", hidden)]
@@ -329,6 +323,8 @@ def _add_metadata(writer: GGUFWriter, architecture: str) -> None:
     writer.add_rope_dimension_count(HEAD_DIM // 2 if architecture == MIXTURE else HEAD_DIM)
     if architecture == "gemma3":
         writer.add_sliding_window(SLIDING_WINDOW)
+    if architecture == LATENT:
+        add_latent_metadata(writer)
     if architecture == MIXTURE:
         add_mixture_metadata(writer)
 

@@ -12,11 +12,14 @@ from gguf import GGMLQuantizationType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from float8_files import write_float8_folder
 from headlong.errors import CheckpointError
+from headlong.models.registry import load_backbone
+from headlong.ops.numpy_ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.gguf_file import MAX_HEADER_BYTES, read_gguf
 from headlong.weights.safetensors_file import read_safetensors
-from model_files import write_gguf, write_hf_folder
+from model_files import LATENT, write_gguf, write_hf_folder
 from raw_gguf import ARRAY, STRING, array, gguf_file, key_value, tensor_info, text, u32, u64
 
 fuzz = settings(
@@ -83,6 +86,13 @@ def safetensors_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
+@pytest.fixture(scope="module")
+def float8_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fuzz") / "fp8"
+    write_float8_folder(folder, LATENT, (24, 32))
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_hf_folder(tmp_path / "m", "qwen2", num_shards=2)
@@ -131,6 +141,22 @@ def test_flipped_bytes_in_a_safetensors_header(
     end = 8 + int.from_bytes(safetensors_bytes[:8], "little")
     (tmp_path / "model.safetensors").write_bytes(flip(safetensors_bytes, flips, end))
     open_or_refuse(tmp_path)
+
+
+@fuzz
+@given(flips=FLIPS, block=st.lists(COUNTS, max_size=3) | st.just([24, 32]) | JSON)
+def test_flipped_bytes_of_fp8_weights_and_any_block_size(
+    tmp_path: Path, float8_folder: Path, flips: list[tuple[float, int]], block: Any
+) -> None:
+    """Names, types, shapes and places of scales and matrices, whatever they become."""
+    content = (float8_folder / "model.safetensors").read_bytes()
+    config = json.loads((float8_folder / "config.json").read_text())
+    config["quantization_config"] = {"weight_block_size": block}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    end = 8 + int.from_bytes(content[:8], "little")
+    (tmp_path / "model.safetensors").write_bytes(flip(content, flips, end))
+    if open_or_refuse(tmp_path):
+        refusal(lambda: load_backbone(open_checkpoint(tmp_path), NumpyOps()))
 
 
 @fuzz

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headlong.cli.model_description import HeadDescription, ModelDescription
     from headlong.models.experts_config import ExpertsConfig
     from headlong.models.gemma4_config import Gemma4Config
+    from headlong.models.model_config import ModelConfig
 
 _NAMES_SHOWN = 8
 
@@ -101,14 +102,7 @@ def _describe(model: "ModelDescription") -> Iterator[tuple[str, str | Text]]:
         yield "sizes", f"hidden {config.hidden_size:,} · MLP {config.intermediate_size:,}"
         if config.experts is not None:
             yield "experts", _describe_experts(config.experts)
-        sharing = "1 key/value head"
-        if config.num_kv_heads > 1:
-            sharing = f"{config.num_kv_heads} key/value heads"
-        window = ""
-        if config.sliding_window and config.local_layers:
-            window = f" · {len(config.local_layers)} layers look back {config.sliding_window:,}"
-        heads = f"{config.num_heads} heads share {sharing} of size {config.head_dim}"
-        yield "attention", f"{heads}{window}"
+        yield "attention", _describe_attention(config)
         if config.gemma4 is not None:
             yield "", _describe_wide_layers(config.gemma4)
         yield "context", f"{config.context_length:,} tokens"
@@ -134,6 +128,20 @@ def _describe_wide_layers(sizes: "Gemma4Config") -> str:
     if sizes.num_shared_layers:
         text += f" · the last {sizes.num_shared_layers} read those of earlier layers"
     return text
+
+
+def _describe_attention(config: "ModelConfig") -> str:
+    latent = config.latent
+    if latent is not None:
+        vector = f"a latent vector of {latent.rank} and {latent.rotary_dim} rotary numbers"
+        return f"{config.num_heads} heads of size {config.head_dim} share {vector}"
+    sharing = "1 key/value head"
+    if config.num_kv_heads > 1:
+        sharing = f"{config.num_kv_heads} key/value heads"
+    window = ""
+    if config.sliding_window and config.local_layers:
+        window = f" · {len(config.local_layers)} layers look back {config.sliding_window:,}"
+    return f"{config.num_heads} heads share {sharing} of size {config.head_dim}{window}"
 
 
 def _describe_heads(model: "ModelDescription", most: int) -> Iterator[tuple[str, str | Text]]:

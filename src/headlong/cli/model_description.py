@@ -9,9 +9,11 @@ Out: a `ModelDescription`. The model is put together as for running, through the
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from headlong.errors import HeadlongError
 from headlong.heads.head import Head
@@ -124,9 +126,12 @@ class _WeighingOps:
         self.num_bytes = 0
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> StoredTensor:
-        """Count what the backend would take and hand the tensor on as it is."""
+        """Count what the backend would take and hand the tensor on, as large but without numbers.
+
+        Rows that were moved are a copy; kept for all layers, they would fill the memory.
+        """
         self.num_bytes += self._ops.matrix_bytes(tensor, quant)
-        return tensor
+        return replace(tensor, data=np.broadcast_to(np.uint8(0), tensor.data.shape))
 
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return the backend's own layer state, to be measured."""

@@ -205,7 +205,7 @@ def _read_rope(keys: Settings, head_dim: int, weights: HeadWeights, backbone: Ba
                 "The base must be 1 or more, and factors above 0; fix config.json.",
             )
         return rope
-    if head_dim == backbone.config.head_dim:
+    if head_dim == backbone.config.head_dim and backbone.config.latent is None:
         return global_rope(backbone)
     return make_rope(head_dim, backbone.config.rope_theta, backbone.config.rope_scaling)
 

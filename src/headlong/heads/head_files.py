@@ -39,14 +39,14 @@ from headlong.weights.mapped_file import read_json_object, shown
 from headlong.weights.mtp_names import has_mtp_module
 from headlong.weights.safetensors_file import read_safetensors
 from headlong.weights.tensor_names import canonical_architecture
-from headlong.weights.tensors import StoredTensor
+from headlong.weights.tensors import StoredTensor, StoredType
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 MAX_CONFIG_BYTES = 2**22
 
 _PICKLED = (".bin", ".pth", ".pt", ".ckpt")
-_DTYPES = {
+_DTYPES: dict[StoredType, str] = {
     GGMLQuantizationType.F32: "F32",
     GGMLQuantizationType.F16: "F16",
     GGMLQuantizationType.BF16: "BF16",

@@ -1,4 +1,4 @@
-"""DeepSeek V2, V3 and R1, GLM-4.7-Flash and Kimi-K2: latent attention, experts behind dense layers.
+"""DeepSeek V2-Lite, V3 and R1, GLM-4.7-Flash: latent attention, experts behind dense layers.
 
 Rotary rows are put half by half here, whatever the file; each head's own matrices come split and
 turned from GGUF files, in one (`attn_kv_b`) from others.

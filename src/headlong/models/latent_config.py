@@ -27,12 +27,13 @@ class LatentConfig:
     def __post_init__(self) -> None:
         sizes = (self.rank, self.plain_dim, self.rotary_dim, self.value_dim, self.query_rank or 1)
         are_even = not (self.rank % 2 or self.rotary_dim % 2)
-        is_narrow = self.rank + self.rotary_dim <= 4096 and max(sizes) <= 2**16
+        widths = (self.rank + self.rotary_dim, self.head_dim, self.value_dim)
+        is_narrow = max(widths) <= 4096 and (self.query_rank or 1) <= 2**17
         if min(sizes) < 1 or not are_even or not is_narrow:
             raise CheckpointError(
                 f"Latent attention with vectors of {self.rank}, heads of {self.plain_dim} + "
                 f"{self.rotary_dim} and values of {self.value_dim}, from {self.query_rank}.",
-                "Latent and rotary sizes must be even and their sum at most 4096; the model's "
+                "Latent and rotary sizes must be even, and no head wider than 4096; the model's "
                 "metadata is damaged.",
             )
 

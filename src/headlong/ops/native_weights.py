@@ -10,10 +10,10 @@
     Q8_0               q8                16 bits for every 32           8.5 (8.5)
     F16, BF16, F32     f16, bf16, f32                                   16, 16, 32
 
-All of these bit for bit. Other types (Q2_K, Q3_K, …) go to the nearest of 255 levels (q8). A caller
-may ask for another format: q4 and q5 then have a scale and a minimum for every 32 numbers. Rows
-that are not whole groups of 32 are f32 where they would be quantised. Tensors are read a block of
-rows at a time, so that two full copies never exist.
+All of these bit for bit. Other types (Q2_K, Q3_K, F8_E4M3 with scales of blocks, …) go to the
+nearest of 255 levels (q8). A caller may ask for another format: q4 and q5 then have a scale and a
+minimum for every 32 numbers. Rows that are not whole groups of 32 are f32 where they would be
+quantised. Tensors are read a block of rows at a time, so that two full copies never exist.
 """
 
 import numpy as np

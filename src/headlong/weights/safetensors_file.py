@@ -10,23 +10,24 @@ import math
 from pathlib import Path
 from typing import Any
 
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf import GGMLQuantizationType
 
 from headlong.arrays import ByteArray
 from headlong.errors import CheckpointError, TensorError
 from headlong.weights.mapped_file import DOWNLOAD_AGAIN, map_file, parse_json_object, shown
-from headlong.weights.tensors import StoredTensor
+from headlong.weights.tensors import FloatType, StoredTensor, StoredType, numbers_together
 
 MAX_HEADER_BYTES = 2**21
 """Thousands of tensors take a few hundred kilobytes."""
 MAX_TENSORS = 2**16
 MAX_DIMENSIONS = 8
 
-_TYPES = {
+_TYPES: dict[str, StoredType] = {
     name: GGMLQuantizationType[name]
     for name in ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8")
 }
 _TYPES["BOOL"] = GGMLQuantizationType.I8
+_TYPES["F8_E4M3"] = FloatType.F8_E4M3
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
@@ -67,7 +68,7 @@ def _read_tensor(path: Path, name: str, entry: Any, body: ByteArray) -> StoredTe
     begin, end = offsets
     if not begin <= end <= body.nbytes:
         raise _refusal(path, name, f"lies at {begin}…{end}, outside the {body.nbytes} data bytes")
-    row_bytes = (shape[-1] if shape else 1) * GGML_QUANT_SIZES[_TYPES[dtype]][1]
+    row_bytes = (shape[-1] if shape else 1) * numbers_together(_TYPES[dtype])[1]
     num_rows = math.prod(shape[:-1])
     if end - begin != num_rows * row_bytes:
         problem = f"takes {num_rows * row_bytes} bytes by its shape {shape} and type {dtype}"

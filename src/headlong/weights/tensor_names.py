@@ -26,7 +26,6 @@ _ARCHITECTURES = {
     "gemma4_assistant": "gemma4-assistant",
     "gemma4_unified_assistant": "gemma4-assistant",
     "glm4_moe_lite": "deepseek2",
-    "kimi_k2": "deepseek2",
     "mimo_v2": "mimo2",
     "mimo_v2_flash": "mimo2",
     "glm4_moe": "glm4moe",

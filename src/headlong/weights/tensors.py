@@ -7,6 +7,8 @@ Knows nothing of file layouts; `gguf_file` and `safetensors_file` make these.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -19,12 +21,43 @@ from headlong.weights.mapped_file import let_go
 _VALUES_AT_ONCE = 2**20
 """Of a block: 4 MB once unpacked."""
 
-_INTEGER_DTYPES = {
+_INTEGER_DTYPES: "dict[StoredType, str]" = {
     GGMLQuantizationType.I8: "<i1",
     GGMLQuantizationType.I16: "<i2",
     GGMLQuantizationType.I32: "<i4",
     GGMLQuantizationType.I64: "<i8",
 }
+
+
+class FloatType(Enum):
+    """Types of numbers that safetensors files have and GGUF has not."""
+
+    F8_E4M3 = "F8_E4M3"
+    """One byte: sign, 4 bits of exponent, 3 of fraction; no infinities."""
+
+
+StoredType: TypeAlias = GGMLQuantizationType | FloatType
+
+
+@dataclass(frozen=True, slots=True)
+class BlockScales:
+    """What the numbers of an FP8 matrix are multiplied with: one factor per block of them."""
+
+    factors: "StoredTensor"  # (blocks down, blocks across)
+    block: tuple[int, int]
+    """Rows and columns of a block; the last ones may be smaller."""
+    rows: IntArray | None = None
+    """Where each row was before rows were moved or left out; None where all are in place."""
+
+    def of_rows(self, rows: IntArray) -> "BlockScales":
+        """Return the scales of some rows."""
+        return replace(self, rows=rows if self.rows is None else self.rows[rows])
+
+    def spread(self, num_rows: int, num_columns: int) -> FloatArray:
+        """Return a factor for every number: (rows, columns)."""
+        rows = np.arange(num_rows) if self.rows is None else self.rows
+        factors = self.factors.to_float32()[rows // self.block[0]]
+        return factors[:, np.arange(num_columns) // self.block[1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +68,12 @@ class StoredTensor:
     """Our canonical name, spelled as in GGUF files (`blk.0.attn_q.weight`)."""
     shape: tuple[int, ...]
     """Rows first: (outputs, inputs) for a matrix."""
-    type: GGMLQuantizationType
+    type: StoredType
     """How the bytes encode numbers."""
     data: ByteArray
     """(rows, bytes per row); a one-dimensional tensor is one row. Usually memory-mapped."""
+    scales: BlockScales | None = None
+    """Of FP8 matrices."""
 
     @property
     def num_bytes(self) -> int:
@@ -47,6 +82,8 @@ class StoredTensor:
 
     def to_float32(self) -> FloatArray:
         """Unpack to float32 in the logical shape."""
+        if isinstance(self.type, FloatType):
+            return self._unpack_float8()
         if self.type == GGMLQuantizationType.F64:
             return self.data.view("<f8").reshape(self.shape).astype(np.float32)
         try:
@@ -59,6 +96,16 @@ class StoredTensor:
             ) from error
         # Safetensors files may put a float32 at an odd address; numpy copies only in that case.
         return np.require(values, dtype=np.float32, requirements=["C", "ALIGNED"])
+
+    def _unpack_float8(self) -> FloatArray:
+        if self.scales is None:
+            raise TensorError(
+                f"Tensor {self.name} is stored as {self.type.name} without scales of blocks "
+                "(weight_scale_inv).",
+                "Use the model in BF16, in FP8 with such scales, or a GGUF of it.",
+            )
+        values: FloatArray = _FLOAT8_VALUES[self.data] * self.scales.spread(*self.data.shape)
+        return values.reshape(self.shape)
 
     def row_blocks(self, num_bytes: int | None = None) -> "Iterator[StoredTensor]":
         """Cut into blocks of rows, so that reading a tensor never holds it twice.
@@ -77,7 +124,8 @@ class StoredTensor:
     def cut(self, first: int, stop: int) -> "StoredTensor":
         """Return some consecutive rows; those of a stack of matrices are counted throughout."""
         data = self.data[first:stop]
-        return replace(self, shape=(len(data), self._num_columns), data=data)
+        scales = self.scales and self.scales.of_rows(np.arange(first, first + len(data)))
+        return replace(self, shape=(len(data), self._num_columns), data=data, scales=scales)
 
     @property
     def _num_columns(self) -> int:
@@ -96,8 +144,10 @@ class StoredTensor:
     def with_rows(self, order: IntArray) -> "StoredTensor":
         """Return the same tensor with its rows (a vector's elements) in another order, or fewer."""
         if len(self.shape) != 1:
-            return replace(self, shape=(len(order), *self.shape[1:]), data=self.data[order])
-        if GGML_QUANT_SIZES[self.type][0] != 1:
+            scales = self.scales and self.scales.of_rows(order)
+            shape = (len(order), *self.shape[1:])
+            return replace(self, shape=shape, data=self.data[order], scales=scales)
+        if numbers_together(self.type)[0] != 1:
             raise TensorError(
                 f"Tensor {self.name} is a vector packed as {self.type.name}; it cannot be sorted.",
                 "Use the model with its vectors in F32 or F16.",
@@ -110,11 +160,30 @@ class StoredTensor:
 
         Numbers that are packed together come back as float32, which holds them exactly.
         """
-        is_packed = GGML_QUANT_SIZES[self.type][0] != 1
+        is_packed = numbers_together(self.type)[0] != 1 or self.scales is not None
         data = self.to_float32().view(np.uint8) if is_packed else self.data
         stored_type = GGMLQuantizationType.F32 if is_packed else self.type
         num_rows, num_columns = self.shape
         numbers = data.reshape(num_blocks, num_rows // num_blocks, num_columns, -1)
         turned = np.ascontiguousarray(numbers.swapaxes(1, 2))
         shape = (num_blocks * num_columns, num_rows // num_blocks)
-        return replace(self, shape=shape, type=stored_type, data=turned.reshape(shape[0], -1))
+        return StoredTensor(self.name, shape, stored_type, turned.reshape(shape[0], -1))
+
+
+def numbers_together(stored_type: StoredType) -> tuple[int, int]:
+    """Return how many numbers are packed together, and in how many bytes."""
+    return (1, 1) if isinstance(stored_type, FloatType) else GGML_QUANT_SIZES[stored_type]
+
+
+def _float8_values() -> FloatArray:
+    """Return what each byte means: ± 2 ** (e - 7) * 1.f, or 2 ** -6 * 0.f where e is 0."""
+    byte = np.arange(256)
+    exponents, fractions = byte >> 3 & 15, (byte & 7) / 8
+    values: FloatArray = np.where(exponents > 0, 1 + fractions, fractions).astype(np.float32)
+    values *= np.float32(2) ** (np.maximum(exponents, 1) - 7)
+    values[byte & 127 == 127] = np.nan
+    values[byte >= 128] *= -1
+    return values
+
+
+_FLOAT8_VALUES = _float8_values()

@@ -18,7 +18,7 @@ from headlong.ops.numpy_ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
 from model_files import FROM_GOLDEN, MAMBA, SINKS
 
-DAMAGED = st.sampled_from(
+DAMAGED: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, -1, 0, 1, 3, 7, 10**9, 2**70, 1e-300, 1e300, "", "M*", "text", [], [1], [[]], {}]
 )
 

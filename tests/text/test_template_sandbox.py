@@ -250,7 +250,7 @@ def test_memory_of_the_process_stays_bounded() -> None:
             try:
                 lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
                 peaks.append(int(lines.get("VmHWM", "0").split()[0]) * 1024)
-            except ProcessLookupError:
+            except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
                 return
 
     watcher = threading.Thread(target=watch)

@@ -45,7 +45,7 @@ class Setting:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
-    add_model_arguments(parser, "model", "head", "backend")
+    add_model_arguments(parser, "model", "head", "draft_vocabulary", "backend")
     # fmt: off
     parser.add_argument("--prompts", type=Path, required=True, metavar="FILE",
                         help="what is asked: one JSON object a line, plain or gzip")

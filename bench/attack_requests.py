@@ -146,13 +146,18 @@ def send_schemas(server: Server) -> Facts:
         )
         held = answer.status_code == 200 or (answer.status_code == 400 and _message_of(answer))
         yield f"tools with {name} are followed or refused", bool(held), _shown(answer)
-    answer = server.post(CHAT, {**ASK, "max_tokens": 200, "guided_regex": LOST_REGEX})
-    found = answer.json() if answer.status_code == 200 else {}
-    choice = found.get("choices", [{}])[0]
-    told = str(found.get("warnings"))
-    held = choice.get("finish_reason") == "length" and "cannot be followed beyond" in told
-    text = choice.get("message", {}).get("content")
-    yield "a grammar that runs out keeps its text", held and bool(text), repr(text)[:80]
+    body = {**ASK, "max_tokens": 200, "guided_regex": LOST_REGEX}
+    texts = []
+    for mtp in ("off", "off", 4):
+        answer = server.post(CHAT, {**body, "mtp": mtp})
+        found = answer.json() if answer.status_code == 200 else {}
+        choice = found.get("choices", [{}])[0]
+        is_told = "cannot be followed beyond" in str(found.get("warnings"))
+        texts.append(choice.get("message", {}).get("content") or _shown(answer))
+        if len(texts) == 1:
+            held = choice.get("finish_reason") == "length" and is_told
+            yield "a grammar that runs out keeps its text", held, texts[0]
+    yield "it keeps the same text again, drafted or not", len(set(texts)) == 1, texts
 
 
 def babble(server: Server) -> Facts:

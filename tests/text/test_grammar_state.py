@@ -10,7 +10,7 @@ import pytest
 from llguidance import LLMatcher, LLParserLimits
 
 from headlong.decode.constraint import Constraint, Grammar
-from headlong.text.grammar import json_schema_grammar
+from headlong.text.grammar import given_form, json_schema_grammar
 from headlong.text.grammar_state import GrammarState
 from headlong.text.token_table import make_token_table
 from headlong.text.tokenizer import Tokenizer
@@ -163,8 +163,13 @@ def test_grammar_beyond_the_parsers_bounds_ends_the_answer_with_the_reason(
 ) -> None:
     limits = LLParserLimits(step_max_items=1, verbose_errors=False)
     grammar = LLMatcher.grammar_from_json_schema({"type": "object"})
-    matcher = LLMatcher(make_token_table(tokenizer), grammar, log_level=0, limits=limits)
-    state = GrammarState(matcher, tokenizer.vocab_size, tokenizer.eos_ids)
+    table = make_token_table(tokenizer)
+
+    def make_matcher() -> LLMatcher:
+        return LLMatcher(table, grammar, log_level=0, limits=limits)
+
+    vocab_size, eos_ids = tokenizer.vocab_size, tokenizer.eos_ids
+    state = GrammarState(make_matcher(), make_matcher, vocab_size, eos_ids)
     ids = tokenizer.encode('{"a": [1, {"b": [2, 3]}]}', add_special=False)
     num_allowed = state.num_allowed(ids)
     assert num_allowed < len(ids)
@@ -173,3 +178,29 @@ def test_grammar_beyond_the_parsers_bounds_ends_the_answer_with_the_reason(
     assert set(np.flatnonzero(state.mask())) == set(tokenizer.eos_ids)
     assert not state.forced()
     assert re.search(rf"beyond {num_allowed} tokens: .*Too many items", str(state.lost))
+
+
+def test_neither_drafts_nor_earlier_answers_decide_where_an_answer_is_lost(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of a parser share what they have spent of its bounds (found by bench/attack.py)."""
+    monkeypatch.setattr("headlong.text.grammar.MAX_STATES", 300)
+    grammar = given_form(
+        tokenizer, "start: /[a-z ]{5}([a-z ]*e[a-z ]{90}c|[a-z ]*s[a-z ]{90}d)/", None
+    )
+    letters = random.Random(1).choices("es xyz", k=400)
+    ids = tokenizer.encode("abcde" + "".join(letters), add_special=False)
+
+    def lost_after(num_ahead: int) -> int:
+        state = grammar.begin()
+        for place, token_id in enumerate(ids):
+            for stop in range(place, min(place + num_ahead, len(ids))):
+                state.mask_after(ids[place:stop])
+            if not state.mask()[token_id]:
+                return place
+            state.push(token_id)
+        raise AssertionError("the bound was not reached")
+
+    alone = lost_after(0)
+    assert alone > 5
+    assert [lost_after(num_ahead) for num_ahead in (0, 4, 1, 0)] == [alone] * 4

@@ -8,7 +8,7 @@ can be drafted for free. After the last bracket only the end of text is allowed.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -57,6 +57,7 @@ class TokenGrammar:
     """A compiled grammar; any number of answers may follow it."""
 
     _pristine: "LLMatcher"
+    _make_matcher: Callable[[], "LLMatcher"]
     _vocab_size: int
     _eos_ids: frozenset[int]
     _bound: RepeatBound | None
@@ -65,7 +66,8 @@ class TokenGrammar:
 
     def begin(self) -> GrammarState:
         """Return the state of an answer that has said nothing yet."""
-        return GrammarState(self._pristine, self._vocab_size, self._eos_ids, self._bound)
+        matchers = (self._pristine.deep_copy(), self._make_matcher)
+        return GrammarState(*matchers, self._vocab_size, self._eos_ids, self._bound)
 
 
 def prepare_grammars(tokenizer: Tokenizer) -> None:
@@ -227,7 +229,11 @@ class _Compiler:
 
         is_schema = source.startswith("{")
         grammar = LLMatcher.grammar_from_json_schema(source) if is_schema else source
-        matcher = LLMatcher(self._table, grammar, log_level=0, limits=_limits())
+
+        def make_matcher() -> LLMatcher:
+            return LLMatcher(self._table, grammar, log_level=0, limits=_limits())
+
+        matcher = make_matcher()
         if matcher.is_error():
             raise _refusal(parts, matcher.get_error())
         bound = None
@@ -236,7 +242,8 @@ class _Compiler:
             spell = self._table.decode_bytes
             bound = RepeatBound(opening.encode(), closing.encode(), spell, reasoning)
         warnings = tuple(_warnings(parts))
-        compiled = TokenGrammar(matcher, self._table.vocab_size, self._eos_ids, bound, warnings)
+        vocab_size = self._table.vocab_size
+        compiled = TokenGrammar(matcher, make_matcher, vocab_size, self._eos_ids, bound, warnings)
         state = compiled.begin()
         try:
             state.forced()

@@ -7,7 +7,7 @@ ahead costs a few microseconds, and what was computed ahead is kept for when it 
 masks a draft was made with are those it is verified with.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -26,16 +26,17 @@ class GrammarState:
 
     def __init__(
         self,
-        pristine: "LLMatcher",
+        matcher: "LLMatcher",
+        make_matcher: Callable[[], "LLMatcher"],
         vocab_size: int,
         eos_ids: frozenset[int],
         bound: RepeatBound | None = None,
     ) -> None:
         """Begin an answer; `bound` ends it where it only repeats itself."""
-        self._pristine = pristine
+        self._make_matcher = make_matcher
         self._bound = bound
         self._text = b""  # settled, as far as `bound` wants to know
-        self._matcher = pristine.deep_copy()
+        self._matcher = matcher
         self._eos_ids = eos_ids
         self._only_eos = np.zeros(vocab_size, dtype=np.bool_)
         self._only_eos[list(eos_ids)] = True
@@ -146,8 +147,12 @@ class GrammarState:
         return not self._matcher.is_error()
 
     def _begin_again(self) -> None:
-        """Read the settled tokens again: a parser that failed while looking ahead stays failed."""
-        self._matcher = self._pristine.deep_copy()
+        """Read the settled tokens again, with a new parser.
+
+        One that failed while looking ahead stays failed, and its copies share what they have spent
+        of the bounds: drafts and earlier answers must not decide where this answer ends.
+        """
+        self._matcher = self._make_matcher()
         self._ahead = []
         self._matcher.consume_tokens(self._settled)
 

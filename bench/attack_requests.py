@@ -152,11 +152,10 @@ def send_schemas(server: Server) -> Facts:
         answer = server.post(CHAT, {**body, "mtp": mtp})
         found = answer.json() if answer.status_code == 200 else {}
         choice = found.get("choices", [{}])[0]
-        is_told = "cannot be followed beyond" in str(found.get("warnings"))
         texts.append(choice.get("message", {}).get("content") or _shown(answer))
         if len(texts) == 1:
-            held = choice.get("finish_reason") == "length" and is_told
-            yield "a grammar that runs out keeps its text", held, texts[0]
+            held = choice.get("finish_reason") == "length" and bool(texts[0])
+            yield "a grammar that is dear to follow gets its text", held, texts[0]
     yield "it keeps the same text again, drafted or not", len(set(texts)) == 1, texts
 
 

@@ -51,6 +51,10 @@ MAX_CALLS = 16
 MAX_STATES = 50_000
 """Of the lexer, some hundred megabytes at most: patterns can be written that never end."""
 
+STEP_FUEL = 20_000_000
+"""Of the lexer in one step, more than all states take: a step is dearer where less was read ahead,
+so a bound that it came to would let drafts decide where an answer ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenGrammar:
@@ -269,7 +273,9 @@ def _limits() -> "LLParserLimits":
     """Return bounds on time and memory; errors are not to quote the whole schema."""
     from llguidance import LLParserLimits
 
-    return LLParserLimits(max_lexer_states=MAX_STATES, verbose_errors=False)
+    return LLParserLimits(
+        max_lexer_states=MAX_STATES, step_lexer_fuel=STEP_FUEL, verbose_errors=False
+    )
 
 
 def _short(problem: str) -> str:

@@ -1,11 +1,14 @@
-"""Servers that several test files share: real processes, started once."""
+"""Servers and browsers that several test files share: real processes."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, Page
 
+from browser import running_browser
 from live_server import ONE_THREAD, LiveServer, serve
+from page_visits import Visits
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +23,19 @@ def tiny_live(tiny_model_path: Path) -> Iterator[LiveServer]:
     """The tiny model behind a server process; quick, and talks nonsense."""
     with serve(tiny_model_path, "--backend", "numpy") as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A browser that the tests of a file share."""
+    with running_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser, tiny_live: LiveServer) -> Iterator[Page]:
+    """A page of the tiny model's server; it may neither log an error nor ask another host."""
+    visits = Visits(browser, tiny_live.url)
+    yield visits.open()
+    visits.close()
+    assert visits.complaints == []

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from browser import running_browser
 from live_server import LiveServer, serve
 from page_visits import Visits, always_draft, answer_text, ask
 
@@ -18,12 +17,6 @@ KEY = "a-key-for-the-page"
 PROMPT = "Write a Python function that adds two numbers."
 ONE_THREAD = {**os.environ, "HEADLONG_THREADS": "1"}
 """The browser wants a core too."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -1,29 +1,11 @@
 """Conversations on the page: kept in the browser, bounded, listed, renamed, deleted."""
 
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from browser import running_browser
-from live_server import LiveServer
-from page_visits import Visits, answer_text, ask
+from page_visits import answer_text, ask
 
 STORED = "JSON.parse(localStorage.getItem('headlong.conversations'))"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(browser: Browser, tiny_live: LiveServer) -> Iterator[Page]:
-    visits = Visits(browser, tiny_live.url)
-    yield visits.open()
-    visits.close()
-    assert visits.complaints == []
 
 
 def stored(page: Page) -> list[str]:

@@ -1,15 +1,12 @@
 """What goes into the page's chat and comes out as files: text files dropped or chosen, exports."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, FilePayload, Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
-from browser import running_browser
-from live_server import LiveServer
-from page_visits import Visits, answer_text, ask
+from page_visits import answer_text, ask
 
 DROP = """([name, text]) => {
     const carried = new DataTransfer();
@@ -22,20 +19,6 @@ DROP = """([name, text]) => {
     target.dispatchEvent(drop("drop"));
     return isOurs;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(browser: Browser, tiny_live: LiveServer) -> Iterator[Page]:
-    visits = Visits(browser, tiny_live.url)
-    yield visits.open()
-    visits.close()
-    assert visits.complaints == []
 
 
 def exported(page: Page, kind: str) -> tuple[str, str]:

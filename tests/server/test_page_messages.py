@@ -1,13 +1,9 @@
 """What can be done with a message: copy, edit, answer again, see its code and its signs."""
 
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from browser import running_browser
-from live_server import LiveServer
-from page_visits import Visits, ask
+from page_visits import ask
 
 CODE = "Look:\n```python\nx = '**'\n\nprint(x)\n```\n## After\nA **bold** word."
 SHOWN = """async (text) => {
@@ -23,20 +19,11 @@ SHOWN = """async (text) => {
 CLIPBOARD = "navigator.clipboard.readText()"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as browser:
-        yield browser
-
-
 @pytest.fixture
-def page(browser: Browser, tiny_live: LiveServer) -> Iterator[Page]:
-    visits = Visits(browser, tiny_live.url)
-    page = visits.open()
+def page(page: Page) -> Page:
+    """Let the page use the clipboard."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    yield page
-    visits.close()
-    assert visits.complaints == []
+    return page
 
 
 def sent_roles(page: Page, act: str) -> list[tuple[str, str]]:

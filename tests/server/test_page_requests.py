@@ -1,27 +1,8 @@
 """The page's table of requests on a phone, and when there are many."""
 
-from collections.abc import Iterator
+from playwright.sync_api import Page, expect
 
-import pytest
-from playwright.sync_api import Browser, Page, expect
-
-from browser import running_browser
-from live_server import LiveServer
-from page_visits import Visits, ask
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(browser: Browser, tiny_live: LiveServer) -> Iterator[Page]:
-    visits = Visits(browser, tiny_live.url)
-    yield visits.open()
-    visits.close()
-    assert visits.complaints == []
+from page_visits import ask
 
 
 def test_requests_are_a_line_each_on_a_phone(page: Page) -> None:

@@ -234,14 +234,20 @@ def test_shallow_backbone_is_refused(backbone: Backbone) -> None:
 
 
 def test_taps_are_read_as_either_engine_writes_them() -> None:
+    name = "eagle_aux_hidden_state_layer_ids"
+
+    def read(config: dict[str, Any]) -> tuple[int, ...]:
+        return resolve_taps(Settings(config, Path("head")), 30, "head")
+
     assert default_taps(30) == (2, 15, 27)
     for written in ([2, 15, 27], [1, 14, 26], None):
-        config = {"eagle_aux_hidden_state_layer_ids": written}
-        assert resolve_taps(Settings(config, Path("head")), 30, "head") == (2, 15, 27)
-        nested = {"eagle_config": config}
-        assert resolve_taps(Settings(nested, Path("head")), 30, "head") == (2, 15, 27)
-    named = Settings({"eagle_aux_hidden_state_layer_ids": [3, 9, 20]}, Path("head"))
-    assert resolve_taps(named, 30, "head") == (3, 9, 20)
+        assert read({"eagle_config": {name: written}}) == (2, 15, 27)
+    assert read({name: None}) == (2, 15, 27)
+    assert read({name: [3, 9, 20]}) == (3, 9, 20)
+    # What stands outside means inputs to every engine, whatever SGLang is told besides.
+    assert read({name: [1, 14, 26]}) == (1, 14, 26)
+    assert read({name: [3, 9, 20], "eagle_config": {name: [2, 8, 19]}}) == (3, 9, 20)
+    assert read({name: [2, 15, 27], "eagle_config": {name: [1, 14, 26]}}) == (2, 15, 27)
 
 
 @pytest.mark.parametrize("taps", [[1, 2], [2, 1, 3], [1, 2, 30], ["a", "b", "c"], [0, True, 5]])

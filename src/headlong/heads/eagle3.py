@@ -131,11 +131,12 @@ def resolve_taps(keys: Settings, num_layers: int, source: str) -> tuple[int, ...
     """Return the tap layers a head's config names, or the default ones; refuse impossible ones."""
     usual = default_taps(num_layers)
     name = "eagle_aux_hidden_state_layer_ids"
-    holder = keys.under("eagle_config.") if keys.has("eagle_config") else keys
-    taps = tuple(holder.items(name)) or usual
-    # SGLang writes the layer whose output is tapped, everyone else the layer whose input is.
-    if taps == tuple(tap - 1 for tap in usual):
-        taps = usual
+    taps = tuple(keys.items(name))
+    if not taps:
+        taps = tuple(keys.items(f"eagle_config.{name}")) or usual
+        # There SGLang reads the layer whose output is tapped, everyone else the one whose input is.
+        if taps == tuple(tap - 1 for tap in usual):
+            taps = usual
     if not all(isinstance(tap, int) and not isinstance(tap, bool) for tap in taps):
         raise HeadError(f"{source}: {name} is {taps!r}.", "It must list three layer numbers.")
     is_ascending = all(low < high for low, high in pairwise(taps))

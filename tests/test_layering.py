@@ -17,6 +17,7 @@ ROOMS = (
     ("llm",),
     ("generation",),
     ("prompt",),
+    ("fleet",),
     ("engine",),
     ("decode",),
     ("drafters",),

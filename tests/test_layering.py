@@ -16,6 +16,7 @@ ROOMS = (
     ("llm",),
     ("generation",),
     ("prompt",),
+    ("fleet",),
     ("engine",),
     ("decode",),
     ("drafters",),

@@ -30,6 +30,10 @@ _REST_S = 0.5
 _COMMENTS = (b":", b"event:", b"id:", b"retry:")
 
 
+class UnreachableError(EngineError):
+    """A replica has not even seen the request."""
+
+
 def make_http() -> httpx.AsyncClient:
     """Return a client for replicas: as many connections as there are requests, kept open."""
     return httpx.AsyncClient(
@@ -58,6 +62,9 @@ class Exchanger:
         try:
             async with asyncio.timeout(self.first_token_s) as limit:
                 await self._run(replica, request, receive, limit)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            problem = f"The replica {replica.name} cannot be reached: {_words(error)}."
+            raise UnreachableError(problem, "Start it, or check its address.") from None
         except httpx.HTTPError as error:
             problem = f"The replica {replica.name} broke off: {_words(error)}."
             raise EngineError(problem, "See its log.") from None

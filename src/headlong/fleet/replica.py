@@ -79,3 +79,8 @@ class Replica:
     def missing(self, request: Request) -> Feature | None:
         """Return what a request needs and this replica lacks; None when it can run."""
         return self.dialect.missing(request, with_drafts=self.drafts)
+
+    def has_room(self, request: Request) -> bool:
+        """Tell whether prompt and answer fit into its context, as far as that is known."""
+        num_tokens = len(request.prompt_ids) + request.stopping.max_tokens
+        return self.max_tokens is None or num_tokens <= self.max_tokens

@@ -233,15 +233,28 @@ def test_shallow_backbone_is_refused(backbone: Backbone) -> None:
         build_eagle3(replace(weights, config=head_config), shallow)
 
 
-def test_taps_are_read_as_either_engine_writes_them() -> None:
+@pytest.mark.parametrize(
+    ("top", "nested", "meant"),
+    [
+        (None, None, (2, 15, 27)),
+        ([2, 15, 27], None, (2, 15, 27)),
+        ([3, 9, 20], None, (3, 9, 20)),
+        ([1, 14, 26], None, (2, 15, 27)),  # outputs, in the wrong place
+        (None, [1, 14, 26], (2, 15, 27)),
+        (None, [1, 13, 25], (2, 14, 26)),  # outputs of layers that are not the usual ones
+        (None, [2, 15, 27], (2, 15, 27)),
+        ([3, 9, 20], [2, 8, 19], (3, 9, 20)),  # a folder for vLLM and SGLang
+        ([1, 14, 26], [0, 13, 25], (1, 14, 26)),
+    ],
+)
+def test_taps_are_read_as_their_writers_count_them(
+    top: list[int] | None, nested: list[int] | None, meant: tuple[int, ...]
+) -> None:
+    """Guards against a head that reads its states one layer off: all it does is draft badly."""
     assert default_taps(30) == (2, 15, 27)
-    for written in ([2, 15, 27], [1, 14, 26], None):
-        config = {"eagle_aux_hidden_state_layer_ids": written}
-        assert resolve_taps(Settings(config, Path("head")), 30, "head") == (2, 15, 27)
-        nested = {"eagle_config": config}
-        assert resolve_taps(Settings(nested, Path("head")), 30, "head") == (2, 15, 27)
-    named = Settings({"eagle_aux_hidden_state_layer_ids": [3, 9, 20]}, Path("head"))
-    assert resolve_taps(named, 30, "head") == (3, 9, 20)
+    name = "eagle_aux_hidden_state_layer_ids"
+    config = {name: top, "eagle_config": None if nested is None else {name: nested}}
+    assert resolve_taps(Settings(config, Path("head")), 30, "head") == meant
 
 
 @pytest.mark.parametrize("taps", [[1, 2], [2, 1, 3], [1, 2, 30], ["a", "b", "c"], [0, True, 5]])

@@ -128,16 +128,23 @@ def default_taps(num_layers: int) -> tuple[int, int, int]:
 
 
 def resolve_taps(keys: Settings, num_layers: int, source: str) -> tuple[int, ...]:
-    """Return the tap layers a head's config names, or the default ones; refuse impossible ones."""
+    """Return the tap layers a head's config names, or the default ones; refuse impossible ones.
+
+    At the top level all engines count the layers whose inputs are tapped. Under `eagle_config`
+    most writers count those whose outputs are; a first tap of 1 tells them from the others.
+    """
     usual = default_taps(num_layers)
     name = "eagle_aux_hidden_state_layer_ids"
-    holder = keys.under("eagle_config.") if keys.has("eagle_config") else keys
-    taps = tuple(holder.items(name)) or usual
-    # SGLang writes the layer whose output is tapped, everyone else the layer whose input is.
-    if taps == tuple(tap - 1 for tap in usual):
-        taps = usual
+    taps = tuple(keys.items(name))
+    nested = tuple(keys.items(f"eagle_config.{name}"))
+    if nested:
+        counts_outputs = not taps and nested[0] == 1
+    else:  # some put outputs at the top level, which shows where they are the usual ones
+        counts_outputs = taps == tuple(tap - 1 for tap in usual)
+    taps = taps or nested or usual
     if not all(isinstance(tap, int) and not isinstance(tap, bool) for tap in taps):
         raise HeadError(f"{source}: {name} is {taps!r}.", "It must list three layer numbers.")
+    taps = tuple(tap + counts_outputs for tap in taps)
     is_ascending = all(low < high for low, high in pairwise(taps))
     if len(taps) != NUM_TAPS or not is_ascending or taps[0] < 0 or taps[-1] >= num_layers:
         raise HeadError(

@@ -111,10 +111,11 @@ class Dialect(Protocol):
     def reader(self, request: Request) -> AnswerReader:
         """Return the reader of the answer to `request`."""
 
-    def refusal(self, status: int, body: bytes) -> HeadlongError:
+    def refusal(self, status: int, body: bytes, retry_after: str | None = None) -> HeadlongError:
         """Return an HTTP error as one of ours: RequestError, BusyError, or EngineError.
 
         Only a RequestError is the request's own fault; with others another replica may do better.
+        `retry_after` is the header of that name.
         """
 
     def read_load(self, metrics: str) -> ReplicaLoad:

@@ -17,11 +17,7 @@ import httpx
 from headlong.decode.request import Request
 from headlong.errors import EngineError, GarbledError
 from headlong.fleet.answer_check import AnswerCheck
-<<<<<<< HEAD
 from headlong.fleet.dialect import AnswerReader, Delta
-=======
-from headlong.fleet.dialect import Delta
->>>>>>> main
 from headlong.fleet.replica import Replica
 
 CONNECT_TIMEOUT_S = 3.0
@@ -34,13 +30,10 @@ _REST_S = 0.5
 _COMMENTS = (b":", b"event:", b"id:", b"retry:")
 
 
-<<<<<<< HEAD
 class UnreachableError(EngineError):
     """A replica has not even seen the request."""
 
 
-=======
->>>>>>> main
 def make_http() -> httpx.AsyncClient:
     """Return a client for replicas: as many connections as there are requests, kept open."""
     return httpx.AsyncClient(
@@ -69,12 +62,9 @@ class Exchanger:
         try:
             async with asyncio.timeout(self.first_token_s) as limit:
                 await self._run(replica, request, receive, limit)
-<<<<<<< HEAD
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             problem = f"The replica {replica.name} cannot be reached: {_words(error)}."
             raise UnreachableError(problem, "Start it, or check its address.") from None
-=======
->>>>>>> main
         except httpx.HTTPError as error:
             problem = f"The replica {replica.name} broke off: {_words(error)}."
             raise EngineError(problem, "See its log.") from None
@@ -106,10 +96,6 @@ class Exchanger:
         receive: Callable[[Delta], None],
         limit: asyncio.Timeout,
     ) -> None:
-<<<<<<< HEAD
-=======
-        clock = asyncio.get_running_loop().time
->>>>>>> main
         call = replica.dialect.write(request, replica.model)
         check = AnswerCheck(request, self.vocab_size)
         body = json.dumps(call.body).encode()
@@ -118,24 +104,11 @@ class Exchanger:
         async with self.http.stream("POST", url, content=body, headers=headers) as response:
             if response.status_code != httpx.codes.OK:
                 raise replica.dialect.refusal(response.status_code, await response.aread())
-<<<<<<< HEAD
             events = _events(response)
             try:
                 async for delta in _deltas(events, replica.dialect.reader(request), check):
                     receive(delta)
                     limit.reschedule(asyncio.get_running_loop().time() + self.next_token_s)
-=======
-            events, reader = _events(response), replica.dialect.reader(request)
-            try:
-                async for event in events:
-                    delta = reader.read(event)
-                    checked = check.read(delta)
-                    if checked.token_ids:
-                        receive(checked)
-                        limit.reschedule(clock() + self.next_token_s)
-                    if delta.is_end:
-                        break
->>>>>>> main
             except (httpx.HTTPError, GarbledError):
                 if not check.is_complete:  # else nothing is lost but its statistics
                     raise
@@ -144,7 +117,6 @@ class Exchanger:
             await _read_rest(events)
 
 
-<<<<<<< HEAD
 async def _deltas(
     events: AsyncIterator[str], reader: AnswerReader, check: AnswerCheck
 ) -> AsyncIterator[Delta]:
@@ -158,8 +130,6 @@ async def _deltas(
             return
 
 
-=======
->>>>>>> main
 async def _read_rest(events: AsyncIterator[str]) -> None:
     """Read what is left of an answer that is complete, so that its connection is used again."""
     with contextlib.suppress(TimeoutError, httpx.HTTPError, GarbledError):

@@ -106,7 +106,7 @@ class Router:
         drafting = [one for one in self.replicas if one.drafts]
         if not drafting:
             return "No replica of this server drafts."
-        refused = [one.verdict.problem for one in drafting if one.verdict is not None]
+        refused = [one.verdict.blocks(request) for one in drafting if one.verdict is not None]
         problem = next((one for one in refused if one is not None), None)
         if problem is not None:
             return problem
@@ -145,7 +145,9 @@ def _route_fixed(request: Request, num_wanted: int, drafting: list[Replica]) -> 
 
 
 def _can_run(replica: Replica, request: Request) -> bool:
-    return replica.is_usable and replica.has_room(request) and replica.missing(request) is None
+    is_blocked = replica.verdict is not None and replica.verdict.blocks(request) is not None
+    is_able = replica.has_room(request) and replica.missing(request) is None
+    return replica.is_usable and is_able and not is_blocked
 
 
 def _obeys(replica: Replica) -> bool:

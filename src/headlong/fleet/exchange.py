@@ -17,7 +17,7 @@ import httpx
 from headlong.decode.request import Request
 from headlong.errors import EngineError, GarbledError
 from headlong.fleet.answer_check import AnswerCheck
-from headlong.fleet.dialect import Delta
+from headlong.fleet.dialect import AnswerReader, Delta
 from headlong.fleet.replica import Replica
 
 CONNECT_TIMEOUT_S = 3.0
@@ -28,6 +28,10 @@ MAX_EVENT_BYTES = 16 << 20
 
 _REST_S = 0.5
 _COMMENTS = (b":", b"event:", b"id:", b"retry:")
+
+
+class UnreachableError(EngineError):
+    """A replica has not even seen the request."""
 
 
 def make_http() -> httpx.AsyncClient:
@@ -58,6 +62,9 @@ class Exchanger:
         try:
             async with asyncio.timeout(self.first_token_s) as limit:
                 await self._run(replica, request, receive, limit)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            problem = f"The replica {replica.name} cannot be reached: {_words(error)}."
+            raise UnreachableError(problem, "Start it, or check its address.") from None
         except httpx.HTTPError as error:
             problem = f"The replica {replica.name} broke off: {_words(error)}."
             raise EngineError(problem, "See its log.") from None
@@ -89,7 +96,6 @@ class Exchanger:
         receive: Callable[[Delta], None],
         limit: asyncio.Timeout,
     ) -> None:
-        clock = asyncio.get_running_loop().time
         call = replica.dialect.write(request, replica.model)
         check = AnswerCheck(request, self.vocab_size)
         body = json.dumps(call.body).encode()
@@ -98,22 +104,30 @@ class Exchanger:
         async with self.http.stream("POST", url, content=body, headers=headers) as response:
             if response.status_code != httpx.codes.OK:
                 raise replica.dialect.refusal(response.status_code, await response.aread())
-            events, reader = _events(response), replica.dialect.reader(request)
+            events = _events(response)
             try:
-                async for event in events:
-                    delta = reader.read(event)
-                    checked = check.read(delta)
-                    if checked.token_ids:
-                        receive(checked)
-                        limit.reschedule(clock() + self.next_token_s)
-                    if delta.is_end:
-                        break
+                async for delta in _deltas(events, replica.dialect.reader(request), check):
+                    receive(delta)
+                    limit.reschedule(asyncio.get_running_loop().time() + self.next_token_s)
             except (httpx.HTTPError, GarbledError):
                 if not check.is_complete:  # else nothing is lost but its statistics
                     raise
             receive(check.end())
             limit.reschedule(None)
             await _read_rest(events)
+
+
+async def _deltas(
+    events: AsyncIterator[str], reader: AnswerReader, check: AnswerCheck
+) -> AsyncIterator[Delta]:
+    """Yield the tokens that events bring, up to the one that says that nothing follows."""
+    async for event in events:
+        delta = reader.read(event)
+        checked = check.read(delta)
+        if checked.token_ids:
+            yield checked
+        if delta.is_end:
+            return
 
 
 async def _read_rest(events: AsyncIterator[str]) -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from headlong.decode.request import Request
 from headlong.fleet.dialect import Dialect, Feature, ReplicaLoad
+from headlong.fleet.verdict import Verdict
 
 
 class ReplicaState(StrEnum):
@@ -22,16 +23,6 @@ class ReplicaState(StrEnum):
     """Gets none until it has been seen well again."""
     DRAINING = "draining"
     """Ends the requests it has and gets no more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the probe found about a replica that drafts."""
-
-    checked_s: float
-    """When, in seconds since 1970."""
-    problem: str | None = None
-    """Why its answers are not to be trusted, in a whole sentence; None when they are."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,3 +70,8 @@ class Replica:
     def missing(self, request: Request) -> Feature | None:
         """Return what a request needs and this replica lacks; None when it can run."""
         return self.dialect.missing(request, with_drafts=self.drafts)
+
+    def has_room(self, request: Request) -> bool:
+        """Tell whether prompt and answer fit into its context, as far as that is known."""
+        num_tokens = len(request.prompt_ids) + request.stopping.max_tokens
+        return self.max_tokens is None or num_tokens <= self.max_tokens

@@ -139,6 +139,7 @@ class Phrases:
     phrases: Sequence[tuple[int, ...]]
     eos_id: int
     vocab_size: int
+    source: str = ""
     warnings: tuple[str, ...] = ()
 
     def begin(self) -> "PhraseState":

@@ -45,6 +45,10 @@ class Grammar(Protocol):
     """What an answer must look like; shared by any number of sequences."""
 
     @property
+    def source(self) -> str:
+        """It as text for engines in other processes: a JSON schema, or llguidance's Lark."""
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What of it is not followed, in whole sentences."""
 

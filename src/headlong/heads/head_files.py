@@ -7,15 +7,14 @@ What kind of head it is, is read off the tensors' names, since configs are often
 """
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType
 
+from headlong.arrays import IntArray
 from headlong.config import HeadQuant
 from headlong.errors import CheckpointError, HeadError
 from headlong.heads.assistant import build_assistant, read_assistant
@@ -38,6 +37,7 @@ from headlong.weights.checkpoint import (
 from headlong.weights.mapped_file import read_json_object
 from headlong.weights.mtp_names import has_mtp_module
 from headlong.weights.safetensors_file import read_safetensors
+from headlong.weights.safetensors_writer import Entry, write_safetensors, write_whole
 from headlong.weights.tensor_names import canonical_architecture
 from headlong.weights.tensors import StoredTensor, StoredType
 
@@ -117,16 +117,16 @@ def read_native_head(checkpoint: Checkpoint, num_layers: int) -> HeadWeights | N
 
 def save_head(path: Path, weights: HeadWeights) -> None:
     """Write a head folder that `load_head` reads; eagle3 heads other engines read too."""
-    arrays = {name: _encode(tensor) for name, tensor in weights.tensors.items()}
-    arrays |= _encode_vocabulary(weights)
+    entries = [_entry(name, tensor) for name, tensor in weights.tensors.items()]
+    entries += _vocabulary_entries(weights)
     config = dict(weights.config)
-    dtypes = {dtype for dtype, _, _ in arrays.values()} & _TORCH_DTYPES.keys()
+    dtypes = {entry.dtype for entry in entries} & _TORCH_DTYPES.keys()
     if len(dtypes) == 1:
         config["torch_dtype"] = _TORCH_DTYPES[dtypes.pop()]
     try:
         path.mkdir(parents=True, exist_ok=True)
-        _write(path / WEIGHTS_FILE, _safetensors_chunks(arrays))
-        _write(path / CONFIG_FILE, iter([f"{json.dumps(config, indent=2)}\n".encode()]))
+        write_safetensors(path / WEIGHTS_FILE, entries)
+        write_whole(path / CONFIG_FILE, [f"{json.dumps(config, indent=2)}\n".encode()])
     except OSError as error:
         raise HeadError(
             f"The head cannot be written to {path}: {error}.", "Check the disk and your rights."
@@ -197,23 +197,23 @@ def _find_weights(path: Path) -> Path:
     raise HeadError(f"{path} holds no {WEIGHTS_FILE}.", "Give the folder of a head.")
 
 
-def _encode(tensor: StoredTensor) -> tuple[str, tuple[int, ...], bytes]:
+def _entry(name: str, tensor: StoredTensor) -> Entry:
     dtype = _DTYPES.get(tensor.type)
     if dtype is None:
         raise HeadError(
-            f"Tensor {tensor.name} is stored as {tensor.type.name}.",
+            f"Tensor {name} is stored as {tensor.type.name}.",
             "A head folder holds float32, float16 or bfloat16.",
         )
-    return dtype, tensor.shape, np.ascontiguousarray(tensor.data).tobytes()
+    return Entry(name, dtype, tensor.shape, lambda: [np.ascontiguousarray(tensor.data).tobytes()])
 
 
-def _encode_vocabulary(weights: HeadWeights) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+def _vocabulary_entries(weights: HeadWeights) -> list[Entry]:
     vocabulary = weights.vocabulary
     if vocabulary is None:
-        return {}
+        return []
     size = len(vocabulary)
     if weights.kind == "medusa":
-        return {"token_map": ("I64", (size,), vocabulary.astype("<i8").tobytes())}
+        return [_integers("token_map", vocabulary)]
     vocab_size = weights.config.get("vocab_size")
     if not isinstance(vocab_size, int) or not 0 <= int(vocabulary.max()) < vocab_size:
         raise HeadError(
@@ -223,38 +223,9 @@ def _encode_vocabulary(weights: HeadWeights) -> dict[str, tuple[str, tuple[int, 
         )
     mask = np.zeros(vocab_size, dtype=np.bool_)
     mask[vocabulary] = True
-    offsets = vocabulary - np.arange(size)
-    return {
-        "d2t": ("I64", (size,), offsets.astype("<i8").tobytes()),
-        "t2d": ("BOOL", (vocab_size,), mask.tobytes()),
-    }
+    offsets = _integers("d2t", vocabulary - np.arange(size))
+    return [offsets, Entry("t2d", "BOOL", (vocab_size,), lambda: [mask.tobytes()])]
 
 
-def _safetensors_chunks(
-    arrays: Mapping[str, tuple[str, tuple[int, ...], bytes]],
-) -> Iterator[bytes]:
-    """Lay tensors out as a safetensors file: wide types first, so that all are aligned."""
-    width = {"I64": 8, "F32": 4, "F16": 2, "BF16": 2, "BOOL": 1}
-    order = sorted(arrays, key=lambda name: (-width[arrays[name][0]], name))
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name in order:
-        dtype, shape, data = arrays[name]
-        header[name] = {
-            "dtype": dtype,
-            "shape": list(shape),
-            "data_offsets": [end, end + len(data)],
-        }
-        end += len(data)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    yield from (arrays[name][2] for name in order)
-
-
-def _write(path: Path, chunks: Iterator[bytes]) -> None:
-    """Write a file under another name first, so that no half-written one is ever found."""
-    part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
-        file.writelines(chunks)
-    os.replace(part, path)
+def _integers(name: str, values: IntArray) -> Entry:
+    return Entry(name, "I64", values.shape, lambda: [values.astype("<i8").tobytes()])

@@ -65,6 +65,8 @@ class TokenGrammar:
     _vocab_size: int
     _eos_ids: frozenset[int]
     _bound: RepeatBound | None
+    source: str
+    """What it was compiled from: a JSON schema, or llguidance's Lark."""
     warnings: tuple[str, ...] = ()
     """What of its schemas is not followed, in whole sentences."""
 
@@ -247,7 +249,9 @@ class _Compiler:
             bound = RepeatBound(opening.encode(), closing.encode(), spell, reasoning)
         warnings = tuple(_warnings(parts))
         vocab_size = self._table.vocab_size
-        compiled = TokenGrammar(matcher, make_matcher, vocab_size, self._eos_ids, bound, warnings)
+        compiled = TokenGrammar(
+            matcher, make_matcher, vocab_size, self._eos_ids, bound, source, warnings
+        )
         state = compiled.begin()
         try:
             state.forced()

@@ -53,6 +53,8 @@ class Exchanger:
     """How long a replica may take to its first token, its own queue included."""
     next_token_s: float = 30.0
     """The same to every later one."""
+    follow: type[AnswerCheck] = AnswerCheck
+    """What becomes of answers on their way."""
 
     async def run(
         self, replica: Replica, request: Request, receive: Callable[[Delta], None]
@@ -97,7 +99,7 @@ class Exchanger:
         limit: asyncio.Timeout,
     ) -> None:
         call = replica.dialect.write(request, replica.model)
-        check = AnswerCheck(request, self.vocab_size)
+        check = self.follow(request, self.vocab_size)
         body = json.dumps(call.body).encode()
         headers = {"content-type": "application/json", **key_header(replica)}
         url = f"{replica.url}{call.path}"

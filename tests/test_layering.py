@@ -11,6 +11,7 @@ ROOMS = (
     ("__main__",),
     ("cli",),
     ("headlong",),  # the package itself: its lazy public names
+    ("export",),
     ("doctor",),
     ("bench", "train", "server"),
     ("llm",),
@@ -45,6 +46,7 @@ LAZY = {
     "cli/bench_pass.py",
     "cli/doctor.py",
     "cli/eval_head.py",
+    "cli/export.py",
     "cli/inspect.py",
     "cli/plan.py",
     "cli/serve.py",

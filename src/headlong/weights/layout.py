@@ -13,6 +13,9 @@ Out: the same tensors as the packages above expect them: rotary rows as Hugging 
     | safetensors | qwen3.5/next | same, but for `ssm_norm`; | same; −exp and the shape of   |
     |             |              | `A_log`; conv1d (C, 1, W) | GGUF: `ssm_a`, (C, W)         |
     | safetensors | nemotron_h   | `A_log`; conv1d (C, 1, W) | same                          |
+    | MLX         | qwen3.5/next | norms hold 1 + w already; | leaving them;                 |
+    |             |              | conv1d (C, W, 1)          | (C, W)                        |
+    | MLX         | deepseek2    | k_b, v_b (heads, …, …)    | (heads * …, …)                |
     | GGUF        | nemotron_h…  | vectors as (heads, 1)     | making them vectors           |
     | GGUF        | mimo2        | `layer_output_norm`       | `nextn.shared_head_norm`      |
 """
@@ -66,12 +69,17 @@ def unify_gguf(
 def unify_safetensors(
     architecture: str, tensors: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
-    """Return a Hugging Face folder's tensors in the one layout."""
+    """Return the tensors of a folder of Hugging Face's or MLX's in the one layout."""
     if architecture not in _ONE_PLUS and not architecture.startswith("nemotron_h"):
-        return dict(tensors)
+        return {name: _as_matrix(name, one) for name, one in tensors.items()}
+    # mlx-lm adds the 1 where it moves the axes of convolutions.
+    is_moved = any(
+        _CONVOLUTION.fullmatch(name) and one.shape[-1] == 1 for name, one in tensors.items()
+    )
+    adds_one = architecture in _ONE_PLUS and not is_moved
     unified = {}
     for name, tensor in tensors.items():
-        if architecture in _ONE_PLUS and _NORM.fullmatch(name):
+        if adds_one and _NORM.fullmatch(name):
             tensor = _with_values(tensor, tensor.to_float32() + np.float32(1))
         elif _LOG_DECAY.fullmatch(name):
             tensor = _with_values(tensor, -np.exp(tensor.to_float32()))

@@ -60,6 +60,8 @@ class Exchanger:
     http: httpx.AsyncClient
     vocab_size: int
     patience: Patience = field(default_factory=Patience)
+    follow: type[AnswerCheck] = AnswerCheck
+    """What becomes of answers on their way."""
 
     async def run(
         self, replica: Replica, request: Request, receive: Callable[[Delta], None]
@@ -104,7 +106,7 @@ class Exchanger:
         limit: asyncio.Timeout,
     ) -> None:
         call = replica.dialect.write(request, replica.model)
-        check = AnswerCheck(request, self.vocab_size)
+        check = self.follow(request, self.vocab_size)
         body = json.dumps(call.body).encode()
         headers = {"content-type": "application/json", **key_header(replica)}
         url = f"{replica.url}{call.path}"

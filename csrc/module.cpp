@@ -92,6 +92,7 @@ void bind_records(nb::module_& module) {
         .def_rw("rope", &Attention::rope).def_rw("query_norm", &Attention::query_norm)
         .def_rw("key_norm", &Attention::key_norm)
         .def_rw("value_norm", &Attention::value_norm).def_rw("beside_norm", &Attention::beside_norm)
+        .def_rw("adds_to_normed", &Attention::adds_to_normed)
         .def_rw("output_norm", &Attention::output_norm).def_rw("gate", &Attention::gate);
     nb::class_<Channel>(module, "Channel").def("check", &Channel::check);
 }

@@ -106,6 +106,24 @@ class AnswerCheck:
             self._constraint.push(token_id)
 
 
+class AnswerAsSent(AnswerCheck):
+    """Follows an answer without cutting it: the probe judges engines by what they really send."""
+
+    def read(self, delta: Delta) -> Delta:
+        """Return the tokens of a delta, those behind the end included."""
+        self._told = _joined(self._told, delta)
+        if self._last is None and delta.finish_reason is not None:
+            self._last = Delta(finish_reason=delta.finish_reason)
+        return Delta(delta.token_ids, delta.logprobs)
+
+
+def check_whole(request: Request, sent: Delta, vocab_size: int) -> Delta:
+    """Return a whole answer as clients would get it."""
+    check = AnswerCheck(request, vocab_size)
+    check.read(sent)
+    return check.end()
+
+
 def _check_logprobs(token_ids: Sequence[int], logprobs: Sequence[TokenLogprob]) -> None:
     """Refuse log-probabilities that are not those of the tokens."""
     fit = len(token_ids) == len(logprobs) and all(

@@ -75,6 +75,7 @@ class Attention(Mixer):
     key_norm: Norm | None
     value_norm: Norm | None
     beside_norm: Norm | None
+    adds_to_normed: bool
     output_norm: Norm | None
     gate: Linear | None
     def set_sinks(self, sinks: FloatArray) -> None: ...

@@ -6,7 +6,7 @@ Out: the same tensors as the packages above expect them: rotary rows as Hugging 
 
     | format      | architecture | differs in                | made the same by              |
     |-------------|--------------|---------------------------|-------------------------------|
-    | GGUF        | llama        | q/k rows are interleaved  | putting the halves back       |
+    | GGUF        | llama,eagle3 | q/k rows are interleaved  | putting the halves back       |
     | GGUF        | with experts | `ffn_gate_inp_shexp` (H,) | its shape (1, H)              |
     | GGUF        | deepseek2    | k_b, v_b (heads, …, …)    | (heads * …, …)                |
     | safetensors | gemma3       | norms hold w, mean 1 + w  | adding the 1 that GGUF stores |
@@ -39,6 +39,7 @@ _ROW = re.compile(r"blk\.\d+\.ffn_gate_inp_shexp\.weight")
 _BY_HEAD = re.compile(r"blk\.\d+\.attn_[kv]_b\.weight")
 _FLAT = re.compile(r"blk\.\d+\.(?:ssm_[ad]|ssm_norm\.weight)")
 _LAYER_NORM = ".layer_output_norm."
+_INTERLEAVED = ("llama", "eagle3")
 _ONE_PLUS = ("gemma3", "qwen35", "qwen35moe", "qwen3next")
 _LOG_DECAY = re.compile(r"blk\.\d+\.ssm_a")
 _CONVOLUTION = re.compile(r"blk\.\d+\.ssm_conv1d\.weight")
@@ -54,10 +55,10 @@ def unify_gguf(
         # llama.cpp's converter takes the final norm of an MTP module for one of the layer.
         names = {name: name.replace(_LAYER_NORM, ".nextn.shared_head_norm.") for name in tensors}
         return {names[name]: replace(one, name=names[name]) for name, one in tensors.items()}
-    if architecture != "llama":
+    if architecture not in _INTERLEAVED:
         return {name: _as_matrix(name, one) for name, one in tensors.items()}
-    num_heads = _head_count(metadata, "llama.attention.head_count", None)
-    num_kv_heads = _head_count(metadata, "llama.attention.head_count_kv", num_heads)
+    num_heads = _head_count(metadata, f"{architecture}.attention.head_count", None)
+    num_kv_heads = _head_count(metadata, f"{architecture}.attention.head_count_kv", num_heads)
     heads = {"q": num_heads, "k": num_kv_heads}
     unified = {}
     for name, tensor in tensors.items():

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from headlong.errors import BackendError
-from headlong.ops.backends import make_ops
+from headlong.ops.backends import MODULES, make_ops
 
 
 def test_auto_takes_the_native_backend() -> None:
@@ -23,6 +23,15 @@ def test_without_kernels_auto_says_why_and_how(monkeypatch: pytest.MonkeyPatch) 
     assert "pip install" in ops.note
     with pytest.raises(BackendError, match="not built"):
         make_ops("native")
+
+
+def test_on_apple_silicon_auto_asks_for_mlx_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert next(iter(MODULES)) == "mlx"
+    monkeypatch.setitem(MODULES, "mlx", MODULES["mlx"]._replace(is_default=True))
+    monkeypatch.setitem(sys.modules, "headlong.ops.mlx_ops", None)  # as if not installed
+    ops = make_ops("auto")
+    assert ops.name == "native"
+    assert "headlong[mlx]" in ops.note
 
 
 def test_unknown_backends_are_refused_by_name() -> None:

@@ -1,6 +1,6 @@
 """The step runner: prefill and rounds as calls of the op set, made on the host.
 
-For every backend whose blocks can be called one by one (numpy, native, torch). Owns the caches of
+For every backend whose blocks can be called one by one. Owns the caches of
 all its sequences and restores sequences after a failed pass.
 """
 

@@ -29,11 +29,15 @@ class Feature(StrEnum):
     GRAMMAR = "grammars"
     """llguidance's Lark: tool calls, reasoning before JSON, patterns, choices."""
     SEED = "seed"
+    TOP_K = "top_k"
     MIN_P = "min_p"
     LOGIT_BIAS = "logit_bias"
     REPETITION_PENALTY = "repetition_penalty"
+    PENALTIES = "presence_penalty and frequency_penalty"
+    """Of the answer's own tokens; some engines count the prompt's too."""
     MIN_TOKENS = "min_tokens"
     IGNORE_EOS = "ignore_eos"
+    CACHE_SALT = "cache_salt"
     DRAFT_STATS = "draft statistics"
     """Says for every answer what was drafted and accepted."""
     K_PER_REQUEST = "K per request"
@@ -103,7 +107,10 @@ class Dialect(Protocol):
     metrics_path: str | None
 
     def missing(self, request: Request, *, with_drafts: bool) -> Feature | None:
-        """Return what `request` needs and this engine lacks; None when it can run."""
+        """Return what `request` needs and this engine lacks; None when it can run.
+
+        A fixed K is no need: replicas draft as they were started, and the router knows how.
+        """
 
     def write(self, request: Request, model: str) -> Call:
         """Return what to post; `model` is what the engine calls its model."""

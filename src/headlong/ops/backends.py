@@ -6,6 +6,7 @@ library which is missing costs nothing and says what to install.
 """
 
 import importlib
+import platform
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -25,7 +26,15 @@ class BackendModule(NamedTuple):
     """Whether "auto" may choose it."""
 
 
+_IS_APPLE_SILICON = (platform.system(), platform.machine()) == ("Darwin", "arm64")
+
 MODULES: dict[str, BackendModule] = {
+    "mlx": BackendModule(
+        "headlong.ops.mlx_ops",
+        "Install MLX: `pip install 'headlong[mlx]'`, on a machine that has an older one with "
+        "`--upgrade`.",
+        is_default=_IS_APPLE_SILICON,
+    ),
     "native": BackendModule(
         "headlong.ops.native_ops",
         "Install Headlong from a wheel, which brings the kernels, or with a C++ compiler at hand "

@@ -1,0 +1,207 @@
+"""Weight matrices of the MLX backend: packed in affine groups where the file is, floats elsewhere.
+
+In:  stored tensors, rows. Out: products in which a row's bits do not depend on the other rows.
+MLX takes one kernel for one row and maybe another for many. Which numbers of rows give a row the
+same bits is measured for every shape of matrix when the first of it is made (`_measure`).
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+import numpy as np
+from gguf import GGMLQuantizationType
+from gguf.quants import quantize
+
+from headlong.arrays import FloatArray
+from headlong.ops.mlx_packing import GROUP, AffineGroups, can_repack, repack
+from headlong.ops.numpy_weights import round_to
+from headlong.weights.tensors import StoredTensor
+
+TILE = 8
+"""Rows of one matrix product at most."""
+
+_PACKED = {
+    "q4": GGMLQuantizationType.Q4_1,
+    "q5": GGMLQuantizationType.Q5_1,
+    "q8": GGMLQuantizationType.Q8_0,
+}
+"""Precisions that may be asked for and are kept packed; all others are kept as floats."""
+
+
+class RowsAtOnce(NamedTuple):
+    """How rows go through a matrix so that none feels the others."""
+
+    most: int
+    """Rows of one product at most."""
+    is_padded: bool
+    """Whether it is always so many, filled up with zeros, since kernels differ between numbers."""
+
+
+_measured: dict[tuple[Any, ...], RowsAtOnce] = {}
+
+
+class MlxMatrix:
+    """A weight matrix: floats, or levels with the scales and biases of their groups."""
+
+    __slots__ = ("bits", "group_size", "parts", "rows_at_once")
+
+    def __init__(self, parts: Sequence[Any], bits: int = 0, group_size: int = 0) -> None:
+        self.parts = tuple(parts)
+        """(values,), or (words, scales, biases) of packed ones; rows first."""
+        self.bits, self.group_size = bits, group_size
+        mx.eval(self.parts)
+        self.rows_at_once = _rows_at_once(self)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the weights."""
+        return sum(int(part.nbytes) for part in self.parts)
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What two matrices must have in common to be joined."""
+        return self.bits, self.group_size, *(part.dtype for part in self.parts)
+
+    @property
+    def num_outputs(self) -> int:
+        """Rows of the matrix."""
+        return int(self.parts[0].shape[0])
+
+    def times(self, x: Any) -> Any:
+        """Multiply every row as if it were alone: (N, inputs) → (N, outputs)."""
+        most, is_padded = self.rows_at_once
+        num_rows = len(x)
+        if is_padded and num_rows % most:
+            x = mx.pad(x, ((0, -num_rows % most), (0, 0)))
+        products = [self.multiply(x[start : start + most]) for start in range(0, len(x), most)]
+        joined = products[0] if len(products) == 1 else mx.concatenate(products)
+        return joined if len(joined) == num_rows else joined[:num_rows]
+
+    def multiply(self, x: Any) -> Any:
+        """Multiply rows with whatever kernel MLX takes for so many."""
+        if not self.bits:
+            return x @ self.parts[0].T
+        return mx.quantized_matmul(x, *self.parts, group_size=self.group_size, bits=self.bits)
+
+    def gather(self, x: Any, chosen: Any) -> Any:
+        """Multiply single rows with matrices of a stack: (N, k, inputs), (N, k) → (N, k, outputs).
+
+        One row is multiplied at a time, so that its mates choose no kernel.
+        """
+        rows = x[..., None, :]
+        if not self.bits:
+            return mx.gather_mm(rows, self.parts[0].swapaxes(-1, -2), rhs_indices=chosen)[..., 0, :]
+        sizes = {"group_size": self.group_size, "bits": self.bits}
+        return mx.gather_qmm(rows, *self.parts, rhs_indices=chosen, **sizes)[..., 0, :]
+
+    def rows(self, indices: Any) -> Any:
+        """Return some rows as floats, which is what an embedding table is for."""
+        return self._unpacked([part[indices] for part in self.parts])
+
+    def values(self) -> Any:
+        """Return the whole matrix as floats."""
+        return self._unpacked(self.parts)
+
+    def _unpacked(self, parts: Sequence[Any]) -> Any:
+        if not self.bits:
+            return parts[0]
+        return mx.dequantize(*parts, group_size=self.group_size, bits=self.bits)
+
+
+def join(matrices: Sequence[MlxMatrix]) -> MlxMatrix:
+    """Put matrices of one kind under one another; they become views of what is returned."""
+    parts = zip(*(one.parts for one in matrices), strict=True)
+    joined = MlxMatrix(
+        [mx.concatenate(part) for part in parts], matrices[0].bits, matrices[0].group_size
+    )
+    first = 0
+    for one in matrices:
+        stop = first + one.num_outputs
+        one.parts = tuple(part[first:stop] for part in joined.parts)
+        first = stop
+    return joined
+
+
+def stack(matrices: Sequence[MlxMatrix]) -> MlxMatrix:
+    """Put matrices of one kind and shape beside each other; they become views of the stack."""
+    stacked = object.__new__(MlxMatrix)  # its rows go one by one: nothing is to be measured
+    parts = zip(*(one.parts for one in matrices), strict=True)
+    stacked.parts = tuple(mx.stack(part) for part in parts)
+    stacked.bits, stacked.group_size = matrices[0].bits, matrices[0].group_size
+    mx.eval(stacked.parts)
+    for place, one in enumerate(matrices):
+        one.parts = tuple(part[place] for part in stacked.parts)
+    return stacked
+
+
+def make_matrix(tensor: StoredTensor, quant: str | None, dtype: Any) -> MlxMatrix:
+    """Pack a stored matrix, rounded to the precision of `quant` if given."""
+    groups = _groups(tensor, quant)
+    if groups is None:
+        values = tensor.to_float32()
+        rounded = values if quant is None else round_to(values, quant)
+        return MlxMatrix([mx.array(rounded).astype(dtype)])
+    scales, biases = (mx.array(one).astype(dtype) for one in (groups.scales, groups.biases))
+    return MlxMatrix([mx.array(groups.words), scales, biases], groups.bits, groups.group_size)
+
+
+def bits_of(tensor: StoredTensor, quant: str | None) -> int:
+    """Return how many bits a level takes once packed; 0 where floats are kept."""
+    if quant is not None:
+        is_whole = quant in _PACKED and tensor.shape[-1] % GROUP == 0
+        return int(quant[1:]) if is_whole else 0
+    return int(tensor.type.name[1]) if can_repack(tensor) else 0
+
+
+def _groups(tensor: StoredTensor, quant: str | None) -> AffineGroups | None:
+    """Return a matrix in affine groups; None where floats are to be kept."""
+    if not bits_of(tensor, quant):
+        return None
+    if quant is None:
+        return repack(tensor)
+    kind = _PACKED[quant]
+    return repack(
+        StoredTensor(tensor.name, tensor.shape, kind, quantize(tensor.to_float32(), kind))
+    )
+
+
+def _rows_at_once(matrix: MlxMatrix) -> RowsAtOnce:
+    """Return how rows go through a matrix; one measurement settles its kind and shape."""
+    key = (*matrix.kind, *(part.shape for part in matrix.parts))
+    if key not in _measured:
+        _measured[key] = _measure(matrix)
+    return _measured[key]
+
+
+def _measure(matrix: MlxMatrix) -> RowsAtOnce:
+    """Find the most rows that MLX multiplies without one feeling the others.
+
+    It chooses kernels by shape, not by value, so random rows tell.
+    """
+    dtype = matrix.parts[-1].dtype
+    num_inputs = matrix.parts[0].shape[-1]
+    if matrix.bits:
+        num_inputs = num_inputs * 32 // matrix.bits
+    x = mx.random.normal((TILE, num_inputs), key=mx.random.key(0)).astype(dtype)
+    alone = _bits(mx.concatenate([matrix.multiply(x[i : i + 1]) for i in range(TILE)]))
+    whole = _bits(matrix.multiply(x))
+    numbers = (2, 3, 5, TILE)
+    if all(_are_equal(_bits(matrix.multiply(x[:n])), alone[:n]) for n in numbers):
+        return RowsAtOnce(TILE, is_padded=False)
+    for shift in (1, TILE // 2):
+        turned = _bits(matrix.multiply(mx.roll(x, shift, 0)))
+        if not _are_equal(turned, np.roll(whole, shift, 0)):
+            return RowsAtOnce(1, is_padded=False)
+    lonely = _bits(matrix.multiply(mx.pad(x[:1], ((TILE - 1, 0), (0, 0)))))
+    is_apart = _are_equal(lonely[-1], whole[0])
+    return RowsAtOnce(TILE, is_padded=True) if is_apart else RowsAtOnce(1, is_padded=False)
+
+
+def _bits(x: Any) -> FloatArray:
+    return np.array(x.astype(mx.float32))
+
+
+def _are_equal(one: FloatArray, other: FloatArray) -> bool:
+    """Compare bit for bit, but let NaN equal NaN: damaged weights show when they are used."""
+    return np.array_equal(one, other, equal_nan=True)

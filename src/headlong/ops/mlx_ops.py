@@ -60,6 +60,8 @@ class MlxOps(BlockByBlock):
     def __init__(self) -> None:
         enter()
         is_metal = mx.metal.is_available()
+        if is_metal:  # weights stay where the GPU reads them, whatever else wants memory
+            mx.set_wired_limit(mx.device_info()["max_recommended_working_set_size"])
         self.dtype = mx.bfloat16 if is_metal else mx.float32
         self._made: WeakKeyDictionary[object, dict[str, Any]] = WeakKeyDictionary()
         """What was made of a spec: its vectors, or its matrices joined."""

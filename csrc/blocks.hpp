@@ -59,6 +59,7 @@ struct Attention final : Mixer {
     std::shared_ptr<Rope> rope;
     std::optional<Norm> query_norm, key_norm, value_norm, beside_norm, output_norm;
     std::optional<Linear> gate;  // sigmoid of it multiplies what was attended to
+    bool adds_to_normed = false; // the result is added to norm(x), not to x
 
     int64_t query_size() const { return int64_t{num_heads} * head_dim; }
     int64_t key_size() const { return int64_t{num_kv_heads} * head_dim; }

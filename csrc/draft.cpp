@@ -242,12 +242,12 @@ private:
             worker.barrier();
         }
         head_.layers.front().run(pass_, worker, caches_);
-        if (!head_.fusion) return;
+        if (!head_.fusion && !head_.carries_normed) return;
         const int64_t size = head_.hidden_size();
         const Range own = worker.share(input_.num_rows);
         for (int64_t row = own.first; row < own.stop; ++row) {
             float* to = state_ + row * size;
-            const float* from = fused_ + row * size;
+            const float* from = (head_.fusion ? fused_ : state_) + row * size;
             if (head_.carries_normed) {
                 k_.rms_norm(from, head_.norm.weight.data(), head_.norm.eps, size, to);
             } else {

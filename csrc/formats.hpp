@@ -27,10 +27,11 @@ enum class Activation { silu, gelu_tanh, relu_squared };
 enum class Format { q4, q5, q6, q8, f16, bf16, f32 };
 
 // What a quantised group says about the size of its weights. `one`: a binary16 scale, the minimum of 4 or 5 bits being
-// -8 or -16 times that; `two`: scale and minimum, binary16 each; `nested`: two 8-bit integers, which multiply numbers
-// that 256 inputs share: scale and minimum, or for 6 bits the scale of either 16 inputs.
-// 8 bits have `one`, 6 bits are `nested`, 4 and 5 bits may have any.
-enum class Scales { one, two, nested };
+// -8 or -16 times that; `two`: scale and minimum, binary16 each, 8 bits counting from -128; `wide`: likewise, but both
+// groups of a pair share them; `nested`: two 8-bit integers, which multiply numbers that 256 inputs share: scale and
+// minimum, or for 6 bits the scale of either 16 inputs.
+// 8 bits are not `nested`, 6 bits are, 4 and 5 bits may have any.
+enum class Scales { one, two, wide, nested };
 
 constexpr int kNested = 8;  // groups that share the numbers of nested scales
 
@@ -70,6 +71,7 @@ struct Matrix {
     Scales scales;          // of quantised formats
     int64_t outputs;
     int64_t inputs;
+    float unit;             // of all scales and minima: a power of two, not 1 where binary16 is too narrow without it
     int width;              // outputs per tile
     int64_t num_tiles;
     size_t tile_bytes;      // distance from tile to tile

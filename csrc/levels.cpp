@@ -209,6 +209,23 @@ void read_block(Source source, const uint8_t* row, int64_t first, int64_t stop, 
     }
 }
 
+void read_affine(Format format, const AffineRows& rows, int64_t row, int64_t first, int64_t stop, Block& to) {
+    const int64_t group_bytes = kGroup * rows.bits / 8, row_groups = rows.inputs / rows.group;
+    const uint8_t* from = rows.levels + (row * rows.inputs / kGroup + first) * group_bytes;
+    const uint32_t mask = (1u << rows.bits) - 1, flip = format == Format::q8 ? 0x80 : 0;  // 8 bits are signed
+    for (int64_t g = first; g < stop; ++g, from += group_bytes) {
+        Group& group = to.groups[g - first];
+        const int64_t scale = row * row_groups + g * kGroup / rows.group;
+        group.scale = read_half(rows.scales + 2 * scale);
+        group.minimum = read_half(rows.minima + 2 * scale);
+        for (int i = 0; i < kGroup; ++i) {
+            const int byte = i * rows.bits / 8, shift = i * rows.bits % 8;
+            const uint32_t next = shift + rows.bits > 8 ? from[byte + 1] : 0;
+            group.q[i] = static_cast<uint8_t>(((from[byte] | next << 8) >> shift & mask) ^ flip);
+        }
+    }
+}
+
 void round_block(Format format, const float* x, int64_t num_groups, Block& to) {
     if (format == Format::q6) return round_q6(x, num_groups, to);
     for (int64_t g = 0; g < num_groups; ++g, x += kGroup) {
@@ -224,8 +241,9 @@ void to_floats(Format format, Scales scales, const Block& block, int64_t num_gro
     for (int64_t g = 0; g < num_groups; ++g) {
         const Group& group = block.groups[g];
         const bool is_nested = scales == Scales::nested;
+        const bool has_minimum = scales == Scales::two || scales == Scales::wide;
         float scale = is_nested ? block.scale * group.nested[0] : half_to_float(group.scale);
-        if (format == Format::q8) {
+        if (format == Format::q8 && !has_minimum) {
             for (int i = 0; i < kGroup; ++i) *to++ = scale * static_cast<float>(static_cast<int8_t>(group.q[i]));
         } else if (format == Format::q6) {
             for (int i = 0; i < kGroup; ++i) {
@@ -233,11 +251,12 @@ void to_floats(Format format, Scales scales, const Block& block, int64_t num_gro
                 *to++ = scale * static_cast<float>(group.q[i] - 32);
             }
         } else {
+            const uint8_t flip = format == Format::q8 ? 0x80 : 0;
             const float minimum = is_nested                ? block.minimum * group.nested[1]
-                                  : scales == Scales::two  ? half_to_float(group.minimum)
+                                  : has_minimum            ? half_to_float(group.minimum)
                                   : format == Format::q4   ? -8.0f * scale
                                                            : -16.0f * scale;
-            for (int i = 0; i < kGroup; ++i) *to++ = scale * static_cast<float>(group.q[i]) + minimum;
+            for (int i = 0; i < kGroup; ++i) *to++ = scale * static_cast<float>(group.q[i] ^ flip) + minimum;
         }
     }
 }

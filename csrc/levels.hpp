@@ -26,6 +26,17 @@ struct Block {
     float scale, minimum;
 };
 
+// Rows as MLX packs them: levels of 2 to 8 bits in one stream, the lowest bits first, and a scale and a minimum for
+// every `group` of them.
+struct AffineRows {
+    const uint8_t *levels, *scales, *minima;  // the latter two binary16
+    int bits;
+    int64_t group, inputs;
+};
+
+// Groups `first` up to, not including, `stop` of a row, for a format of 4, 5 or 8 bits that holds the levels.
+void read_affine(Format format, const AffineRows& rows, int64_t row, int64_t first, int64_t stop, Block& to);
+
 // The format and scales that hold a quantised source bit for bit.
 Format format_of(Source source);
 Scales scales_of(Source source);

@@ -47,7 +47,10 @@ struct GroupScales {
         if constexpr (kScales == Scales::one) {
             return V::mul(V::load_f16(halves(own) + lane), V::set1(kFormat == Format::q4 ? -8.0f : -16.0f));
         }
-        if constexpr (kScales == Scales::two) return V::load_f16(halves(own) + kWidth + lane);
+        if constexpr (kScales == Scales::two || kScales == Scales::wide) {
+            const auto lowest = V::load_f16(halves(own) + kWidth + lane);
+            return kFormat == Format::q8 ? V::fma(scale(0, lane), V::set1(128.0f), lowest) : lowest;
+        }
         return V::mul(V::load_f16(halves(shared) + kWidth + lane), V::to_float(V::load_u8(own + kWidth + lane)));
     }
 };
@@ -60,7 +63,8 @@ void multiply_quantised(
     constexpr int kVectors = Dot::kTileVectors, kWidth = V::W * kVectors;
     constexpr TileLayout kLayout = layout_of(kFormat, kScales, kWidth);
     constexpr int kBits = static_cast<int>(kLayout.weights * 8 / (kWidth * kGroup));
-    constexpr bool kHasMinimum = kBits <= 5;
+    constexpr bool kHasMinimum = kBits <= 5 || kScales == Scales::two || kScales == Scales::wide;
+    constexpr size_t kOfSecond = kScales == Scales::wide ? 0 : kLayout.scales;  // where the scales of a pair's second are
     const uint8_t* pair = m.tile(index);
     const uint8_t* shared = nullptr;
     const int64_t num_groups = m.num_groups();
@@ -96,24 +100,28 @@ void multiply_quantised(
         const uint8_t* weights = scales + 2 * kLayout.scales;
         for (const uint8_t* line = pair; line < weights; line += 64) fetch_ahead<kBits, N>(line);
         add_group(scales, weights, act + g);
-        if (g + 1 < num_groups) add_group(scales + kLayout.scales, weights + kLayout.weights, act + g + 1);
+        if (g + 1 < num_groups) add_group(scales + kOfSecond, weights + kLayout.weights, act + g + 1);
         pair = weights + 2 * kLayout.weights;
     }
     const int64_t num_valid = m.outputs - index * kWidth;
     unroll<N>([&](auto r) {
         unroll<kVectors>([&](auto t) {
-            store_tile<V>(acc[r][t], y + r * ldy + t * V::W, num_valid - t * V::W);
+            store_tile<V>(V::mul(acc[r][t], V::set1(m.unit)), y + r * ldy + t * V::W, num_valid - t * V::W);
         });
     });
 }
 
-// The same for a matrix of 4 or 5 bits, whose scales may be of any kind.
+// The same for a matrix whose scales may be of several kinds.
 template <class Dot, Format kFormat, int N>
 void multiply_scaled(const Matrix& m, int64_t index, const ActGroup* act, size_t stride, float* y, size_t ldy) {
     switch (m.scales) {
         case Scales::one: return multiply_quantised<Dot, kFormat, Scales::one, N>(m, index, act, stride, y, ldy);
         case Scales::two: return multiply_quantised<Dot, kFormat, Scales::two, N>(m, index, act, stride, y, ldy);
-        case Scales::nested: return multiply_quantised<Dot, kFormat, Scales::nested, N>(m, index, act, stride, y, ldy);
+        case Scales::wide: return multiply_quantised<Dot, kFormat, Scales::wide, N>(m, index, act, stride, y, ldy);
+        case Scales::nested: break;
+    }
+    if constexpr (kFormat != Format::q8) {
+        return multiply_quantised<Dot, kFormat, Scales::nested, N>(m, index, act, stride, y, ldy);
     }
 }
 
@@ -175,7 +183,7 @@ void multiply_tile(
         case Format::q4: return multiply_scaled<Dot, Format::q4, N>(m, tile, act, groups, y, ldy);
         case Format::q5: return multiply_scaled<Dot, Format::q5, N>(m, tile, act, groups, y, ldy);
         case Format::q6: return multiply_quantised<Dot, Format::q6, Scales::nested, N>(m, tile, act, groups, y, ldy);
-        case Format::q8: return multiply_quantised<Dot, Format::q8, Scales::one, N>(m, tile, act, groups, y, ldy);
+        case Format::q8: return multiply_scaled<Dot, Format::q8, N>(m, tile, act, groups, y, ldy);
         default: break;
     }
     if constexpr (N <= Dot::kMaxFloatRows) {

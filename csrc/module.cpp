@@ -26,7 +26,7 @@ constexpr std::pair<const char*, Format> kFormats[] = {
     {"f16", Format::f16}, {"bf16", Format::bf16}, {"f32", Format::f32}};
 
 constexpr std::pair<const char*, Scales> kScales[] = {
-    {"one", Scales::one}, {"two", Scales::two}, {"nested", Scales::nested}};
+    {"one", Scales::one}, {"two", Scales::two}, {"wide", Scales::wide}, {"nested", Scales::nested}};
 
 constexpr std::pair<const char*, Source> kSources[] = {
     {"Q4_0", Source::q4_0}, {"Q4_1", Source::q4_1}, {"Q4_K", Source::q4_k}, {"Q5_0", Source::q5_0},
@@ -92,17 +92,18 @@ void bind_records(nb::module_& module) {
         .def_rw("rope", &Attention::rope).def_rw("query_norm", &Attention::query_norm)
         .def_rw("key_norm", &Attention::key_norm)
         .def_rw("value_norm", &Attention::value_norm).def_rw("beside_norm", &Attention::beside_norm)
+        .def_rw("adds_to_normed", &Attention::adds_to_normed)
         .def_rw("output_norm", &Attention::output_norm).def_rw("gate", &Attention::gate);
     nb::class_<Channel>(module, "Channel").def("check", &Channel::check);
 }
 
 void bind_weights(nb::class_<Engine>& engine) {
     engine.def("make_matrix", [](Engine& self, const std::string& format, const std::string& scales, int64_t outputs,
-                                 int64_t inputs) {
+                                 int64_t inputs, float unit) {
         return std::make_shared<Matrix>(
             make_matrix(self.arena, self.kernels, named(kFormats, format, "the weight format"),
-                        named(kScales, scales, "the kind of scales"), outputs, inputs));
-    }, nb::arg("format"), nb::arg("scales"), nb::arg("outputs"), nb::arg("inputs"));
+                        named(kScales, scales, "the kind of scales"), outputs, inputs, unit));
+    }, nb::arg("format"), nb::arg("scales"), nb::arg("outputs"), nb::arg("inputs"), nb::arg("unit") = 1.0f);
     engine.def("pack_rows", [](Engine& self, Matrix& m, const std::string& source, int64_t first_row, Bytes data) {
         const Source kind = named(kSources, source, "the type of rows");
         require(data.shape(1) == row_bytes(kind, m.inputs), "rows have another length than the matrix");
@@ -111,6 +112,19 @@ void bind_weights(nb::class_<Engine>& engine) {
         const std::lock_guard lock(self.pool.mutex);
         pack_rows(m, self.kernels, self.pool, kind, first_row, num_rows, data.data());
     }, nb::arg("matrix"), nb::arg("source"), nb::arg("first_row"), nb::arg("data"));
+    engine.def("pack_affine", [](Engine& self, Matrix& m, int bits, int64_t first_row, Bytes levels, Bytes scales,
+                                 Bytes minima) {
+        const auto num_rows = static_cast<int64_t>(levels.shape(0)), num_groups = static_cast<int64_t>(scales.shape(1)) / 2;
+        require(int64_t(levels.shape(1)) * 8 == m.inputs * bits, "rows have another length than the matrix");
+        require(num_groups > 0 && m.inputs % num_groups == 0, "groups do not share the row");
+        require(int64_t(scales.shape(0)) == num_rows && int64_t(minima.shape(0)) == num_rows &&
+                    minima.shape(1) == scales.shape(1), "there are not as many scales as groups");
+        const AffineRows rows{levels.data(), scales.data(), minima.data(), bits, m.inputs / num_groups, m.inputs};
+        const nb::gil_scoped_release release;
+        const std::lock_guard lock(self.pool.mutex);
+        pack_affine(m, self.kernels, self.pool, rows, first_row, num_rows);
+    }, nb::arg("matrix"), nb::arg("bits"), nb::arg("first_row"), nb::arg("levels"), nb::arg("scales"),
+       nb::arg("minima"));
     engine.def("settle", [](Engine& self) {
         const std::lock_guard lock(self.pool.mutex);
         self.arena.settle();

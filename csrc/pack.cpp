@@ -26,8 +26,11 @@ Place place(const Matrix& m, int64_t output, int64_t group) {
     uint8_t* tile = m.data.bytes + output / m.width * m.tile_bytes;
     uint8_t* block = tile + group / kNested * (layout.shared + kNested / 2 * layout.pair());
     uint8_t* pair = block + layout.shared + group % kNested / 2 * layout.pair();
-    return {block, pair + odd * layout.scales, pair + 2 * layout.scales + odd * layout.weights + 4 * lane};
+    const size_t own = m.scales == Scales::wide ? 0 : odd * layout.scales;
+    return {block, pair + own, pair + 2 * layout.scales + odd * layout.weights + 4 * lane};
 }
+
+bool has_own_minima(const Matrix& m) { return m.scales == Scales::two || m.scales == Scales::wide; }
 
 void put_half(uint8_t* at, size_t index, uint16_t half) { std::memcpy(at + 2 * index, &half, 2); }
 
@@ -46,7 +49,7 @@ uint32_t get_quad(const uint8_t* at) {
 void put_scales(const Matrix& m, const Block& block, const Group& group, size_t lane, const Place& at) {
     if (m.scales != Scales::nested) {
         put_half(at.scales, lane, group.scale);
-        if (m.scales == Scales::two) put_half(at.scales, m.width + lane, group.minimum);
+        if (has_own_minima(m)) put_half(at.scales, m.width + lane, group.minimum);
         return;
     }
     at.scales[lane] = group.nested[0];
@@ -62,7 +65,7 @@ void put_scales(const Matrix& m, const Block& block, const Group& group, size_t 
 void get_scales(const Matrix& m, const Place& at, size_t lane, Block& block, Group& group) {
     if (m.scales != Scales::nested) {
         group.scale = get_half(at.scales, lane);
-        if (m.scales == Scales::two) group.minimum = get_half(at.scales, m.width + lane);
+        if (has_own_minima(m)) group.minimum = get_half(at.scales, m.width + lane);
         return;
     }
     group.nested[0] = at.scales[lane];
@@ -176,21 +179,51 @@ void pack_floats(Matrix& m, Source source, Range rows, size_t step, const uint8_
 
 bool can_have(Format format, Scales scales) {
     if (format == Format::q6) return scales == Scales::nested;
-    return format <= Format::q5 || scales == Scales::one;
+    return format <= Format::q5 || scales == Scales::one || (format == Format::q8 && scales != Scales::nested);
+}
+
+// Call `pack` with the rows of every tile that has some of these, shared out over the whole team.
+template <class Pack>
+void for_tiles(const Matrix& m, Pool& pool, int64_t first_row, int64_t num_rows, Pack&& pack) {
+    if (first_row < 0 || num_rows < 0 || first_row > m.outputs - num_rows) {
+        throw std::invalid_argument("rows are outside the matrix");
+    }
+    const int64_t stop_row = first_row + num_rows, first_tile = first_row / m.width;
+    std::vector<std::exception_ptr> faults(pool.num_threads());  // a worker must not throw
+    pool.run([&](Worker& worker) {
+        try {
+            const Range tiles = worker.share(ceil_div(stop_row, m.width) - first_tile);
+            for (int64_t tile = first_tile + tiles.first; tile < first_tile + tiles.stop; ++tile) {
+                pack(Range{std::max(first_row, tile * m.width), std::min(stop_row, (tile + 1) * m.width)});
+            }
+        } catch (...) {
+            faults[worker.index] = std::current_exception();
+        }
+    });
+    for (const std::exception_ptr& fault : faults) {
+        if (fault) std::rethrow_exception(fault);
+    }
+}
+
+uint8_t flip_of(const Matrix& m, const Kernels& kernels) {
+    return m.format == Format::q8 && kernels.has_unsigned_q8 ? 0x80 : 0;
 }
 
 }  // namespace
 
 Matrix make_matrix(
-    Arena& arena, const Kernels& kernels, Format format, Scales scales, int64_t outputs, int64_t inputs) {
+    Arena& arena, const Kernels& kernels, Format format, Scales scales, int64_t outputs, int64_t inputs, float unit) {
     if (outputs < 1 || inputs < 1 || outputs > int64_t{1} << 31 || inputs > int64_t{1} << 31) {
         throw std::invalid_argument("a matrix needs from 1 to 2**31 rows and columns");
     }
     if (!can_have(format, scales)) throw std::invalid_argument("this format has other scales");
     const int width = kernels.tile_width;
-    Matrix m{format, scales, outputs, inputs, width, ceil_div(outputs, width), 0, {}};
+    Matrix m{format, scales, outputs, inputs, unit, width, ceil_div(outputs, width), 0, {}};
     if (m.is_quantised()) {
         if (inputs % kGroup != 0) throw std::invalid_argument("quantised rows need groups of 32 numbers");
+        if (scales == Scales::wide && inputs % (2 * kGroup) != 0) {
+            throw std::invalid_argument("scales of 64 numbers need rows of whole groups");
+        }
         m.tile_bytes = m.layout().tile(m.num_groups());
     } else {
         m.tile_bytes = size_t(inputs) * m.width * (format == Format::f32 ? 4 : 2);
@@ -203,34 +236,44 @@ Matrix make_matrix(
 void pack_rows(
     Matrix& m, const Kernels& kernels, Pool& pool, Source source, int64_t first_row, int64_t num_rows,
     const uint8_t* data) {
-    if (first_row < 0 || num_rows < 0 || first_row > m.outputs - num_rows) {
-        throw std::invalid_argument("rows are outside the matrix");
+    if (m.scales == Scales::wide || (m.format == Format::q8 && m.scales == Scales::two)) {
+        throw std::invalid_argument("only rows of MLX files have such scales");
     }
     const size_t step = row_bytes(source, m.inputs);
-    const uint8_t flip = m.format == Format::q8 && kernels.has_unsigned_q8 ? 0x80 : 0;
-    const int64_t stop_row = first_row + num_rows, first_tile = first_row / m.width;
-    std::vector<std::exception_ptr> faults(pool.num_threads());  // a worker must not throw
-    pool.run([&](Worker& worker) {
-        try {
-            const Range tiles = worker.share(ceil_div(stop_row, m.width) - first_tile);
-            for (int64_t tile = first_tile + tiles.first; tile < first_tile + tiles.stop; ++tile) {
-                const Range rows{std::max(first_row, tile * m.width), std::min(stop_row, (tile + 1) * m.width)};
-                const uint8_t* from = data + (rows.first - first_row) * step;
-                if (m.is_quantised()) {
-                    pack_groups(m, flip, source, rows, step, from);
-                } else if (m.format == Format::f32) {
-                    pack_floats<uint32_t>(m, source, rows, step, from);
-                } else {
-                    pack_floats<uint16_t>(m, source, rows, step, from);
-                }
-            }
-        } catch (...) {
-            faults[worker.index] = std::current_exception();
+    const uint8_t flip = flip_of(m, kernels);
+    for_tiles(m, pool, first_row, num_rows, [&](Range rows) {
+        const uint8_t* from = data + (rows.first - first_row) * step;
+        if (m.is_quantised()) {
+            pack_groups(m, flip, source, rows, step, from);
+        } else if (m.format == Format::f32) {
+            pack_floats<uint32_t>(m, source, rows, step, from);
+        } else {
+            pack_floats<uint16_t>(m, source, rows, step, from);
         }
     });
-    for (const std::exception_ptr& fault : faults) {
-        if (fault) std::rethrow_exception(fault);
+}
+
+void pack_affine(
+    Matrix& m, const Kernels& kernels, Pool& pool, const AffineRows& source, int64_t first_row, int64_t num_rows) {
+    const int most = m.format == Format::q4 ? 4 : m.format == Format::q5 ? 5 : m.format == Format::q8 ? 8 : 0;
+    if (source.bits < 2 || source.bits > most || !has_own_minima(m)) {
+        throw std::invalid_argument("this format does not hold such levels");
     }
+    const int64_t shared = m.scales == Scales::wide ? 2 * kGroup : kGroup;
+    if (source.group < 1 || source.group % shared != 0 || m.inputs % source.group != 0) {
+        throw std::invalid_argument("this format does not hold groups of that size");
+    }
+    const uint8_t flip = flip_of(m, kernels);
+    for_tiles(m, pool, first_row, num_rows, [&](Range rows) {
+        Block block;
+        for (int64_t first = 0; first < m.num_groups(); first += kNested) {
+            const int64_t stop = std::min<int64_t>(m.num_groups(), first + kNested);
+            for (int64_t r = rows.first; r < rows.stop; ++r) {
+                read_affine(m.format, source, r - first_row, first, stop, block);
+                put_block(m, flip, r, first, stop, block);
+            }
+        }
+    });
 }
 
 void unpack_row(const Matrix& m, const Kernels& kernels, int64_t row, float* out) {
@@ -252,6 +295,7 @@ void unpack_row(const Matrix& m, const Kernels& kernels, int64_t row, float* out
         get_scales(m, from, lane, block, group);
         for (int i = 0; i < kGroup; ++i) group.q[i] = get_level(m.format, from.weights, step, flip, i);
         to_floats(m.format, m.scales, block, 1, out);
+        if (m.unit != 1.0f) std::for_each(out, out + kGroup, [&](float& number) { number *= m.unit; });
     }
 }
 

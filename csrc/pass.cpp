@@ -126,6 +126,15 @@ void Pass::add_result(
     worker.barrier();
 }
 
+void Pass::normalise(Worker& worker, const Norm& norm) const {
+    const Range own = worker.share(rows());
+    for (int64_t row = own.first; row < own.stop; ++row) {
+        float* numbers = x(worker) + row * hidden_size_;
+        kernels.rms_norm(numbers, norm.weight.data(), norm.eps, hidden_size_, numbers);
+        buffers.x.publish(worker, row * hidden_size_, hidden_size_);
+    }
+}
+
 void Pass::scale(Worker& worker, float factor) const {
     const Range own = worker.share(rows());
     for (int64_t row = own.first; row < own.stop; ++row) {

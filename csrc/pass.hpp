@@ -89,6 +89,8 @@ public:
     void add_result(Worker& worker, const Activations& inner, const Linear& linear,
                     const std::optional<Norm>& norm) const;
 
+    // x = norm(x). Others may read it behind the next barrier.
+    void normalise(Worker& worker, const Norm& norm) const;
     // x *= factor, and wait.
     void scale(Worker& worker, float factor) const;
 

@@ -73,6 +73,7 @@ void AttentionRun::run() {
     if (block_.gate) pass_.multiply(worker_, prepared, {&*block_.gate}, buffers_.gates, block_.attended_size());
     project_heads(prepared, {block_.num_heads, block_.num_kv_heads, block_.head_dim, block_.value_dim, has_keys});
     worker_.barrier();
+    if (block_.adds_to_normed) pass_.normalise(worker_, block_.norm);  // attend() waits before it is added to
     attend();
 
     const int64_t size = block_.attended_size();

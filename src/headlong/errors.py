@@ -12,6 +12,7 @@
     ├── RequestError            a request asks for something impossible
     ├── BusyError               the engine has all the requests it can hold; come back later
     ├── EngineError             a pass broke off inside the engine; only its request is lost
+    │   └── GarbledError        an engine in another process sent what cannot be read
     ├── EngineDownError         the server's engine has ended and takes nothing in any more
     ├── StoppingError           the server is shutting down and takes nothing in any more
     ├── AddressError            the server cannot listen where it was told to
@@ -84,6 +85,10 @@ class BusyError(HeadlongError):
 
 class EngineError(HeadlongError):
     """A pass broke off for a reason that is a bug of ours; the cause is chained to it."""
+
+
+class GarbledError(EngineError):
+    """An engine in another process sent what cannot be read, or broke its answer off."""
 
 
 class EngineDownError(HeadlongError):

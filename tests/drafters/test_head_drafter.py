@@ -1,6 +1,7 @@
 """A head's draft made in one call is the draft made depth by depth, token for token."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ RULES = (
     SamplingParams(temperature=1.5, top_p=0.8, seed=5),
     SamplingParams(temperature=0.9, top_k=20, min_p=0.1, seed=2**63),
 )
-HEADS = ("eagle3", "eagle3-whole", "nextn", "nextn-normed", "nextn-state-first")
+HEADS = ("eagle3", "eagle3-whole", "eagle3-normed", "nextn", "nextn-normed", "nextn-state-first")
 LENGTHS = (70, 9, 40)
 """Tokens of the sequences; the first one's draft crosses a chunk of attention."""
 EVEN = Calibration((0.5,) * (len(EDGES) + 1))
@@ -46,11 +47,14 @@ def make_head(kind: str, backbone: Backbone) -> RecursiveHead:
     weights: dict[str, HeadWeights] = {
         "eagle3": random_eagle3(config, draft_vocab_size=half),
         "eagle3-whole": random_eagle3(config),
+        "eagle3-normed": random_eagle3(config),
         "nextn": random_nextn(config, draft_vocab_size=half, layer="qwen2"),
         "nextn-normed": random_nextn(config, switches=NextnSwitches(carried="normed")),
         "nextn-state-first": random_nextn(config, switches=NextnSwitches(concat="hidden_first")),
     }
-    head = build_head(weights[kind], backbone)
+    norms = dict.fromkeys(("norm_before_residual", "norm_output"), kind == "eagle3-normed")
+    own = replace(weights[kind], config={**weights[kind].config, **norms})
+    head = build_head(own, backbone)
     assert isinstance(head, RecursiveHead)
     return head
 

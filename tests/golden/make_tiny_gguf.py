@@ -1,8 +1,8 @@
 """Let llama.cpp's own converter write a tiny checkpoint as GGUF, beside it in its folder.
 
-Needs `gguf`, `transformers` and llama.cpp's source. Only Gemma's files get a vocabulary: as
-many meaningless tokens as the model has. Numbers keep the type they are stored in. The tests read
-the file and never run this script.
+Needs `gguf`, `transformers` and llama.cpp's source; a head needs the folder of its model too. Only
+Gemma's files get a vocabulary: as many meaningless tokens as the model has. Numbers keep the type
+they are stored in. The tests read the file and never run this script.
 """
 
 import argparse
@@ -22,7 +22,9 @@ _WRITTEN_AS = {"DeepseekV3ForCausalLM": "Glm4MoeLiteForCausalLM"}
 def write_tokenizer(folder: Path) -> None:
     """Put a tokenizer of the right size beside the weights."""
     config = json.loads((folder / "config.json").read_text())
-    vocab_size = config.get("text_config", config)["vocab_size"]
+    parts = ("text_config", "transformer_layer_config")
+    text = next((config[part] for part in parts if part in config), config)
+    vocab_size = text["vocab_size"]
     vocab = {f"token{index}": index for index in range(vocab_size)}
     model = {"type": "BPE", "vocab": vocab, "merges": []}
     tokenizer = {"version": "1.0", "added_tokens": [], "model": model}
@@ -35,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="a tiny-<name> folder")
     parser.add_argument("source", type=Path, help="llama.cpp's source, with convert_hf_to_gguf.py")
+    parser.add_argument("--target", type=Path, help="the folder of the model that a head is for")
     arguments = parser.parse_args()
     sys.path[:0] = [str(arguments.source / "gguf-py"), str(arguments.source)]
     import conversion  # type: ignore[import-not-found]
@@ -58,6 +61,8 @@ def main() -> None:
         config = json.loads((arguments.folder / "config.json").read_text())
         kind = _TYPES[config.get("torch_dtype", "float32")]
         sys.argv = [script, str(copied), "--outtype", kind, "--outfile", out]
+        if arguments.target is not None:
+            sys.argv += ["--target-model-dir", str(arguments.target)]
         runpy.run_path(script, run_name="__main__")
 
 

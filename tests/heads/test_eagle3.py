@@ -25,7 +25,13 @@ def plain_states(
     weights: HeadWeights, backbone: Backbone, states: Float64Array, next_ids: list[int]
 ) -> Float64Array:
     """Run the head's layer over a whole sequence of states."""
-    layer = PlainLayer(arrays_of(weights), "midlayer.", backbone.config, backbone.config.rope_theta)
+    layer = PlainLayer(
+        arrays_of(weights),
+        "midlayer.",
+        backbone.config,
+        backbone.config.rope_theta,
+        adds_to_normed=bool(weights.config["norm_before_residual"]),
+    )
     embedded = backbone.embed(np.array(next_ids)).astype(np.float64)
     return layer.run(states, beside=embedded)
 
@@ -65,9 +71,14 @@ def test_states_and_logits_equal_plain_maths(
     np.testing.assert_allclose(head.logits(states), expected_logits, rtol=1e-3, atol=1e-3)
 
 
-def test_recursion_equals_plain_maths_over_carried_states(backbone: Backbone) -> None:
+@pytest.mark.parametrize("norms", [(), ("norm_before_residual",), ("norm_output",)])
+def test_recursion_equals_plain_maths_over_carried_states(
+    backbone: Backbone, norms: tuple[str, ...]
+) -> None:
     weights = random_eagle3(backbone.config)
-    head = build_eagle3(weights, backbone)
+    weights = replace(weights, config={**weights.config, **dict.fromkeys(norms, True)})
+    head, eps = build_eagle3(weights, backbone), backbone.config.norm_eps
+    final = arrays_of(weights)["norm.weight"]
     passage = read_passage(backbone, head.tap_layers)
     cache = head.make_cache()
     entered = head.enter(head.features(passage.hidden))
@@ -80,6 +91,7 @@ def test_recursion_equals_plain_maths_over_carried_states(backbone: Backbone) ->
         ids.append(token_id)
         carried = head.step(carried, [np.array([token_id])], [cache])
         expected = plain_states(weights, backbone, read, ids)[-1:]
+        expected = rms(expected, final, eps) if "norm_output" in norms else expected
         np.testing.assert_allclose(carried, expected, rtol=1e-3, atol=1e-4)
 
 
@@ -178,23 +190,51 @@ def test_rope_base_is_the_heads_own(backbone: Backbone) -> None:
     assert not np.allclose(turned[1:], observe(head, passage)[1:])
 
 
-def test_spare_embedding_is_listed_not_used(backbone: Backbone) -> None:
+def test_speculators_heads_add_to_the_normed_state_unless_they_say_otherwise(
+    backbone: Backbone,
+) -> None:
     weights = random_eagle3(backbone.config)
-    spare = store_array("embed_tokens.weight", np.zeros((96, 64)))
+    config: dict[str, Any] = {**weights.config, "speculators_model_type": "eagle3"}
+    for said, adds_to_normed in ((False, False), (None, True), (True, True)):
+        own = replace(weights, config=config | {"norm_before_residual": said})
+        assert build_eagle3(own, backbone).layer.attention.adds_to_normed is adds_to_normed
+
+
+def test_embedding_and_lm_head_are_the_heads_own_if_it_has_them(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config)
+    tensors = {n: tensor for n, tensor in weights.tensors.items() if n != "lm_head.weight"}
+    sharing = build_eagle3(replace(weights, tensors=tensors), backbone)
+    assert (sharing.embedding, sharing.lm_head) == (backbone.embedding, backbone.lm_head)
+    own = store_array("embed_tokens.weight", np.zeros((96, 64)))
     head = build_eagle3(
-        replace(weights, tensors={**weights.tensors, "embed_tokens.weight": spare}), backbone
+        replace(weights, tensors={**weights.tensors, "embed_tokens.weight": own}), backbone
     )
-    assert head.embedding is backbone.embedding
-    assert head.report.unused_tensors == ("embed_tokens.weight",)
+    assert not np.asarray(head.ops.embed(head.embedding, np.array([5]), 1.0)).any()
+    assert head.lm_head is not backbone.lm_head
+    assert head.report.unused_tensors == ()
+
+
+def test_draft_vocabulary_without_an_lm_head_is_refused(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config, draft_vocab_size=40)
+    tensors = {n: tensor for n, tensor in weights.tensors.items() if n != "lm_head.weight"}
+    with pytest.raises(HeadError, match=r"lacks 1 of .* lm_head\.weight"):
+        build_eagle3(replace(weights, tensors=tensors), backbone)
+
+
+def test_unknown_part_of_the_fusion_is_refused(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config)
+    bias = store_array("fc.bias", np.ones(64))
+    with pytest.raises(HeadError, match=r"no block here computes: fc\.bias"):
+        build_eagle3(replace(weights, tensors={**weights.tensors, "fc.bias": bias}), backbone)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"num_hidden_layers": 2}, "has 2 layers"),
-        ({"norm_before_residual": True}, "norm_before_residual"),
-        ({"norm_output": True}, "norm_output"),
-        ({"speculators_model_type": "eagle3", "norm_before_residual": None}, "dialect"),
+        ({"fc_norm": True}, "dialect: fc_norm"),
+        ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state = false"),
+        ({"eagle_config": {"norm_before_fc": True}}, "lacks 1 of .* input_norm"),
         ({"hidden_act": "relu"}, "'relu'"),
         ({"vocab_size": 97}, "97 tokens; the backbone has 96"),
         ({"draft_vocab_size": 50}, "announces 50 draft tokens, but maps 40"),
@@ -233,15 +273,28 @@ def test_shallow_backbone_is_refused(backbone: Backbone) -> None:
         build_eagle3(replace(weights, config=head_config), shallow)
 
 
-def test_taps_are_read_as_either_engine_writes_them() -> None:
+@pytest.mark.parametrize(
+    ("top", "nested", "meant"),
+    [
+        (None, None, (2, 15, 27)),
+        ([2, 15, 27], None, (2, 15, 27)),
+        ([3, 9, 20], None, (3, 9, 20)),
+        ([1, 14, 26], None, (2, 15, 27)),  # outputs, in the wrong place
+        (None, [1, 14, 26], (2, 15, 27)),
+        (None, [1, 13, 25], (2, 14, 26)),  # outputs of layers that are not the usual ones
+        (None, [2, 15, 27], (2, 15, 27)),
+        ([3, 9, 20], [2, 8, 19], (3, 9, 20)),  # a folder for vLLM and SGLang
+        ([1, 14, 26], [0, 13, 25], (1, 14, 26)),
+    ],
+)
+def test_taps_are_read_as_their_writers_count_them(
+    top: list[int] | None, nested: list[int] | None, meant: tuple[int, ...]
+) -> None:
+    """Guards against a head that reads its states one layer off: all it does is draft badly."""
     assert default_taps(30) == (2, 15, 27)
-    for written in ([2, 15, 27], [1, 14, 26], None):
-        config = {"eagle_aux_hidden_state_layer_ids": written}
-        assert resolve_taps(Settings(config, Path("head")), 30, "head") == (2, 15, 27)
-        nested = {"eagle_config": config}
-        assert resolve_taps(Settings(nested, Path("head")), 30, "head") == (2, 15, 27)
-    named = Settings({"eagle_aux_hidden_state_layer_ids": [3, 9, 20]}, Path("head"))
-    assert resolve_taps(named, 30, "head") == (3, 9, 20)
+    name = "eagle_aux_hidden_state_layer_ids"
+    config = {name: top, "eagle_config": None if nested is None else {name: nested}}
+    assert resolve_taps(Settings(config, Path("head")), 30, "head") == meant
 
 
 @pytest.mark.parametrize("taps", [[1, 2], [2, 1, 3], [1, 2, 30], ["a", "b", "c"], [0, True, 5]])

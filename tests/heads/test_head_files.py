@@ -264,22 +264,6 @@ def test_tensor_under_two_spellings_is_refused(backbone: Backbone, tmp_path: Pat
         read_head_weights(tmp_path)
 
 
-def test_eagle1_head_is_named_and_refused(tmp_path: Path) -> None:
-    zeros = np.zeros((2, 2), dtype=np.float32)
-    tensors = {"fc.weight": zeros, "layers.0.self_attn.q_proj.weight": zeros}
-    save_file(tensors, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(HeadError, match="EAGLE-1"):
-        read_head_weights(tmp_path)
-
-
-def test_unknown_tensors_are_shown(tmp_path: Path) -> None:
-    save_file({"what.is.this": np.zeros(2)}, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(HeadError, match=r"no known head; its tensors are what\.is\.this"):
-        read_head_weights(tmp_path)
-
-
 def test_quantised_tensor_is_not_saved(tmp_path: Path) -> None:
     packed = quantize(np.ones((2, 32), dtype=np.float32), GGMLQuantizationType.Q8_0)
     tensor = StoredTensor("x", (2, 32), GGMLQuantizationType.Q8_0, packed)

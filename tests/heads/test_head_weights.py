@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
+from gguf.quants import quantize
 
 from headlong.errors import HeadError
 from headlong.heads.head_weights import (
@@ -18,6 +20,7 @@ from headlong.heads.head_weights import (
 )
 from headlong.models.transformer import Backbone
 from headlong.ops.numpy_ops import NumpyOps
+from headlong.weights.tensors import StoredTensor
 from random_heads import random_eagle3
 
 
@@ -111,3 +114,16 @@ def test_a_format_nobody_knows_is_refused_by_name(made_for: object) -> None:
     words = re.escape(f"headlong_quant = {made_for!r}")
     with pytest.raises(HeadError, match=rf"{words}.*--head-quant"):
         choose_quant("auto", {"headlong_quant": made_for})
+
+
+def test_matrix_that_a_file_holds_quantised_is_packed_as_it_is() -> None:
+    values = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
+    data = quantize(values, GGMLQuantizationType.Q8_0)
+    stored = StoredTensor("fc.weight", (4, 64), GGMLQuantizationType.Q8_0, data)
+    floats, ops = store_array("fc.weight", values), NumpyOps()
+    for tensor, is_kept in ((stored, True), (floats, False)):
+        weights = HeadWeights("nextn", {}, {"fc.weight": tensor}, quant="q4")
+        parts = HeadParts(weights, ops)
+        parts.check({"fc.weight": (4, 64)})
+        packed = ops.project(np.eye(64, dtype=np.float32), parts.linear("fc")).T
+        assert np.array_equal(packed, tensor.to_float32()) is is_kept

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -130,13 +131,18 @@ def test_layers_that_share_keys_equal_the_oracle(tiny: Maker, is_exact: bool) ->
     )
 
 
-@pytest.mark.parametrize("kind", HEAD_KINDS)
-def test_heads_equal_the_oracle(tiny: Maker, kind: HeadKind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "switches"),
+    [*((kind, {}) for kind in HEAD_KINDS), ("eagle3", {"norm_before_residual": True})],
+)
+def test_heads_equal_the_oracle(tiny: Maker, kind: HeadKind, switches: dict[str, bool]) -> None:
     ours, theirs = tiny("llama", TorchOps(CPU)), tiny("llama", NumpyOps())
     ids = token_ids(3, 12)
 
     def logits(backbone: Backbone) -> FloatArray:
-        head = build_head(random_head(kind, backbone.config, 1), backbone)
+        weights = random_head(kind, backbone.config, 1)
+        weights = replace(weights, config={**weights.config, **switches})
+        head = build_head(weights, backbone)
         hidden = backbone.forward([ids[:-1]], [backbone.make_cache()], head.tap_layers)
         features = head.features(hidden)
         if isinstance(head, RecursiveHead):

@@ -139,11 +139,16 @@ class Phrases:
     phrases: Sequence[tuple[int, ...]]
     eos_id: int
     vocab_size: int
+    source: str = ""
     warnings: tuple[str, ...] = ()
 
     def begin(self) -> "PhraseState":
         """Return the state of an answer that has said nothing yet."""
         return PhraseState(self)
+
+    def begin_spread(self) -> "PhraseState":
+        """Return the same: there is no white space to be set."""
+        return self.begin()
 
 
 @dataclass

@@ -169,6 +169,7 @@ class Parts:
             query_norm=self.norm(10, dim) if is_beside else None,
             key_norm=self.norm(11, dim) if is_beside else None,
             beside_norm=self.norm(12) if is_beside else None,
+            adds_to_normed=is_beside,
             output_norm=self.norm(13) if is_beside else None,
             window=window,
         )

@@ -25,6 +25,7 @@ class PlainLayer:
     prefix: str
     config: ModelConfig
     theta: float
+    adds_to_normed: bool = False
 
     def run(self, x: Float64Array, beside: Float64Array | None = None) -> Float64Array:
         """Run the layer over a whole sequence from position 0: (T, H) → (T, H)."""
@@ -33,6 +34,7 @@ class PlainLayer:
         else:
             halves = [self.rms(beside, "input_layernorm"), self.rms(x, "hidden_norm")]
             read = np.concatenate(halves, axis=1)
+            x = halves[1] if self.adds_to_normed else x
         x = x + self._attend(read)
         normed = self.rms(x, "post_attention_layernorm")
         gate = self._project(normed, "mlp.gate_proj")

@@ -78,6 +78,9 @@ class ScriptedEngine:
                 if not stream.unsaid:
                     stream.finish_reason = FinishReason.LENGTH
 
+    def wake(self) -> None:
+        """Do nothing: a step never waits."""
+
     def cancel(self, stream: TokenStream, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """End a request."""
         assert isinstance(stream, ScriptedStream)

@@ -37,7 +37,7 @@ class LiveBar:
 class ProgressBar(LiveBar):
     """A `Progress` for the command line; use it as a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, doing: str = "pulling") -> None:
         super().__init__(
             rich.progress.Progress(
                 rich.progress.TextColumn("{task.description}"),
@@ -50,13 +50,14 @@ class ProgressBar(LiveBar):
                 transient=True,
             )
         )
+        self._doing = doing
         self._task: rich.progress.TaskID | None = None
 
     def begin(self, label: str, total_bytes: int | None, done_bytes: int) -> None:
         """Draw a bar, or say in one line what starts."""
         if not self._console.is_terminal:
             size = "" if total_bytes is None else f" ({format_bytes(total_bytes)})"
-            self._console.print(f"pulling {label}{size}", soft_wrap=True)
+            self._console.print(f"{self._doing} {label}{size}", soft_wrap=True)
             return
         # The bar only appears now: a model that is already here draws nothing.
         self._bar.start()

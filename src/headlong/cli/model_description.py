@@ -9,11 +9,9 @@ Out: a `ModelDescription`. The model is put together as for running, through the
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
-
-import numpy as np
 
 from headlong.errors import HeadlongError
 from headlong.heads.head import Head
@@ -23,9 +21,8 @@ from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.registry import load_backbone
 from headlong.models.traffic import idle_parameters
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import Mixer
-from headlong.ops.layer_state import LayerState
 from headlong.ops.op_set import Ops
+from headlong.ops.weighing import WeighingOps
 from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from headlong.weights.ledger import LoadReport, WeightReader
@@ -117,31 +114,10 @@ class ModelDescription:
         }
 
 
-class _WeighingOps:
-    """Stands in for a backend while a model is put together: weighs matrices, packs none."""
-
-    def __init__(self, ops: Ops) -> None:
-        self._ops = ops
-        self.name = ops.name
-        self.num_bytes = 0
-
-    def matrix(self, tensor: StoredTensor, quant: str | None = None) -> StoredTensor:
-        """Count what the backend would take and hand the tensor on, as large but without numbers.
-
-        Rows that were moved are a copy; kept for all layers, they would fill the memory.
-        """
-        self.num_bytes += self._ops.matrix_bytes(tensor, quant)
-        return replace(tensor, data=np.broadcast_to(np.uint8(0), tensor.data.shape))
-
-    def make_state(self, mixer: Mixer) -> LayerState:
-        """Return the backend's own layer state, to be measured."""
-        return self._ops.make_state(mixer)
-
-
 def describe_model(path: Path, ops: Ops, head_path: Path | None = None) -> ModelDescription:
     """Describe a model, and a head folder if one is given, for one backend."""
     checkpoint = open_checkpoint(path)
-    weighing = _WeighingOps(ops)
+    weighing = WeighingOps(ops)
     backbone: Backbone | None = None
     problem = ""
     try:
@@ -195,7 +171,7 @@ def _read_config(checkpoint: Checkpoint) -> ModelConfig | None:
 def _describe_heads(
     checkpoint: Checkpoint,
     backbone: Backbone | None,
-    weighing: _WeighingOps,
+    weighing: WeighingOps,
     head_path: Path | None,
 ) -> tuple[HeadDescription, ...]:
     """Describe the head inside the model, or the one we ship for it, and the one in the folder.
@@ -223,7 +199,7 @@ def _describe_heads(
 
 
 def _describe_head(
-    source: str, load: Callable[[], Head | None], weighing: _WeighingOps
+    source: str, load: Callable[[], Head | None], weighing: WeighingOps
 ) -> HeadDescription | None:
     bytes_before = weighing.num_bytes
     try:

@@ -45,8 +45,15 @@ class Grammar(Protocol):
     """What an answer must look like; shared by any number of sequences."""
 
     @property
+    def source(self) -> str:
+        """It as text for engines in other processes: a JSON schema, or llguidance's Lark."""
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What of it is not followed, in whole sentences."""
 
     def begin(self) -> Constraint:
         """Return the state of a sequence that has said nothing yet."""
+
+    def begin_spread(self) -> Constraint:
+        """Return the same for an answer of another engine, which sets white space as it likes."""

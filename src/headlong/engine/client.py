@@ -74,6 +74,9 @@ class EngineClient(Protocol):
     def step(self) -> None:
         """Move every request on: compute once, or wait for the next tokens of a remote engine."""
 
+    def wake(self) -> None:
+        """Make a `step` that waits return now; the one method that any thread may call."""
+
     def cancel(self, stream: TokenStream, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """End a request now; tokens that were not taken are dropped and do not count.
 

@@ -128,6 +128,9 @@ class Engine:
         """Forget what ended requests have left, so that the next prompt is read from its start."""
         self.runner.clear_prefixes()
 
+    def wake(self) -> None:
+        """Do nothing: no step waits."""
+
     def cancel(self, stream: TokenStream, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """End a request now; it takes part in no further step, and untaken tokens do not count."""
         assert isinstance(stream, Running), "a stream that this engine has given out"

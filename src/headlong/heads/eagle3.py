@@ -1,14 +1,16 @@
-"""The EAGLE-3 head format, in the subset that vLLM, SGLang and llama.cpp all run.
+"""The EAGLE-3 head format, as vLLM, SGLang, llama.cpp and `speculators` write and run it.
 
     g = fc(three tapped backbone states side by side)             once per verified row
     y = layer whose q/k/v read [input_layernorm(e), hidden_norm(g)]; the residual is g itself
     logits = lm_head(norm(y)) over a draft vocabulary; y is carried on as the next g
 
-e is the backbone's embedding of the token that follows the row; the row keeps its own position.
+e is the embedding of the token that follows the row; the row keeps its own position. Dialects:
+`norm_before_residual` takes hidden_norm(g) for the residual, `norm_output` carries norm(y) on,
+`norm_before_fc` has a norm before fc. Embedding and LM head are the backbone's or the head's own.
 In: `HeadWeights` of kind eagle3 and a backbone. Out: `Eagle3Head`, or a refusal with the reason.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from headlong.heads.head_weights import (
 from headlong.heads.layer_head import LayerHead
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
+from headlong.models.rope import divide_rope
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Norm
@@ -40,8 +43,11 @@ from headlong.ops.op_set import Array, Rows
 NUM_TAPS = 3
 LAYER = "midlayer."
 
-_OTHER_MATHS = ("norm_before_residual", "norm_output", "fc_norm", "parallel_drafting")
-"""Switches of other EAGLE-3 dialects; each changes what is computed."""
+_OTHER_MATHS = ("fc_norm", "parallel_drafting")
+"""Switches of dialects that are not computed here; each changes what the head means."""
+
+ROPE_DIVISORS = "rope_freqs.weight"
+"""How llama.cpp writes that slow rotary frequencies are slower still."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +55,17 @@ class Eagle3Head(LayerHead):
     """A recursive head in EAGLE-3 format; `fc` is (H_head, 3 * H)."""
 
     input_norm: Norm | None  # (3 * H,)
+    norms_output: bool = False
 
     @property
     def kind(self) -> str:
         """The name of this format."""
         return "eagle3"
+
+    @property
+    def carries_normed(self) -> bool:
+        """Whether the next depth reads the layer's result after the final norm."""
+        return self.norms_output
 
     def features(self, hidden: HiddenRows) -> Array:
         """Return the tapped states: (N, 3 * H)."""
@@ -78,18 +90,25 @@ def build_eagle3(weights: HeadWeights, backbone: Backbone) -> Eagle3Head:
     parts = HeadParts(weights, backbone.ops)
     _check_fusion(weights, spec, backbone.config)
     parts.check(_expected(weights, spec, backbone.config, parts))
-    parts.refuse_leftovers(LAYER)
-    parts.refuse_leftovers("layers.")
-    has_own_embedding = spec.hidden_size != backbone.config.hidden_size
+    for prefix in (LAYER, "layers.", "fc"):
+        parts.refuse_leftovers(prefix)
+    has_own_embedding = parts.has("embed_tokens.weight")
+    if parts.has(ROPE_DIVISORS):
+        spec = replace(spec, rope=divide_rope(spec.rope, parts.vector(ROPE_DIVISORS)))
+    layer = build_layer(
+        parts, LAYER, spec, beside_norm=parts.norm(f"{LAYER}input_layernorm", spec.norm_eps)
+    )
+    # The speculators format means norm_before_residual unless it says otherwise.
+    if keys.flag("norm_before_residual", default=keys.has("speculators_model_type")):
+        layer = replace(layer, mixer=replace(layer.attention, adds_to_normed=True))
     return Eagle3Head(
         backbone=backbone,
         fc=parts.linear("fc"),
         input_norm=parts.optional_norm("input_norm", spec.norm_eps),
-        layer=build_layer(
-            parts, LAYER, spec, beside_norm=parts.norm(f"{LAYER}input_layernorm", spec.norm_eps)
-        ),
+        layer=layer,
         norm=parts.norm("norm", spec.norm_eps),
-        lm_head=parts.linear("lm_head"),
+        norms_output=keys.flag("norm_output"),
+        lm_head=parts.linear("lm_head") if parts.has("lm_head.weight") else backbone.lm_head,
         embedding=parts.matrix("embed_tokens.weight") if has_own_embedding else backbone.embedding,
         embedding_scale=1.0 if has_own_embedding else backbone.embedding_scale,
         tap_layers=resolve_taps(keys, backbone.config.num_layers, weights.source),
@@ -128,16 +147,23 @@ def default_taps(num_layers: int) -> tuple[int, int, int]:
 
 
 def resolve_taps(keys: Settings, num_layers: int, source: str) -> tuple[int, ...]:
-    """Return the tap layers a head's config names, or the default ones; refuse impossible ones."""
+    """Return the tap layers a head's config names, or the default ones; refuse impossible ones.
+
+    At the top level all engines count the layers whose inputs are tapped. Under `eagle_config`
+    most writers count those whose outputs are; a first tap of 1 tells them from the others.
+    """
     usual = default_taps(num_layers)
     name = "eagle_aux_hidden_state_layer_ids"
-    holder = keys.under("eagle_config.") if keys.has("eagle_config") else keys
-    taps = tuple(holder.items(name)) or usual
-    # SGLang writes the layer whose output is tapped, everyone else the layer whose input is.
-    if taps == tuple(tap - 1 for tap in usual):
-        taps = usual
+    taps = tuple(keys.items(name))
+    nested = tuple(keys.items(f"eagle_config.{name}"))
+    if nested:
+        counts_outputs = not taps and nested[0] == 1
+    else:  # some put outputs at the top level, which shows where they are the usual ones
+        counts_outputs = taps == tuple(tap - 1 for tap in usual)
+    taps = taps or nested or usual
     if not all(isinstance(tap, int) and not isinstance(tap, bool) for tap in taps):
         raise HeadError(f"{source}: {name} is {taps!r}.", "It must list three layer numbers.")
+    taps = tuple(tap + counts_outputs for tap in taps)
     is_ascending = all(low < high for low, high in pairwise(taps))
     if len(taps) != NUM_TAPS or not is_ascending or taps[0] < 0 or taps[-1] >= num_layers:
         raise HeadError(
@@ -150,16 +176,15 @@ def resolve_taps(keys: Settings, num_layers: int, source: str) -> tuple[int, ...
 
 
 def _refuse_other_maths(weights: HeadWeights, keys: Settings) -> None:
-    # The speculators format means norm_before_residual unless it says otherwise.
-    is_speculators = keys.has("speculators_model_type")
-    values = {"norm_before_residual": is_speculators} | dict(weights.config)
-    switched_on = [name for name in _OTHER_MATHS if values.get(name)]
+    switched_on = [name for name in _OTHER_MATHS if keys.flag(name)]
     switched_on += [name for name in weights.tensors if name.startswith(("fc_norm", "mask_hidden"))]
+    if not keys.flag("eagle_config.use_aux_hidden_state", default=True):
+        switched_on.append("use_aux_hidden_state = false")
     if switched_on:
         raise HeadError(
             f"{weights.source} is of another EAGLE-3 dialect: {', '.join(switched_on)}.",
-            "Only the dialect that vLLM, SGLang and llama.cpp share is computed here; export the "
-            "head with norm_before_residual, norm_output, fc_norm and parallel_drafting off.",
+            "Computed here are norm_before_residual, norm_before_fc and norm_output, with three "
+            f"tapped states. {ASK_FOR_ANOTHER}",
         )
     num_layers = keys.integer("num_hidden_layers", 1)
     if num_layers != 1:
@@ -181,18 +206,23 @@ def _check_fusion(weights: HeadWeights, spec: LayerSpec, config: ModelConfig) ->
 def _expected(
     weights: HeadWeights, spec: LayerSpec, config: ModelConfig, parts: HeadParts
 ) -> dict[str, Shape]:
-    hidden = spec.hidden_size
+    keys, hidden = Settings(weights.config, Path(weights.source)), spec.hidden_size
     num_drafted = check_vocabulary(weights, config.vocab_size)
     shapes: dict[str, Shape] = {
         "fc.weight": (hidden, NUM_TAPS * config.hidden_size),
         f"{LAYER}hidden_norm.weight": (hidden,),
         **expected_layer(spec, 2 * hidden, LAYER, parts.has),
         "norm.weight": (hidden,),
-        "lm_head.weight": (num_drafted, hidden),
     }
-    if weights.config.get("norm_before_fc") or parts.has("input_norm.weight"):
+    switches = (keys.flag("norm_before_fc"), keys.flag("eagle_config.norm_before_fc"))
+    if any(switches) or parts.has("input_norm.weight"):
         shapes["input_norm.weight"] = (NUM_TAPS * config.hidden_size,)
-    if hidden != config.hidden_size:
-        # A head of another width cannot read the backbone's embeddings; it must bring its own.
+    if parts.has(ROPE_DIVISORS):
+        shapes[ROPE_DIVISORS] = (spec.head_dim // 2,)
+    # What it leaves out it shares with the backbone, if that has the same width and all tokens.
+    is_narrow = hidden != config.hidden_size
+    if is_narrow or parts.has("embed_tokens.weight"):
         shapes["embed_tokens.weight"] = (config.vocab_size, hidden)
+    if is_narrow or weights.vocabulary is not None or parts.has("lm_head.weight"):
+        shapes["lm_head.weight"] = (num_drafted, hidden)
     return shapes

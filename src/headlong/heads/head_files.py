@@ -7,12 +7,9 @@ What kind of head it is, is read off the tensors' names, since configs are often
 """
 
 import json
-import os
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType
@@ -21,8 +18,10 @@ from headlong.arrays import IntArray
 from headlong.config import HeadQuant
 from headlong.errors import CheckpointError, HeadError
 from headlong.heads.assistant import build_assistant, read_assistant
-from headlong.heads.eagle3 import LAYER, build_eagle3
+from headlong.heads.eagle3 import build_eagle3
+from headlong.heads.eagle3_gguf import EAGLE3, read_eagle3_gguf
 from headlong.heads.head import Head
+from headlong.heads.head_spellings import find_kind, read_vocabulary, respell
 from headlong.heads.head_weights import HeadKind, HeadWeights, list_names
 from headlong.heads.native_nextn import build_native_nextn, read_native_nextn
 from headlong.heads.nextn import build_nextn
@@ -35,9 +34,10 @@ from headlong.weights.checkpoint import (
     open_checkpoint,
     open_part,
 )
-from headlong.weights.mapped_file import read_json_object, shown
+from headlong.weights.mapped_file import read_json_object
 from headlong.weights.mtp_names import has_mtp_module
 from headlong.weights.safetensors_file import read_safetensors
+from headlong.weights.safetensors_writer import Entry, write_safetensors, write_whole
 from headlong.weights.tensor_names import canonical_architecture
 from headlong.weights.tensors import StoredTensor, StoredType
 
@@ -52,12 +52,6 @@ _DTYPES: dict[StoredType, str] = {
     GGMLQuantizationType.BF16: "BF16",
 }
 _TORCH_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-
-_EAGLE3_NAME = re.compile(r"(?:model\.)?(?:midlayer\.|layers\.0\.hidden_norm\.).+")
-# Medusa's own spelling: head, then block, then the LM head as one more unnamed block.
-_MEDUSA_NAME = re.compile(
-    r"(?:medusa_heads?\.)?(?P<head>\d{1,4})\.(?P<block>\d{1,4})\.(?P<linear>linear\.)?(?P<part>weight|bias)"
-)
 
 
 def load_head(path: Path, backbone: Backbone, quant: HeadQuant = "stored") -> Head:
@@ -75,10 +69,10 @@ def read_head_weights(path: Path) -> HeadWeights:
         tensors = read_safetensors(file)
         nested = config.get("transformer_layer_config")  # speculators wraps the layer's sizes
         if isinstance(nested, dict):
-            config = {**nested, **config}
-        kind = _find_kind(tensors, config, path)
-        tensors = _respell(tensors, kind, path)
-        vocabulary = _read_vocabulary(tensors, config, path)
+            config = nested | {name: value for name, value in config.items() if value is not None}
+        kind = find_kind(tensors, config, path)
+        tensors = respell(tensors, kind, path)
+        vocabulary = read_vocabulary(tensors, config, path)
     return HeadWeights(kind, config, tensors, vocabulary, source=str(path))
 
 
@@ -123,16 +117,16 @@ def read_native_head(checkpoint: Checkpoint, num_layers: int) -> HeadWeights | N
 
 def save_head(path: Path, weights: HeadWeights) -> None:
     """Write a head folder that `load_head` reads; eagle3 heads other engines read too."""
-    arrays = {name: _encode(tensor) for name, tensor in weights.tensors.items()}
-    arrays |= _encode_vocabulary(weights)
+    entries = [_entry(name, tensor) for name, tensor in weights.tensors.items()]
+    entries += _vocabulary_entries(weights)
     config = dict(weights.config)
-    dtypes = {dtype for dtype, _, _ in arrays.values()} & _TORCH_DTYPES.keys()
+    dtypes = {entry.dtype for entry in entries} & _TORCH_DTYPES.keys()
     if len(dtypes) == 1:
         config["torch_dtype"] = _TORCH_DTYPES[dtypes.pop()]
     try:
         path.mkdir(parents=True, exist_ok=True)
-        _write(path / WEIGHTS_FILE, _safetensors_chunks(arrays))
-        _write(path / CONFIG_FILE, iter([f"{json.dumps(config, indent=2)}\n".encode()]))
+        write_safetensors(path / WEIGHTS_FILE, entries)
+        write_whole(path / CONFIG_FILE, [f"{json.dumps(config, indent=2)}\n".encode()])
     except OSError as error:
         raise HeadError(
             f"The head cannot be written to {path}: {error}.", "Check the disk and your rights."
@@ -152,12 +146,15 @@ def _read_mtp_file(path: Path) -> HeadWeights | None:
     """Read a model's MTP layers from a file apart; None where it is a head of another kind.
 
     That is a GGUF file with blocks behind the backbone's last, or a folder with the model's
-    config.json and the MTP tensors under the names they have in the model. Or it is an assistant.
+    config.json and the MTP tensors under the names they have in the model. Or it is an assistant,
+    or an EAGLE-3 head as llama.cpp has it.
     """
     if path.suffix == ".gguf" and path.is_file():
         checkpoint = open_checkpoint(path)
         if checkpoint.architecture == ASSISTANT:
             return read_assistant(checkpoint)
+        if checkpoint.architecture == EAGLE3:
+            return read_eagle3_gguf(checkpoint)
     else:
         file = path if path.suffix == ".safetensors" else _find_weights(path)
         config = read_json_object(file.parent / CONFIG_FILE, MAX_CONFIG_BYTES)
@@ -172,7 +169,8 @@ def _read_mtp_file(path: Path) -> HeadWeights | None:
     native = read_native_nextn(checkpoint, checkpoint.num_layers or 0)
     if native is None and checkpoint.format == "gguf":
         raise HeadError(
-            f"{path} holds no MTP layers.", "Give a GGUF file with nextn tensors, or a head folder."
+            f"{path} holds no MTP layers.",
+            "Give a GGUF file with nextn tensors or of an EAGLE-3 head, or a head folder.",
         )
     return native
 
@@ -199,109 +197,23 @@ def _find_weights(path: Path) -> Path:
     raise HeadError(f"{path} holds no {WEIGHTS_FILE}.", "Give the folder of a head.")
 
 
-def _find_kind(
-    tensors: Mapping[str, StoredTensor], config: Mapping[str, Any], path: Path
-) -> HeadKind:
-    """Tell heads apart by the names of their tensors."""
-    named_eagle3 = "eagle3" in str(config.get("architectures")).lower()
-    if named_eagle3 or any(map(_EAGLE3_NAME.fullmatch, tensors)):
-        return "eagle3"
-    if any(name.startswith("extra_heads.") for name in tensors):
-        return "meta"
-    if any(_MEDUSA_NAME.fullmatch(name) or name.startswith("lm_heads.") for name in tensors):
-        return "medusa"
-    if "nextn" in config:
-        return "nextn"
-    if {"fc.weight", "layers.0.self_attn.q_proj.weight"} <= tensors.keys():
-        raise HeadError(
-            f"{path} holds an EAGLE-1 head (fc and one layer without norms).",
-            "Heads in EAGLE-3 format are read here; use one of those.",
-        )
-    raise HeadError(
-        f"{path} holds no known head; its tensors are {list_names(sorted(tensors))}.",
-        "Known are EAGLE-3, nextn (MTP layers), Medusa and Meta heads.",
-    )
-
-
-def _respell(
-    tensors: Mapping[str, StoredTensor], kind: HeadKind, path: Path
-) -> dict[str, StoredTensor]:
-    """Bring the spellings other projects use to one; refuse a tensor given under two of them."""
-    if kind == "eagle3":
-        names = {
-            name: re.sub(r"^layers\.0\.", LAYER, name.removeprefix("model.")) for name in tensors
-        }
-    elif kind == "medusa":
-        names = _medusa_names(tensors)
-    else:
-        names = {name: name for name in tensors}
-    respelled = {names[name]: tensor for name, tensor in tensors.items()}
-    if len(respelled) < len(tensors):
-        twice = [name for name in respelled if list(names.values()).count(name) > 1]
-        raise HeadError(
-            f"{path} gives {list_names(twice)} more than once, under different spellings.",
-            "Remove one of them.",
-        )
-    return respelled
-
-
-def _medusa_names(tensors: Mapping[str, StoredTensor]) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for name in tensors:
-        match = _MEDUSA_NAME.fullmatch(name)
-        if match is None:
-            names[name] = name
-        elif match["linear"]:
-            names[name] = f"blocks.{match['head']}.layers.{match['block']}.{match['part']}"
-        else:
-            names[name] = f"lm_heads.{match['head']}.{match['part']}"
-    return names
-
-
-def _read_vocabulary(
-    tensors: dict[str, StoredTensor], config: dict[str, Any], path: Path
-) -> IntArray | None:
-    """Take the draft vocabulary out of a head's tensors, as backbone ids; None for all tokens."""
-    token_map, d2t, t2d = (tensors.pop(name, None) for name in ("token_map", "d2t", "t2d"))
-    if token_map is not None:
-        return token_map.to_int64().reshape(-1)
-    if d2t is None:
-        if t2d is not None:
-            raise HeadError(f"{path} has t2d but no d2t.", "Export the head again in full.")
-        return None
-    offsets = d2t.to_int64().reshape(-1)
-    vocabulary: IntArray = np.arange(len(offsets), dtype=np.int64) + offsets
-    if t2d is not None:
-        mask = t2d.to_int64().reshape(-1)
-        # The mask is as long as the vocabulary of the backbone that the head was made for.
-        if config.setdefault("vocab_size", len(mask)) != len(mask):
-            raise HeadError(
-                f"{path}: t2d covers {len(mask)} tokens, config.json says "
-                f"{shown(config['vocab_size'])}.",
-                "Its files belong to different heads; export the head again.",
-            )
-        if not np.array_equal(np.flatnonzero(mask), np.sort(vocabulary)):
-            raise HeadError(f"{path}: d2t and t2d name different tokens.", "Export the head again.")
-    return vocabulary
-
-
-def _encode(tensor: StoredTensor) -> tuple[str, tuple[int, ...], bytes]:
+def _entry(name: str, tensor: StoredTensor) -> Entry:
     dtype = _DTYPES.get(tensor.type)
     if dtype is None:
         raise HeadError(
-            f"Tensor {tensor.name} is stored as {tensor.type.name}.",
+            f"Tensor {name} is stored as {tensor.type.name}.",
             "A head folder holds float32, float16 or bfloat16.",
         )
-    return dtype, tensor.shape, np.ascontiguousarray(tensor.data).tobytes()
+    return Entry(name, dtype, tensor.shape, lambda: [np.ascontiguousarray(tensor.data).tobytes()])
 
 
-def _encode_vocabulary(weights: HeadWeights) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+def _vocabulary_entries(weights: HeadWeights) -> list[Entry]:
     vocabulary = weights.vocabulary
     if vocabulary is None:
-        return {}
+        return []
     size = len(vocabulary)
     if weights.kind == "medusa":
-        return {"token_map": ("I64", (size,), vocabulary.astype("<i8").tobytes())}
+        return [_integers("token_map", vocabulary)]
     vocab_size = weights.config.get("vocab_size")
     if not isinstance(vocab_size, int) or not 0 <= int(vocabulary.max()) < vocab_size:
         raise HeadError(
@@ -311,38 +223,9 @@ def _encode_vocabulary(weights: HeadWeights) -> dict[str, tuple[str, tuple[int, 
         )
     mask = np.zeros(vocab_size, dtype=np.bool_)
     mask[vocabulary] = True
-    offsets = vocabulary - np.arange(size)
-    return {
-        "d2t": ("I64", (size,), offsets.astype("<i8").tobytes()),
-        "t2d": ("BOOL", (vocab_size,), mask.tobytes()),
-    }
+    offsets = _integers("d2t", vocabulary - np.arange(size))
+    return [offsets, Entry("t2d", "BOOL", (vocab_size,), lambda: [mask.tobytes()])]
 
 
-def _safetensors_chunks(
-    arrays: Mapping[str, tuple[str, tuple[int, ...], bytes]],
-) -> Iterator[bytes]:
-    """Lay tensors out as a safetensors file: wide types first, so that all are aligned."""
-    width = {"I64": 8, "F32": 4, "F16": 2, "BF16": 2, "BOOL": 1}
-    order = sorted(arrays, key=lambda name: (-width[arrays[name][0]], name))
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name in order:
-        dtype, shape, data = arrays[name]
-        header[name] = {
-            "dtype": dtype,
-            "shape": list(shape),
-            "data_offsets": [end, end + len(data)],
-        }
-        end += len(data)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    yield from (arrays[name][2] for name in order)
-
-
-def _write(path: Path, chunks: Iterator[bytes]) -> None:
-    """Write a file under another name first, so that no half-written one is ever found."""
-    part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
-        file.writelines(chunks)
-    os.replace(part, path)
+def _integers(name: str, values: IntArray) -> Entry:
+    return Entry(name, "I64", values.shape, lambda: [values.astype("<i8").tobytes()])

@@ -161,8 +161,14 @@ class HeadParts:
             )
 
     def matrix(self, name: str) -> Matrix:
-        """Return a matrix packed by the backend."""
-        return self._ops.matrix(self._used[name], self._weights.quant)
+        """Return a matrix packed by the backend; what the file holds quantised stays as it is."""
+        tensor = self._used[name]
+        is_float = tensor.type in FLOAT_TYPES.values()
+        return self._ops.matrix(tensor, self._weights.quant if is_float else None)
+
+    def vector(self, name: str) -> FloatArray:
+        """Return a vector in float32."""
+        return self._used[name].to_float32().copy()
 
     def linear(self, name: str) -> Linear:
         """Return a projection, with its bias where one was checked."""

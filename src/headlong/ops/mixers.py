@@ -37,6 +37,8 @@ class Attention:
     """Norm of each value head (Gemma 4)."""
     beside_norm: Norm | None = None
     """EAGLE-3 heads: q/k/v read [beside_norm(beside), norm(x)], 2H wide."""
+    adds_to_normed: bool = False
+    """Whether the result is added to norm(x), not to x (EAGLE-3 heads made with `speculators`)."""
     output_norm: Norm | None = None
     """Norm of the block's result before it is added to x (Gemma3)."""
     window: int | None = None

@@ -175,6 +175,7 @@ class NativeBlocks:
         block.key_norm = self._optional_norm(spec.key_norm)
         block.value_norm = self._optional_norm(spec.value_norm)
         block.beside_norm = self._optional_norm(spec.beside_norm)
+        block.adds_to_normed = spec.adds_to_normed
         block.gate = self._optional_linear(spec.gate)
         return block
 

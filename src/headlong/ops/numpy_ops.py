@@ -133,6 +133,7 @@ class NumpyOps(HostArrays, BlockByBlock):
     ) -> FloatArray:
         """Norm, q/k/v, rotary, cache write, attend, project, add."""
         normed = self.norm(x, block.norm)
+        residual = normed if block.adds_to_normed else x
         if block.beside_norm is not None:
             assert beside is not None
             normed = np.concatenate([self.norm(beside, block.beside_norm), normed], axis=-1)
@@ -148,7 +149,7 @@ class NumpyOps(HostArrays, BlockByBlock):
         attended = _attend_all(self._queries(normed, block, rows), block, states, rows)
         if block.gate is not None:
             attended *= sigmoid(self.project(normed, block.gate))
-        return self._add(x, attended, block)
+        return self._add(residual, attended, block)
 
     def _queries(self, normed: FloatArray, block: Attending, rows: Rows) -> FloatArray:
         """Return the rotated queries of all rows: (N, heads, D)."""

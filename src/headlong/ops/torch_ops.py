@@ -184,6 +184,7 @@ class TorchOps(BlockByBlock):
         heads = self.project_heads(x, block, angles, beside)
         if isinstance(block, Attention):
             write_rows(heads, states, rows)
+            x = self.norm(x, block.norm) if block.adds_to_normed else x
         attended = attend_rows(heads.query, states, rows, block)
         return self.add_attended(x, attended, block, heads.gate)
 

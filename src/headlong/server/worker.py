@@ -114,7 +114,7 @@ class EngineWorker:
         begun: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._starting.add(begun)
         begun.add_done_callback(self._starting.discard)
-        self._commands.put(partial(self._start_choices, choices, begun))
+        self._send(partial(self._start_choices, choices, begun))
         try:
             return await asyncio.shield(begun)
         except asyncio.CancelledError:
@@ -131,11 +131,16 @@ class EngineWorker:
         while self._answers and self.is_alive and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_S)
         num_cut = len(self._answers)
-        self._commands.put(self._cut_all)
-        self._commands.put(None)
+        self._send(self._cut_all)
+        self._send(None)
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
         return num_cut
+
+    def _send(self, command: Command | None) -> None:
+        """Give the thread something to do, or the end with None, also while a step waits."""
+        self._commands.put(command)
+        self._engine.wake()
 
     # From here on everything runs in the engine's thread, unless it says otherwise.
 
@@ -181,7 +186,7 @@ class EngineWorker:
                 self._engine.cancel(stream.tokens)
             self._call_in_loop(partial(_refuse, begun, error))
             return
-        answer = Answer(streams, lambda it: self._commands.put(partial(self._cancel, it)))
+        answer = Answer(streams, lambda it: self._send(partial(self._cancel, it)))
         self._live += [(answer, stream) for stream in streams]
         self._snapshot_s = 0.0  # out of date after the next step
         self._call_in_loop(partial(self._register, begun, answer))

@@ -17,6 +17,7 @@ from headlong.weights.block_scales import join_block_scales
 from headlong.weights.gguf_file import read_gguf
 from headlong.weights.layout import unify_gguf, unify_safetensors
 from headlong.weights.mapped_file import DOWNLOAD_AGAIN, map_file, read_json_object, shown
+from headlong.weights.mlx_groups import join_group_scales
 from headlong.weights.safetensors_file import read_safetensors
 from headlong.weights.tensor_names import canonical_architecture, canonical_names
 from headlong.weights.tensors import StoredTensor
@@ -118,7 +119,7 @@ def _open_folder(folder: Path, tensors: Mapping[str, StoredTensor] | None = None
         tensors = _read_folder_tensors(folder)
     num_layers = count_layers(config)
     try:
-        tensors = join_block_scales(config, tensors)
+        tensors = join_group_scales(config, join_block_scales(config, tensors))
         names = canonical_names(architecture, tensors, num_layers)
         named = {names[own]: replace(tensors[own], name=names[own]) for own in tensors}
         unified = unify_safetensors(architecture, named)

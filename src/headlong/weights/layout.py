@@ -6,13 +6,16 @@ Out: the same tensors as the packages above expect them: rotary rows as Hugging 
 
     | format      | architecture | differs in                | made the same by              |
     |-------------|--------------|---------------------------|-------------------------------|
-    | GGUF        | llama        | q/k rows are interleaved  | putting the halves back       |
+    | GGUF        | llama,eagle3 | q/k rows are interleaved  | putting the halves back       |
     | GGUF        | with experts | `ffn_gate_inp_shexp` (H,) | its shape (1, H)              |
     | GGUF        | deepseek2    | k_b, v_b (heads, …, …)    | (heads * …, …)                |
     | safetensors | gemma3       | norms hold w, mean 1 + w  | adding the 1 that GGUF stores |
     | safetensors | qwen3.5/next | same, but for `ssm_norm`; | same; −exp and the shape of   |
     |             |              | `A_log`; conv1d (C, 1, W) | GGUF: `ssm_a`, (C, W)         |
     | safetensors | nemotron_h   | `A_log`; conv1d (C, 1, W) | same                          |
+    | MLX         | qwen3.5/next | norms hold 1 + w already; | leaving them;                 |
+    |             |              | conv1d (C, W, 1)          | (C, W)                        |
+    | MLX         | deepseek2    | k_b, v_b (heads, …, …)    | (heads * …, …)                |
     | GGUF        | nemotron_h…  | vectors as (heads, 1)     | making them vectors           |
     | GGUF        | mimo2        | `layer_output_norm`       | `nextn.shared_head_norm`      |
 """
@@ -36,6 +39,7 @@ _ROW = re.compile(r"blk\.\d+\.ffn_gate_inp_shexp\.weight")
 _BY_HEAD = re.compile(r"blk\.\d+\.attn_[kv]_b\.weight")
 _FLAT = re.compile(r"blk\.\d+\.(?:ssm_[ad]|ssm_norm\.weight)")
 _LAYER_NORM = ".layer_output_norm."
+_INTERLEAVED = ("llama", "eagle3")
 _ONE_PLUS = ("gemma3", "qwen35", "qwen35moe", "qwen3next")
 _LOG_DECAY = re.compile(r"blk\.\d+\.ssm_a")
 _CONVOLUTION = re.compile(r"blk\.\d+\.ssm_conv1d\.weight")
@@ -51,10 +55,10 @@ def unify_gguf(
         # llama.cpp's converter takes the final norm of an MTP module for one of the layer.
         names = {name: name.replace(_LAYER_NORM, ".nextn.shared_head_norm.") for name in tensors}
         return {names[name]: replace(one, name=names[name]) for name, one in tensors.items()}
-    if architecture != "llama":
+    if architecture not in _INTERLEAVED:
         return {name: _as_matrix(name, one) for name, one in tensors.items()}
-    num_heads = _head_count(metadata, "llama.attention.head_count", None)
-    num_kv_heads = _head_count(metadata, "llama.attention.head_count_kv", num_heads)
+    num_heads = _head_count(metadata, f"{architecture}.attention.head_count", None)
+    num_kv_heads = _head_count(metadata, f"{architecture}.attention.head_count_kv", num_heads)
     heads = {"q": num_heads, "k": num_kv_heads}
     unified = {}
     for name, tensor in tensors.items():
@@ -66,12 +70,17 @@ def unify_gguf(
 def unify_safetensors(
     architecture: str, tensors: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
-    """Return a Hugging Face folder's tensors in the one layout."""
+    """Return the tensors of a folder of Hugging Face's or MLX's in the one layout."""
     if architecture not in _ONE_PLUS and not architecture.startswith("nemotron_h"):
-        return dict(tensors)
+        return {name: _as_matrix(name, one) for name, one in tensors.items()}
+    # mlx-lm adds the 1 where it moves the axes of convolutions.
+    is_moved = any(
+        _CONVOLUTION.fullmatch(name) and one.shape[-1] == 1 for name, one in tensors.items()
+    )
+    adds_one = architecture in _ONE_PLUS and not is_moved
     unified = {}
     for name, tensor in tensors.items():
-        if architecture in _ONE_PLUS and _NORM.fullmatch(name):
+        if adds_one and _NORM.fullmatch(name):
             tensor = _with_values(tensor, tensor.to_float32() + np.float32(1))
         elif _LOG_DECAY.fullmatch(name):
             tensor = _with_values(tensor, -np.exp(tensor.to_float32()))
@@ -104,6 +113,12 @@ def _halves_apart(tensor: StoredTensor, num_heads: int) -> StoredTensor:
             DOWNLOAD_AGAIN,
         )
     order = np.arange(num_rows, dtype=np.int64).reshape(num_heads, -1, 2).swapaxes(1, 2)
+    return tensor.with_rows(order.reshape(-1))
+
+
+def interleaved(tensor: StoredTensor, num_heads: int) -> StoredTensor:
+    """Return query or key rows as llama.cpp has them: (head, half, i) → (head, i, half)."""
+    order = np.arange(tensor.shape[0], dtype=np.int64).reshape(num_heads, 2, -1).swapaxes(1, 2)
     return tensor.with_rows(order.reshape(-1))
 
 

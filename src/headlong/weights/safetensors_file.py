@@ -2,7 +2,8 @@
 
 In:  the path of a safetensors file, of a backbone or of a head.
 Out: its tensors under their own names, mapped from the file.
-Types are carried as GGUF spells them; BOOL, which GGUF has not, is carried as I8 with 0 and 1.
+Types are carried as GGUF spells them; BOOL, which GGUF has not, is carried as I8 with 0 and 1, and
+the packed words of MLX's matrices, U32, as I32.
 Knows nothing of shards, of config.json or of what a name means.
 """
 
@@ -27,6 +28,7 @@ _TYPES: dict[str, StoredType] = {
     for name in ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8")
 }
 _TYPES["BOOL"] = GGMLQuantizationType.I8
+_TYPES["U32"] = GGMLQuantizationType.I32
 _TYPES["F8_E4M3"] = FloatType.F8_E4M3
 
 

@@ -1,4 +1,4 @@
-"""Tensor names: what Hugging Face calls them → what GGUF calls them, which are our own names.
+"""Tensor names: what Hugging Face and MLX call them → what GGUF calls them, our own names.
 
 In:  an architecture and the names in a checkpoint.
 Out: for each name its canonical one. The tables are the gguf library's; none is kept here.
@@ -44,6 +44,15 @@ _NAMED_LIKE = {"mimo": "qwen2", "gemma4-assistant": "gemma4"}
 _EXPERTS = re.compile(
     r"(?:model|backbone)\.layers\.(\d{1,3})\.(?:\w+\.)?experts\."
     r"(?:(\d{1,4})\.)?(gate_up|gate|up|down)_proj(?:\.weight)?"
+)
+
+# mlx-lm stacks experts under names of its own and splits latent attention as GGUF files do.
+_MLX_PARTS = (
+    (re.compile(r"\.(?:switch_mlp|experts\.switch_glu)\."), ".experts."),
+    (re.compile(r"\.experts\.fc1\."), ".experts.up_proj."),
+    (re.compile(r"\.experts\.fc2\."), ".experts.down_proj."),
+    (re.compile(r"\.embed_q\."), ".k_b_proj."),
+    (re.compile(r"\.unembed_out\."), ".v_b_proj."),
 )
 
 _ROUTER_SCALE = re.compile(r"model\.layers\.(\d{1,3})\.router\.(per_expert_)?scale")
@@ -110,6 +119,8 @@ def _read_as(architecture: str, name: str, num_layers: int | None) -> str:
     """Return the spelling of a name that is looked up in the tables."""
     # Multimodal checkpoints put the text model's names behind a prefix.
     text_name = name.replace("language_model.", "", 1)
+    for part, ours in _MLX_PARTS:
+        text_name = part.sub(ours, text_name)
     if num_layers is not None:
         is_pattern = architecture.startswith("nemotron_h")
         text_name = joined_mtp_name(text_name) if is_pattern else text_name

@@ -36,7 +36,21 @@ class FloatType(Enum):
     """One byte: sign, 4 bits of exponent, 3 of fraction; no infinities."""
 
 
-StoredType: TypeAlias = GGMLQuantizationType | FloatType
+@dataclass(frozen=True, slots=True)
+class AffineType:
+    """Levels of MLX's affine quantisation: one stream of bits, the lowest first."""
+
+    bits: int
+    group_size: int
+    """Numbers of a row that share a scale and a minimum."""
+
+    @property
+    def name(self) -> str:
+        """Bits and size of groups, as `MLX4_64`."""
+        return f"MLX{self.bits}_{self.group_size}"
+
+
+StoredType: TypeAlias = GGMLQuantizationType | FloatType | AffineType
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +75,34 @@ class BlockScales:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupScales:
+    """What the levels of an MLX matrix mean: scale * level + minimum, in float32.
+
+    MLX's own `dequantize` rounds that to the type of the scales; its products do not.
+    """
+
+    scales: "StoredTensor"  # (rows, groups of a row)
+    minimums: "StoredTensor"
+
+    def of_rows(self, rows: IntArray) -> "GroupScales":
+        """Return the scales of some rows."""
+        return GroupScales(self.scales.with_rows(rows), self.minimums.with_rows(rows))
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of both as stored."""
+        return self.scales.num_bytes + self.minimums.num_bytes
+
+    def unpack(self, levels: ByteArray) -> FloatArray:
+        """Return the numbers of levels: (rows, columns)."""
+        scales, minimums = self.scales.to_float32(), self.minimums.to_float32()
+        groups = levels.reshape(*scales.shape, -1).astype(np.float32)
+        groups *= scales[..., None]
+        groups += minimums[..., None]
+        return groups.reshape(len(levels), -1)
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTensor:
     """One tensor of a checkpoint, as stored."""
 
@@ -72,18 +114,24 @@ class StoredTensor:
     """How the bytes encode numbers."""
     data: ByteArray
     """(rows, bytes per row); a one-dimensional tensor is one row. Usually memory-mapped."""
-    scales: BlockScales | None = None
-    """Of FP8 matrices."""
+    scales: BlockScales | GroupScales | None = None
+    """Of blocks where it is FP8, of groups where it is MLX's."""
 
     @property
     def num_bytes(self) -> int:
         """Bytes the tensor takes as stored."""
-        return int(self.data.nbytes)
+        beside = self.scales.num_bytes if isinstance(self.scales, GroupScales) else 0
+        return int(self.data.nbytes) + beside
 
     def to_float32(self) -> FloatArray:
         """Unpack to float32 in the logical shape."""
         if isinstance(self.type, FloatType):
             return self._unpack_float8()
+        if isinstance(self.type, AffineType):
+            assert isinstance(self.scales, GroupScales), "such a type comes with its scales"
+            with np.errstate(all="ignore"):
+                levels = _read_levels(self.data, self.type.bits)
+                return self.scales.unpack(levels).reshape(self.shape)
         if self.type == GGMLQuantizationType.F64:
             return self.data.view("<f8").reshape(self.shape).astype(np.float32)
         try:
@@ -98,7 +146,7 @@ class StoredTensor:
         return np.require(values, dtype=np.float32, requirements=["C", "ALIGNED"])
 
     def _unpack_float8(self) -> FloatArray:
-        if self.scales is None:
+        if not isinstance(self.scales, BlockScales):
             raise TensorError(
                 f"Tensor {self.name} is stored as {self.type.name} without scales of blocks "
                 "(weight_scale_inv).",
@@ -172,7 +220,22 @@ class StoredTensor:
 
 def numbers_together(stored_type: StoredType) -> tuple[int, int]:
     """Return how many numbers are packed together, and in how many bytes."""
+    if isinstance(stored_type, AffineType):
+        return stored_type.group_size, stored_type.group_size * stored_type.bits // 8
     return (1, 1) if isinstance(stored_type, FloatType) else GGML_QUANT_SIZES[stored_type]
+
+
+def _read_levels(data: ByteArray, bits: int) -> ByteArray:
+    """Return a level per byte: (rows, columns). Eight of them lie in as many bytes as bits."""
+    eights = np.ascontiguousarray(data).reshape(-1, bits).astype(np.uint16)
+    levels = np.empty((len(eights), 8), dtype=np.uint8)
+    for i in range(8):
+        byte, shift = divmod(i * bits, 8)
+        word = eights[:, byte] >> shift
+        if shift + bits > 8:
+            word |= eights[:, byte + 1] << (8 - shift)
+        levels[:, i] = word & (2**bits - 1)
+    return levels.reshape(len(data), -1)
 
 
 def _float8_values() -> FloatArray:

@@ -1,0 +1,1 @@
+"""Heads and backbones for other engines: checked copies under the keys that each one reads."""

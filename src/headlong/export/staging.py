@@ -1,0 +1,53 @@
+"""A folder that is there as a whole or not at all.
+
+In:  where it shall be. Out: a folder beside it to write into, renamed when all went well.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headlong.errors import DiskFullError, SourceError
+
+
+def refuse_existing(out: Path) -> None:
+    """Refuse a place where something is already."""
+    is_empty_folder = out.is_dir() and not any(out.iterdir())
+    if os.path.lexists(out) and not is_empty_folder:
+        raise SourceError(
+            f"{out} is there already.", "Name a folder that is not there yet, or remove that one."
+        )
+
+
+@contextmanager
+def staged(out: Path, needed_bytes: int) -> Iterator[Path]:
+    """Hand out a folder to write into; it becomes `out` unless the block breaks off."""
+    part = out.absolute().with_name(f".{out.absolute().name}.{os.getpid()}.part")
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        _require_space(part.parent, needed_bytes)
+        part.mkdir()
+        yield part
+        refuse_existing(out)
+        os.replace(part, out)
+    except OSError as error:
+        kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else SourceError
+        raise kind(
+            f"The export cannot be written to {out}: {error.strerror or error}.",
+            "Check room and rights there, or name another folder; nothing was left behind.",
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _require_space(folder: Path, needed_bytes: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed_bytes:
+        raise DiskFullError(
+            f"{needed_bytes / 1e6:,.0f} MB are needed in {folder}, but only {free / 1e6:,.0f} MB "
+            "are free there.",
+            "Free some space, or name another folder.",
+        )

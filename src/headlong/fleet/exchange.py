@@ -1,0 +1,184 @@
+"""An exchange: one request sent to one replica, its answer read as it comes.
+
+In:  a request and the replica that is to run it.
+Out: checked `Delta`s, in order, the last one with `is_end`. Everything else is an error: what the
+     replica refuses (`RequestError`, `BusyError`), how it fails (`EngineError`), and what cannot
+     be the answer (`GarbledError`). Knows nothing of other replicas; ends with its connection.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import httpx
+
+from headlong.decode.request import Request
+from headlong.errors import EngineError, GarbledError
+from headlong.fleet.answer_check import AnswerCheck
+from headlong.fleet.dialect import AnswerReader, Delta
+from headlong.fleet.replica import Replica
+
+CONNECT_TIMEOUT_S = 3.0
+"""How long a replica may take to accept a connection."""
+
+MAX_EVENT_BYTES = 16 << 20
+"""Of one event; prompt logprobs are the longest."""
+
+_REST_S = 0.5
+_COMMENTS = (b":", b"event:", b"id:", b"retry:")
+
+
+class UnreachableError(EngineError):
+    """A replica has not even seen the request."""
+
+
+def make_http() -> httpx.AsyncClient:
+    """Return a client for replicas: as many connections as there are requests, kept open."""
+    return httpx.AsyncClient(
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=256),
+        timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
+        trust_env=False,  # a proxy for the web is none for one's own machines
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long replicas may be silent before they count as stalled."""
+
+    first_token_s: float = 120.0
+    """Until the first token, their own queue included."""
+    next_token_s: float = 30.0
+    """Until every later one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanger:
+    """Sends requests to replicas; used in one event loop."""
+
+    http: httpx.AsyncClient
+    vocab_size: int
+    patience: Patience = field(default_factory=Patience)
+    follow: type[AnswerCheck] = AnswerCheck
+    """What becomes of answers on their way."""
+
+    async def run(
+        self, replica: Replica, request: Request, receive: Callable[[Delta], None]
+    ) -> None:
+        """Run a request; `receive` gets what comes, as it comes."""
+        replica.num_in_flight += 1
+        try:
+            async with asyncio.timeout(self.patience.first_token_s) as limit:
+                await self._run(replica, request, receive, limit)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            problem = f"The replica {replica.name} cannot be reached: {_words(error)}."
+            raise UnreachableError(problem, "Start it, or check its address.") from None
+        except httpx.HTTPError as error:
+            problem = f"The replica {replica.name} broke off: {_words(error)}."
+            raise EngineError(problem, "See its log.") from None
+        except TimeoutError:
+            problem = f"The replica {replica.name} has sent nothing for too long."
+            raise EngineError(problem, "Raise the limit if it is merely slow.") from None
+        finally:
+            replica.num_in_flight -= 1
+
+    async def ask(self, replica: Replica, request: Request) -> Delta:
+        """Run a request and return its whole answer as one delta."""
+        deltas = list[Delta]()
+        await self.run(replica, request, deltas.append)
+        last = deltas[-1]
+        return Delta(
+            tuple(token_id for delta in deltas for token_id in delta.token_ids),
+            tuple(one for delta in deltas for one in delta.logprobs),
+            last.finish_reason,
+            last.stats,
+            last.num_cached_tokens,
+            last.prompt_logprobs,
+            is_end=True,
+        )
+
+    async def _run(
+        self,
+        replica: Replica,
+        request: Request,
+        receive: Callable[[Delta], None],
+        limit: asyncio.Timeout,
+    ) -> None:
+        call = replica.dialect.write(request, replica.model)
+        check = self.follow(request, self.vocab_size)
+        body = json.dumps(call.body).encode()
+        headers = {"content-type": "application/json", **key_header(replica)}
+        url = f"{replica.url}{call.path}"
+        async with self.http.stream("POST", url, content=body, headers=headers) as response:
+            if response.status_code != httpx.codes.OK:
+                body = await response.aread()
+                retry_after = response.headers.get("retry-after")
+                raise replica.dialect.refusal(response.status_code, body, retry_after)
+            events = _events(response)
+            try:
+                async for delta in _deltas(events, replica.dialect.reader(request), check):
+                    receive(delta)
+                    limit.reschedule(asyncio.get_running_loop().time() + self.patience.next_token_s)
+            except (httpx.HTTPError, GarbledError):
+                if not check.is_complete:  # else nothing is lost but its statistics
+                    raise
+            receive(check.end())
+            limit.reschedule(None)
+            await _read_rest(events)
+
+
+async def _deltas(
+    events: AsyncIterator[str], reader: AnswerReader, check: AnswerCheck
+) -> AsyncIterator[Delta]:
+    """Yield the tokens that events bring, up to the one that says that nothing follows."""
+    async for event in events:
+        delta = reader.read(event)
+        checked = check.read(delta)
+        if checked.token_ids:
+            yield checked
+        if delta.is_end:
+            return
+
+
+async def _read_rest(events: AsyncIterator[str]) -> None:
+    """Read what is left of an answer that is complete, so that its connection is used again."""
+    with contextlib.suppress(TimeoutError, httpx.HTTPError, GarbledError):
+        async with asyncio.timeout(_REST_S):
+            async for _ in events:
+                pass
+
+
+def key_header(replica: Replica) -> dict[str, str]:
+    """Return the header that carries a replica's API key, if it has one."""
+    return {} if replica.api_key is None else {"authorization": f"Bearer {replica.api_key}"}
+
+
+async def _events(response: httpx.Response) -> AsyncIterator[str]:
+    """Yield the events of an answer: server-sent ones, lines of JSON, or one JSON value."""
+    if response.headers.get("content-type", "").startswith("application/json"):
+        yield _text(await response.aread())
+        return
+    rest = b""
+    async for data in response.aiter_bytes():
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            line = line.strip()
+            if line and not line.startswith(_COMMENTS):
+                yield _text(line.removeprefix(b"data:"))
+        if len(rest) > MAX_EVENT_BYTES:
+            raise GarbledError("The engine sent a line that does not end.", "See its log.")
+    if rest.strip():
+        yield _text(rest.removeprefix(b"data:"))
+
+
+def _text(event: bytes) -> str:
+    try:
+        return event.decode().strip()
+    except UnicodeDecodeError:
+        raise GarbledError("The engine sent what is not UTF-8.", "See its log.") from None
+
+
+def _words(error: httpx.HTTPError) -> str:
+    """Say what went wrong with a connection; some errors have no words of their own."""
+    return str(error).rstrip(".") or type(error).__name__

@@ -1,0 +1,183 @@
+"""Health: whether replicas can be trusted with requests, from how these end and from asking.
+
+In:  how requests went, and each replica's own answers to `GET` health and models.
+Out: `Replica.state` and `Replica.problem`. A replica that fails is suspect, then down: it is asked
+     at growing intervals, and one bad request suffices to put it down again. One that comes back
+     with another model than before is kept out.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from headlong.errors import EngineError, HeadlongError
+from headlong.fleet.exchange import key_header
+from headlong.fleet.replica import Replica, ReplicaState
+
+CHECK_S = 2.0
+"""Between two calls to a replica that is up."""
+
+ANSWER_S = 5.0
+"""How long it may take to answer one."""
+
+MAX_FAILURES = 3
+"""In a row; then it is down."""
+
+FIRST_BACKOFF_S = 0.25
+MAX_BACKOFF_S = 15.0
+
+_log = logging.getLogger("headlong.fleet")
+
+
+@dataclass(slots=True)
+class _Record:
+    """What the health of one replica is judged by."""
+
+    num_failures: int = 0
+    """In a row."""
+    backoff_s: float = FIRST_BACKOFF_S
+    model: tuple[str, int | None] | None = None
+    """The model it had first."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it is to be asked at once."""
+
+
+class Health:
+    """Watches the replicas of one fleet."""
+
+    def __init__(
+        self, replicas: Sequence[Replica], http: httpx.AsyncClient, model: str | None = None
+    ) -> None:
+        """Watch `replicas`; `model` is what engines call theirs, needed where one has several."""
+        self._http = http
+        self._model = model
+        self._records = {one: _Record() for one in replicas}
+
+    def observe_success(self, replica: Replica) -> None:
+        """Note that a request ended well."""
+        record = self._records[replica]
+        record.num_failures, record.backoff_s = 0, FIRST_BACKOFF_S
+        replica.num_answered += 1
+        if replica.state is ReplicaState.SUSPECT:
+            self._move(replica, ReplicaState.UP)
+
+    def observe_failure(self, replica: Replica, error: HeadlongError) -> None:
+        """Note that a request or a call failed through no fault of its own."""
+        record = self._records[replica]
+        record.num_failures += 1
+        replica.num_failed += 1
+        if replica.state in (ReplicaState.DOWN, ReplicaState.DRAINING):
+            return
+        is_down = record.num_failures >= MAX_FAILURES
+        self._move(replica, ReplicaState.DOWN if is_down else ReplicaState.SUSPECT, error.problem)
+        record.news.set()
+
+    async def watch(self, replica: Replica) -> None:
+        """Ask a replica again and again until cancelled."""
+        record = self._records[replica]
+        while True:
+            await self.check(replica)
+            is_well = replica.state is ReplicaState.UP
+            record.news.clear()
+            if replica.state is ReplicaState.DOWN:
+                await asyncio.sleep(record.backoff_s)
+                record.backoff_s = min(2 * record.backoff_s, MAX_BACKOFF_S)
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_S if is_well else FIRST_BACKOFF_S):
+                    await record.news.wait()
+                await asyncio.sleep(FIRST_BACKOFF_S)
+
+    async def check(self, replica: Replica) -> None:
+        """Ask a replica how it is and which model it has."""
+        if replica.state is ReplicaState.DRAINING:
+            return
+        record = self._records[replica]
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._get(replica, replica.dialect.health_path)
+                model = self._read_models(await self._get(replica, "/v1/models"))
+            self._check_model(replica, record, model)
+        except (HeadlongError, httpx.HTTPError, TimeoutError) as error:
+            self._note_silence(replica, record, error)
+            return
+        replica.model, replica.max_tokens = model
+        if replica.state in (ReplicaState.STARTING, ReplicaState.DOWN):
+            record.num_failures = MAX_FAILURES - 1 if replica.state is ReplicaState.DOWN else 0
+            replica.verdict = None  # whoever comes back may be another
+            self._move(replica, ReplicaState.UP)
+        elif replica.state is ReplicaState.SUSPECT:
+            self._move(replica, ReplicaState.UP)
+
+    def _note_silence(self, replica: Replica, record: _Record, error: Exception) -> None:
+        if isinstance(error, _WrongModelError):
+            if replica.state is not ReplicaState.DOWN or replica.problem != error.problem:
+                _log.error("%s", error)
+            replica.state, replica.problem = ReplicaState.DOWN, error.problem
+            return
+        words = error.problem if isinstance(error, HeadlongError) else _words(error)
+        problem = f"The replica {replica.name} does not answer: {words}"
+        if replica.state is ReplicaState.STARTING:
+            replica.problem = problem
+            return
+        self.observe_failure(replica, EngineError(problem))
+
+    async def _get(self, replica: Replica, path: str) -> Any:
+        answer = await self._http.get(f"{replica.url}{path}", headers=key_header(replica))
+        if answer.status_code != httpx.codes.OK:
+            raise EngineError(f"GET {path} was answered with HTTP {answer.status_code}.")
+        return answer.json() if path.endswith("models") else None
+
+    def _read_models(self, answer: Any) -> tuple[str, int | None]:
+        """Return the name and the context of the model that an engine serves."""
+        cards = answer.get("data") if isinstance(answer, dict) else None
+        named = [one for one in cards or () if isinstance(one, dict) and "id" in one]
+        wanted = [one for one in named if self._model in (None, one["id"])]
+        if not wanted:
+            names = ", ".join(str(one["id"]) for one in named) or "none"
+            raise _WrongModelError(f"It has no model {self._model!r}; it has {names}.")
+        if len(wanted) > 1:
+            names = ", ".join(str(one["id"]) for one in wanted)
+            remedy = "Name the one that is meant with --engine-model."
+            raise _WrongModelError(f"It serves several models: {names}.", remedy)
+        length = wanted[0].get("max_model_len")
+        return str(wanted[0]["id"]), length if isinstance(length, int) else None
+
+    def _check_model(
+        self, replica: Replica, record: _Record, model: tuple[str, int | None]
+    ) -> None:
+        record.model = record.model or model
+        if model != record.model:
+            raise _WrongModelError(
+                f"The replica {replica.name} now serves {_model_words(model)}; it had "
+                f"{_model_words(record.model)}. It gets no requests.",
+                "Start it with the old model, or this server anew.",
+            )
+
+    def _move(self, replica: Replica, state: ReplicaState, problem: str | None = None) -> None:
+        """Change a replica's state, and say so where that matters."""
+        before, replica.state, replica.problem = replica.state, state, problem
+        if state is before:
+            return
+        if state is ReplicaState.DOWN:
+            _log.error("The replica %s is down. %s", replica.name, problem)
+        elif state is ReplicaState.UP:
+            _log.info("The replica %s is up.", replica.name)
+
+
+class _WrongModelError(EngineError):
+    """A replica serves something else than it should."""
+
+
+def _model_words(model: tuple[str, int | None]) -> str:
+    name, length = model
+    return f"{name!r}" if length is None else f"{name!r} with {length} tokens of context"
+
+
+def _words(error: Exception) -> str:
+    return f"{str(error).rstrip('.') or type(error).__name__}."

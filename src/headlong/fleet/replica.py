@@ -1,0 +1,77 @@
+"""A replica: one engine in another process, at an address, with what is known about it.
+
+The router reads these records, health and probe write them; all in the fleet's event loop.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headlong.decode.request import Request
+from headlong.fleet.dialect import Dialect, Feature, ReplicaLoad
+from headlong.fleet.verdict import Verdict
+
+
+class ReplicaState(StrEnum):
+    """Whether a replica gets requests."""
+
+    STARTING = "starting"
+    """Has not answered yet."""
+    UP = "up"
+    SUSPECT = "suspect"
+    """Failed a moment ago: gets requests only where no other can take them."""
+    DOWN = "down"
+    """Gets none until it has been seen well again."""
+    DRAINING = "draining"
+    """Ends the requests it has and gets no more."""
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """One engine that requests can be sent to."""
+
+    url: str
+    """Its address, without a slash at the end."""
+    dialect: Dialect
+    num_draft_tokens: int = 0
+    """What it drafts at most, K; 0 for a plain one."""
+    api_key: str | None = field(default=None, repr=False)
+    model: str = ""
+    """What it calls its model; known once it has been asked."""
+    max_tokens: int | None = None
+    """Tokens of prompt and answer that it takes, where it says so."""
+    state: ReplicaState = ReplicaState.STARTING
+    problem: str | None = None
+    """Why it gets no requests or is suspect, in a whole sentence."""
+    verdict: Verdict | None = None
+    """None for a plain one, and until the probe has looked at one that drafts."""
+    load: ReplicaLoad = field(default_factory=ReplicaLoad)
+    num_in_flight: int = 0
+    """Requests of this front that it is working on."""
+    num_answered: int = 0
+    num_failed: int = 0
+
+    @property
+    def drafts(self) -> bool:
+        """Whether it speculates."""
+        return self.num_draft_tokens > 0
+
+    @property
+    def name(self) -> str:
+        """How people and metrics call it: its address without the scheme."""
+        return self.url.partition("://")[2]
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it may get requests: seen well, and trusted where it drafts."""
+        if self.state not in (ReplicaState.UP, ReplicaState.SUSPECT):
+            return False
+        return not self.drafts or (self.verdict is not None and self.verdict.problem is None)
+
+    def missing(self, request: Request) -> Feature | None:
+        """Return what a request needs and this replica lacks; None when it can run."""
+        return self.dialect.missing(request, with_drafts=self.drafts)
+
+    def has_room(self, request: Request) -> bool:
+        """Tell whether prompt and answer fit into its context, as far as that is known."""
+        num_tokens = len(request.prompt_ids) + request.stopping.max_tokens
+        return self.max_tokens is None or num_tokens <= self.max_tokens

@@ -1,0 +1,96 @@
+"""The verdict: what the probe found about a replica that drafts, and what follows for requests.
+
+In:  one judgement per aspect of an engine's answers. Out: which requests must not go there, and why
+in words that people read in logs, on the page and in `mtp.off_reason`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headlong.decode.request import Request
+
+
+class Aspect(StrEnum):
+    """What of an engine's answers is judged."""
+
+    DRAFTS = "drafts"
+    """That it drafts at all: without drafts, nothing was seen under speculation."""
+    GREEDY = "greedy text"
+    LENGTH = "max_tokens"
+    STOP = "stop tokens"
+    SAMPLED = "sampled text"
+    JSON = "JSON"
+    GRAMMAR = "grammars"
+    LOGPROBS = "logprobs"
+    SEED = "seeds"
+
+
+class Outcome(StrEnum):
+    """How a check ended."""
+
+    PASSED = "passed"
+    NOT_EXACT = "not exact"
+    """Other tokens or numbers than without drafts, as rounding alone can make them."""
+    FAILED = "failed"
+    NOT_CHECKED = "not checked"
+
+
+_OF_ALL_REQUESTS = (Aspect.GREEDY, Aspect.LENGTH, Aspect.STOP)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found about one aspect."""
+
+    aspect: Aspect
+    outcome: Outcome
+    seen: str
+    """What was seen, with numbers, in whole sentences."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """The same for scripts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All judgements of one probe."""
+
+    checked_s: float
+    """When, in seconds since 1970."""
+    judgements: tuple[Judgement, ...] = ()
+    seconds: float = 0.0
+    num_tokens: int = 0
+    """What the probe took: its time, and tokens written by both sides."""
+
+    @property
+    def failed(self) -> tuple[Judgement, ...]:
+        """What does not hold."""
+        return tuple(one for one in self.judgements if one.outcome is Outcome.FAILED)
+
+    @property
+    def problem(self) -> str | None:
+        """Why no request may be answered with its drafts, in a whole sentence; None if some may."""
+        return self._failure(_OF_ALL_REQUESTS)
+
+    def blocks(self, request: Request) -> str | None:
+        """Return why a request must not be answered with its drafts; None when it may."""
+        return self._failure((*_OF_ALL_REQUESTS, *_needed(request)))
+
+    def _failure(self, needed: tuple[Aspect, ...]) -> str | None:
+        for one in self.failed:
+            if one.aspect in needed:
+                return f"Its {one.aspect} with drafts failed the probe: {one.seen}"
+        return None
+
+
+def _needed(request: Request) -> tuple[Aspect, ...]:
+    """Return what must hold for this request besides what must hold for all."""
+    needed = []
+    if request.sampling.temperature > 0:
+        needed.append(Aspect.SAMPLED)
+    if request.sampling.logprobs is not None:
+        needed.append(Aspect.LOGPROBS)
+    if request.grammar is not None:
+        is_schema = request.grammar.source.startswith("{")
+        needed.append(Aspect.JSON if is_schema else Aspect.GRAMMAR)
+    return tuple(needed)

@@ -1,0 +1,89 @@
+"""MLX's quantised weights: each matrix of packed levels beside the scales of its groups.
+
+In:  the tensors of a folder under their own names, and its config.json.
+Out: the same, with `….scales` and `….biases` put into the matrix `….weight`. config.json says in
+     `quantization` how many bits a level has and how many numbers share a scale, for all matrices
+     and for single ones that differ.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gguf import GGMLQuantizationType
+
+from headlong.errors import TensorError
+from headlong.weights.mapped_file import DOWNLOAD_AGAIN, shown
+from headlong.weights.tensors import AffineType, GroupScales, StoredTensor
+
+_BITS = (2, 3, 4, 5, 6, 8)
+_GROUP_SIZES = (32, 64, 128)
+_WORD_BITS = 32
+_OF_SCALES = (GGMLQuantizationType.F16, GGMLQuantizationType.BF16, GGMLQuantizationType.F32)
+_TRY_ANOTHER = "Use a version in MLX's affine 4 or 8 bits, in BF16, or a GGUF of the model."
+
+
+def join_group_scales(
+    config: Mapping[str, Any], tensors: Mapping[str, StoredTensor]
+) -> dict[str, StoredTensor]:
+    """Return the tensors with scales inside their matrices; other tensors stay as they are."""
+    joined = dict(tensors)
+    for name, tensor in tensors.items():
+        stem = name.removesuffix(".weight")
+        scales = tensors.get(f"{stem}.scales")
+        if scales is None or stem == name:
+            continue
+        kind = _stored_type(config, stem)
+        minimums = tensors.get(f"{stem}.biases")
+        if minimums is None:
+            problem = f"{shown(name)} has scales but no biases, as MLX's affine matrices have."
+            raise TensorError(problem, _TRY_ANOTHER)
+        joined[name] = _join(tensor, kind, GroupScales(scales, minimums))
+        del joined[scales.name], joined[minimums.name]
+    return joined
+
+
+def _stored_type(config: Mapping[str, Any], stem: str) -> AffineType:
+    nested = config.get("text_config")
+    places = [config, nested] if isinstance(nested, dict) else [config]
+    found = (place.get(key) for place in places for key in ("quantization", "quantization_config"))
+    shared = next((one for one in found if isinstance(one, dict)), None)
+    if shared is None:
+        problem = f"{shown(stem)} is quantised, but config.json has no quantization."
+        raise TensorError(problem, "Put the model's own config.json in its place.")
+    own = shared.get(stem)
+    settings = {**shared, **own} if isinstance(own, dict) else shared
+    mode = settings.get("mode", "affine")
+    if mode != "affine":
+        problem = f"{shown(stem)} is quantised in MLX's mode {shown(mode)}; affine is read here."
+        raise TensorError(problem, _TRY_ANOTHER)
+    bits, group_size = settings.get("bits"), settings.get("group_size")
+    if type(bits) is not int or bits not in _BITS or group_size not in _GROUP_SIZES:
+        raise TensorError(
+            f"{shown(stem)} is quantised to {shown(bits)} bits in groups of {shown(group_size)}.",
+            f"Known are {', '.join(map(str, _BITS))} bits and groups of 32, 64 and 128.",
+        )
+    return AffineType(bits, group_size)
+
+
+def _join(tensor: StoredTensor, kind: AffineType, scales: GroupScales) -> StoredTensor:
+    factors, minimums = scales.scales, scales.minimums
+    columns = tensor.shape[-1] * _WORD_BITS // kind.bits
+    groups = (*tensor.shape[:-1], columns // kind.group_size)
+    fits = (
+        tensor.type is GGMLQuantizationType.I32
+        and len(tensor.shape) > 1
+        and tensor.shape[-1] * _WORD_BITS == columns * kind.bits
+        and columns % kind.group_size == 0
+        and all(one.shape == groups and one.type in _OF_SCALES for one in (factors, minimums))
+    )
+    if not fits:
+        raise TensorError(
+            f"{shown(tensor.name)} of shape {tensor.shape}, with scales of {factors.shape} and "
+            f"biases of {minimums.shape}, is not of {kind.bits} bits in groups of "
+            f"{kind.group_size}.",
+            f"Its config.json belongs to another model, or the file is damaged. {DOWNLOAD_AGAIN}",
+        )
+    by_row = [replace(one, shape=(len(one.data), groups[-1])) for one in (factors, minimums)]
+    shape = (*tensor.shape[:-1], columns)
+    return replace(tensor, shape=shape, type=kind, scales=GroupScales(*by_row))

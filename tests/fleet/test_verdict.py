@@ -1,0 +1,54 @@
+import pytest
+
+from headlong.config import SamplingParams
+from headlong.decode.request import Request
+from headlong.fleet.verdict import Aspect, Judgement, Outcome, Verdict
+from headlong.text.grammar import given_form, json_schema_grammar
+from tiny_text import byte_level_tokenizer
+
+TOKENIZER = byte_level_tokenizer()
+JSON = json_schema_grammar(TOKENIZER, {"type": "object"})
+PATTERN = given_form(TOKENIZER, "%llguidance {}\nstart: /[0-9]/", None)
+REQUESTS = {
+    "greedy": Request((1,)),
+    "sampled": Request((1,), SamplingParams(temperature=0.7)),
+    "logprobs": Request((1,), SamplingParams(logprobs=0)),
+    "json": Request((1,), grammar=JSON),
+    "pattern": Request((1,), grammar=PATTERN),
+}
+
+
+def blocked_by(aspect: Aspect, outcome: Outcome = Outcome.FAILED) -> list[str]:
+    verdict = Verdict(0.0, (Judgement(aspect, outcome, "Seen."),))
+    return [name for name, request in REQUESTS.items() if verdict.blocks(request) is not None]
+
+
+@pytest.mark.parametrize("aspect", [Aspect.GREEDY, Aspect.LENGTH, Aspect.STOP])
+def test_what_all_need_blocks_all(aspect: Aspect) -> None:
+    assert blocked_by(aspect) == list(REQUESTS)
+    assert Verdict(0.0, (Judgement(aspect, Outcome.FAILED, "Seen."),)).problem is not None
+
+
+@pytest.mark.parametrize(
+    ("aspect", "blocked"),
+    [
+        (Aspect.SAMPLED, ["sampled"]),
+        (Aspect.LOGPROBS, ["logprobs"]),
+        (Aspect.JSON, ["json"]),
+        (Aspect.GRAMMAR, ["pattern"]),
+        (Aspect.SEED, []),
+    ],
+)
+def test_one_failure_blocks_who_needs_it(aspect: Aspect, blocked: list[str]) -> None:
+    assert blocked_by(aspect) == blocked
+    assert Verdict(0.0, (Judgement(aspect, Outcome.FAILED, "Seen."),)).problem is None
+
+
+@pytest.mark.parametrize("outcome", [Outcome.PASSED, Outcome.NOT_EXACT, Outcome.NOT_CHECKED])
+def test_only_failures_block_requests(outcome: Outcome) -> None:
+    assert not [aspect for aspect in Aspect if blocked_by(aspect, outcome)]
+
+
+def test_blocked_requests_are_told_what_was_seen() -> None:
+    verdict = Verdict(0.0, (Judgement(Aspect.SAMPLED, Outcome.FAILED, "-3.96 against -1.08."),))
+    assert "-3.96 against -1.08." in (verdict.blocks(REQUESTS["sampled"]) or "")

@@ -1,0 +1,152 @@
+"""MLX folders: exact in numpy whatever mlx-lm renamed or moved, refused where odd."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from float8_files import write_safetensors
+from headlong.arrays import FloatArray
+from headlong.errors import CheckpointError, TensorError
+from headlong.models.registry import load_backbone
+from headlong.ops.numpy_ops import NumpyOps
+from headlong.weights.checkpoint import open_checkpoint
+from headlong.weights.mlx_groups import join_group_scales
+from headlong.weights.safetensors_file import read_safetensors
+from headlong.weights.tensors import AffineType, StoredTensor
+from mlx_files import from_type, meaning, quantise, sanitised, write_float_folder, write_mlx_folder
+from model_files import HYBRID, LATENT, MIXTURE, write_hf_folder
+
+IDS = np.random.default_rng(1).integers(3, 90, 20)
+CHANGED = (HYBRID, MIXTURE, LATENT)
+"""Architectures whose names and layouts mlx-lm changes."""
+
+
+def logits(path: Path) -> FloatArray:
+    """Load a model on the oracle backend and read a prompt."""
+    backbone = load_backbone(open_checkpoint(path), NumpyOps()).backbone
+    return backbone.logits(backbone.forward([IDS], [backbone.make_cache()]).normed)
+
+
+def joined_matrix(
+    tmp_path: Path, bits: int, group_size: int, dtype: str = "F16"
+) -> tuple[StoredTensor, FloatArray]:
+    """Return a matrix read from a file, and what it means."""
+    values = np.random.default_rng(3).normal(size=(70, 256)).astype(np.float32)
+    words, scales, biases = quantise(values, bits, group_size, dtype)
+    stored = {"w.weight": ("U32", words), "w.scales": (dtype, scales), "w.biases": (dtype, biases)}
+    write_safetensors(tmp_path / "m", stored)
+    config = {"quantization": {"group_size": group_size, "bits": bits}}
+    tensors = join_group_scales(config, read_safetensors(tmp_path / "m"))
+    assert list(tensors) == ["w.weight"]
+    assert tensors["w.weight"].num_bytes == words.nbytes + scales.nbytes + biases.nbytes
+    return tensors["w.weight"], meaning(words, scales, biases, bits, dtype)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("group_size", [32, 64, 128])
+@pytest.mark.parametrize("dtype", ["F16", "BF16", "F32"])
+def test_levels_of_any_width_mean_what_mlx_says(
+    tmp_path: Path, bits: int, group_size: int, dtype: str
+) -> None:
+    tensor, meant = joined_matrix(tmp_path, bits, group_size, dtype)
+    assert tensor.type == AffineType(bits, group_size)
+    assert np.array_equal(tensor.to_float32(), meant)
+
+
+def test_rows_keep_their_scales_wherever_they_go(tmp_path: Path) -> None:
+    tensor, meant = joined_matrix(tmp_path, 3, 64)
+    order = np.random.default_rng(4).permutation(70)[:50]
+    moved = tensor.with_rows(order)
+    assert np.array_equal(moved.to_float32(), meant[order])
+    assert np.array_equal(moved.cut(7, 29).to_float32(), meant[order][7:29])
+    blocks = [block.to_float32() for block in moved.row_blocks(2000)]
+    assert len(blocks) > 1
+    assert np.array_equal(np.concatenate(blocks), meant[order])
+    turned = tensor.with_turned_blocks(2).to_float32().reshape(2, 256, 35)
+    assert np.array_equal(turned.swapaxes(1, 2).reshape(70, 256), meant)
+
+
+@pytest.mark.parametrize("architecture", CHANGED)
+def test_what_mlx_lm_renames_and_moves_is_the_same_model(tmp_path: Path, architecture: str) -> None:
+    """Its norms hold 1 + w already, and must not be shifted twice."""
+    theirs = write_float_folder(tmp_path / "mlx", architecture, sanitised(architecture))
+    ours = write_hf_folder(tmp_path / "hf", architecture)
+    assert np.array_equal(logits(theirs), logits(ours))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma3", *CHANGED])
+def test_a_quantised_model_is_exact_in_numpy(tmp_path: Path, architecture: str) -> None:
+    """Untied and tied, with embeddings, LM heads and stacks of experts quantised as well."""
+    meant = write_mlx_folder(tmp_path / "packed", architecture)
+    floats = write_float_folder(tmp_path / "floats", architecture, meant)
+    assert np.array_equal(logits(tmp_path / "packed"), logits(floats))
+
+
+def test_single_matrices_may_have_other_bits(tmp_path: Path) -> None:
+    stem = "model.layers.1.mlp.down_proj"
+    meant = write_mlx_folder(tmp_path / "packed", "qwen3", own={stem: 6, "lm_head": 8})
+    floats = write_float_folder(tmp_path / "floats", "qwen3", meant)
+    tensors = open_checkpoint(tmp_path / "packed").tensors
+    assert tensors["blk.1.ffn_down.weight"].type == AffineType(6, 32)
+    assert tensors["blk.0.ffn_down.weight"].type == AffineType(4, 32)
+    assert tensors["output.weight"].type == AffineType(8, 32)
+    assert np.array_equal(logits(tmp_path / "packed"), logits(floats))
+
+
+@pytest.mark.parametrize(
+    ("config", "match"),
+    [
+        ({}, "has no quantization"),
+        ({"quantization": {"bits": 7, "group_size": 64}}, "7 bits"),
+        ({"quantization": {"bits": True, "group_size": 64}}, "True bits"),
+        ({"quantization": {"bits": 4, "group_size": 48}}, "groups of 48"),
+        ({"quantization": {"bits": 4, "group_size": [64]}}, "groups of"),
+        ({"quantization": {"bits": 4, "group_size": 32}}, "not of 4 bits in groups of 32"),
+        ({"quantization": {"bits": 8, "group_size": 64}}, "not of 8 bits"),
+        ({"quantization": {"bits": 4, "group_size": 64, "mode": "mxfp4"}}, "mode 'mxfp4'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(
+    tmp_path: Path, config: dict[str, Any], match: str
+) -> None:
+    joined_matrix(tmp_path, 4, 64)
+    with pytest.raises(TensorError, match=match):
+        join_group_scales(config, read_safetensors(tmp_path / "m"))
+
+
+def test_a_matrix_that_lost_its_biases_is_refused(tmp_path: Path) -> None:
+    joined_matrix(tmp_path, 4, 64)
+    tensors = read_safetensors(tmp_path / "m")
+    del tensors["w.biases"]
+    with pytest.raises(TensorError, match="no biases"):
+        join_group_scales({"quantization": {"bits": 4, "group_size": 64}}, tensors)
+
+
+def test_a_folder_whose_config_lost_its_quantization_says_so(tmp_path: Path) -> None:
+    write_mlx_folder(tmp_path, "llama")
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["quantization"], config["quantization_config"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="quantised, but config"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("dtype", ["F16", "BF16", "F32"])
+def test_the_test_s_writer_packs_as_mlx_does(bits: int, dtype: str) -> None:
+    mx: Any = pytest.importorskip("mlx.core")
+    kind = {"F16": mx.float16, "BF16": mx.bfloat16, "F32": mx.float32}[dtype]
+    values = np.random.default_rng(5).normal(size=(9, 256)).astype(np.float32)
+    for group_size in (32, 64, 128):
+        given = mx.array(values).astype(kind)
+        packed = mx.quantize(given, group_size=group_size, bits=bits)
+        words, scales, biases = quantise(values, bits, group_size, dtype)
+        assert np.array_equal(np.array(packed[0]), words)
+        for theirs, ours in zip(packed[1:], (scales, biases), strict=True):
+            assert np.array_equal(np.array(theirs.astype(mx.float32)), from_type(ours, dtype))
+        if dtype == "F32":
+            found = mx.dequantize(*packed, group_size=group_size, bits=bits)
+            assert np.array_equal(np.array(found), meaning(words, scales, biases, bits, dtype))

@@ -6,6 +6,7 @@ same bits is measured for every shape of matrix when the first of it is made (`_
 Metal, whether our own kernels do as they should (`mlx_metal.py`).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,9 +18,9 @@ from gguf.quants import quantize
 from headlong.arrays import FloatArray
 from headlong.ops import mlx_metal
 from headlong.ops.mlx_metal import multiply_rows
-from headlong.ops.mlx_packing import GROUP, AffineGroups, can_repack, repack
+from headlong.ops.mlx_packing import GROUP, Packing, packing_of, repack
 from headlong.ops.numpy_weights import round_to
-from headlong.weights.tensors import StoredTensor
+from headlong.weights.tensors import StoredTensor, StoredType
 
 TILE = 8
 """Rows of one matrix product at most."""
@@ -30,6 +31,14 @@ _PACKED = {
     "q8": GGMLQuantizationType.Q8_0,
 }
 """Precisions that may be asked for and are kept packed; all others are kept as floats."""
+
+
+_FLOATS: dict[StoredType, Any] = {
+    GGMLQuantizationType.F16: mx.float16,
+    GGMLQuantizationType.BF16: mx.bfloat16,
+    GGMLQuantizationType.F32: mx.float32,
+}
+_NAMES = {mx.float32: "f32", mx.bfloat16: "bf16"}
 
 
 class RowsAtOnce(NamedTuple):
@@ -148,35 +157,49 @@ def stack(matrices: Sequence[MlxMatrix]) -> MlxMatrix:
 
 def make_matrix(tensor: StoredTensor, quant: str | None, dtype: Any) -> MlxMatrix:
     """Pack a stored matrix, rounded to the precision of `quant` if given."""
-    groups = _groups(tensor, quant)
-    if groups is None:
+    packing = _packing(tensor, quant)
+    if packing is None:
         values = tensor.to_float32()
         rounded = values if quant is None else round_to(values, quant)
         return MlxMatrix([mx.array(rounded).astype(dtype)])
-    is_kernels = dtype != mx.float32 and groups.bits in mlx_metal.BITS
-    kept = mx.float16 if is_kernels else mx.float32  # half precision is what GGUF has
-    scales, biases = (mx.array(one).astype(kept) for one in (groups.scales, groups.biases))
-    return MlxMatrix([mx.array(groups.words), scales, biases], groups.bits, groups.group_size)
-
-
-def bits_of(tensor: StoredTensor, quant: str | None) -> int:
-    """Return how many bits a level takes once packed; 0 where floats are kept."""
     if quant is not None:
-        is_whole = quant in _PACKED and tensor.shape[-1] % GROUP == 0
-        return int(quant[1:]) if is_whole else 0
-    return int(tensor.type.name[1]) if can_repack(tensor) else 0
+        kind = _PACKED[quant]
+        data = quantize(tensor.to_float32(), kind)
+        tensor = StoredTensor(tensor.name, tensor.shape, kind, data)
+    words, *beside = repack(tensor)
+    kept = _type_of_scales(packing, dtype)
+    scales, biases = (mx.array(one).astype(kept) for one in beside)
+    return MlxMatrix([mx.array(words), scales, biases], packing.bits, packing.group_size)
 
 
-def _groups(tensor: StoredTensor, quant: str | None) -> AffineGroups | None:
-    """Return a matrix in affine groups; None where floats are to be kept."""
-    if not bits_of(tensor, quant):
-        return None
+def matrix_bytes(tensor: StoredTensor, quant: str | None, dtype: Any) -> int:
+    """Return the bytes of what `make_matrix` makes."""
+    packing, numbers = _packing(tensor, quant), math.prod(tensor.shape)
+    if packing is None:
+        return int(numbers * dtype.size)
+    scales = 2 * numbers // packing.group_size * _type_of_scales(packing, dtype).size
+    return int(numbers * packing.bits // 8 + scales)
+
+
+def matrix_format(tensor: StoredTensor, quant: str | None, dtype: Any) -> str:
+    """Return the name of the format `make_matrix` packs a tensor in."""
+    packing = _packing(tensor, quant)
+    return f"q{packing.bits}" if packing is not None else _NAMES[dtype]
+
+
+def _packing(tensor: StoredTensor, quant: str | None) -> Packing | None:
+    """Return how a matrix is packed; None where floats are kept."""
     if quant is None:
-        return repack(tensor)
-    kind = _PACKED[quant]
-    return repack(
-        StoredTensor(tensor.name, tensor.shape, kind, quantize(tensor.to_float32(), kind))
-    )
+        return packing_of(tensor)
+    is_whole = quant in _PACKED and tensor.shape[-1] % GROUP == 0
+    return Packing(int(quant[1:])) if is_whole else None
+
+
+def _type_of_scales(packing: Packing, dtype: Any) -> Any:
+    """Return what scales are kept as: on Metal as stored, where our kernel reads them."""
+    if dtype == mx.float32 or packing.bits not in mlx_metal.BITS:
+        return mx.float32
+    return _FLOATS[packing.scales_type]
 
 
 def _rows_at_once(matrix: MlxMatrix) -> RowsAtOnce:

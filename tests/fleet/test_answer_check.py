@@ -10,7 +10,7 @@ from headlong.decode.request import Request
 from headlong.decode.stats import DecodeStats
 from headlong.engine.request import FinishReason
 from headlong.errors import GarbledError
-from headlong.fleet.answer_check import AnswerCheck
+from headlong.fleet.answer_check import AnswerAsSent, AnswerCheck, check_whole
 from headlong.fleet.dialect import Delta
 from headlong.text.grammar import json_schema_grammar
 from headlong.text.tokenizer import Tokenizer
@@ -80,7 +80,8 @@ def test_answer_must_follow_its_grammar() -> None:
     for deltas in (follows[:-1], _deltas(tokenizer, '{"b"')):
         with pytest.raises(GarbledError, match="form that was asked for"):
             _answer(tokenizer, [*deltas, Delta(finish_reason=STOP)])
-    assert _answer(tokenizer, follows).finish_reason is STOP
+    for text in ('{"a": true}', '{\n  "a" : true }\n'):
+        assert _answer(tokenizer, _deltas(tokenizer, text)).finish_reason is STOP
 
 
 def _deltas(tokenizer: Tokenizer, text: str) -> list[Delta]:
@@ -96,3 +97,16 @@ def _answer(tokenizer: Tokenizer, deltas: list[Delta]) -> Delta:
         it.read(delta)
     it.read(Delta(finish_reason=STOP))
     return it.end()
+
+
+def test_answers_as_sent_keep_what_comes_behind_their_end() -> None:
+    it, stats = AnswerAsSent(REQUEST, 300), DecodeStats(rounds=2)
+    assert it.read(Delta((5, EOS, 6), finish_reason=STOP)).token_ids == (5, EOS, 6)
+    assert it.read(Delta((9,), stats=stats)).token_ids == (9,)
+    assert it.end() == Delta((), (), STOP, stats, is_end=True)
+
+
+def test_a_whole_answer_is_cut_as_one_that_comes_in_pieces() -> None:
+    assert check_whole(REQUEST, Delta((5, EOS, 6)), 300).token_ids == (5, EOS)
+    with pytest.raises(GarbledError):
+        check_whole(REQUEST, Delta((5,)), 300)

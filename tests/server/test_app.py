@@ -15,6 +15,7 @@ from headlong.llm import LLM
 from headlong.server.app import make_app
 from headlong.server.chat import prepare_chat
 from headlong.server.chat_protocol import ChatBody
+from headlong.server.served_model import ServedModel
 from headlong.server.settings import ServerSettings
 from headlong.text.token_table import make_token_table
 from headlong.text.tokenizer import Tokenizer
@@ -34,7 +35,7 @@ def test_table_of_tokens_is_there_before_the_first_request(
     monkeypatch.setattr("headlong.text.grammar.make_token_table", counted)
     settings = ServerSettings()
     llm = LLM.load(tiny_model_path, backend="numpy", limits=settings.engine_limits)
-    app = make_app(llm, settings)
+    app = make_app(ServedModel.of_llm(llm), settings)
 
     async def start_and_ask() -> None:
         async with app.router.lifespan_context(app):
@@ -82,21 +83,21 @@ def test_end_of_the_engine_is_told_to_everybody(
 def test_server_uses_the_engine_that_was_loaded(tiny_model_path: Path) -> None:
     settings = ServerSettings(max_running=3)
     llm = LLM.load(tiny_model_path, backend="numpy", limits=settings.engine_limits)
-    app = make_app(llm, settings)
-    assert app.state.service.llm.engine is llm.engine
-    assert app.state.service.llm.engine.limits.max_running == 3
+    app = make_app(ServedModel.of_llm(llm), settings)
+    assert app.state.service.model.engine is llm.engine
+    assert app.state.service.model.engine.limits.max_running == 3
 
 
 def test_limits_the_engine_does_not_have_are_refused(tiny_llm: LLM) -> None:
     """Guards against settings that do nothing: limits belong to the engine, made at loading."""
     with pytest.raises(RequestError, match="kv_bytes None; the settings say 2147483648"):
-        make_app(tiny_llm, ServerSettings())
+        make_app(ServedModel.of_llm(tiny_llm), ServerSettings())
 
 
 def test_server_answers_from_any_engine_client(tiny_llm: LLM) -> None:
     settings = ServerSettings()
     engine = ScriptedEngine(tuple(tiny_llm.encode("elsewhere")), settings.engine_limits)
-    app = make_app(replace(tiny_llm, engine=engine), settings)
+    app = make_app(ServedModel.of_llm(replace(tiny_llm, engine=engine)), settings)
     client = Client(app, {"content-type": "application/json"})
     part = json.dumps({"prompt": "hello", "return_sources": True}).encode()
 

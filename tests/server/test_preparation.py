@@ -212,7 +212,7 @@ def test_text_that_is_surely_too_long_is_refused_unread(
     def refuse(*given: Any, **more: Any) -> None:
         raise AssertionError("was read")
 
-    tokenizer = service.llm.tokenizer
+    tokenizer = service.model.tokenizer
     monkeypatch.setattr(tokenizer, "encode", refuse)
     text = "x" * 100 * service.max_prompt_tokens
     assert tokenizer.least_tokens(text) > service.max_prompt_tokens
@@ -263,7 +263,7 @@ def test_foreign_model_is_a_404(service: Service) -> None:
 
 def test_every_name_the_catalogue_has_for_the_served_model_is_it(service: Service) -> None:
     path = Path("models") / CATALOG[0].file_name
-    known = replace(service, llm=replace(service.llm, model_path=path))
+    known = replace(service, model=replace(service.model, path=path))
     for name in (CATALOG[0].name, *CATALOG[0].aliases, "SmolLM2"):
         assert chat(known, model=name).choices
     with pytest.raises(ApiError):

@@ -63,6 +63,7 @@ OWN_SERVER = """
 import gc, os, signal, sys
 from headlong.llm import LLM
 from headlong.server.app import make_app
+from headlong.server.served_model import ServedModel
 from headlong.server.serving import bind, run_server
 from headlong.server.settings import ServerSettings
 
@@ -72,7 +73,7 @@ def ready():
 
 settings = ServerSettings(port=0)
 llm = LLM.load(sys.argv[1], limits=settings.engine_limits)
-sys.exit(run_server(make_app(llm, settings), bind(settings), settings, ready))
+sys.exit(run_server(make_app(ServedModel.of_llm(llm), settings), bind(settings), settings, ready))
 """
 
 

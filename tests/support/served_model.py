@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from headlong.engine.engine import Engine
 from headlong.llm import LLM
 from headlong.server.app import make_app
+from headlong.server.served_model import ServedModel
 from headlong.server.settings import ServerSettings
 
 
@@ -19,4 +20,4 @@ def with_own_engine(llm: LLM, settings: ServerSettings) -> LLM:
 def make_model_app(llm: LLM, **fields: Any) -> FastAPI:
     """Return the app that serves a model with these settings."""
     settings = ServerSettings(**fields)
-    return make_app(with_own_engine(llm, settings), settings)
+    return make_app(ServedModel.of_llm(with_own_engine(llm, settings)), settings)

@@ -22,18 +22,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from headlong.cli.model_arguments import add_model_arguments, describe_setup, load_llm
+from headlong.cli.bars import ProgressBar
+from headlong.cli.model_arguments import add_model_arguments, load_llm
 from headlong.cli.output import add_json_argument, format_bytes, make_console, write_json
 from headlong.cli.server_records import ServerRecord, begin_log, listed
 from headlong.errors import RequestError
 from headlong.server.settings import ServerSettings, declared_settings, kind_of
 from headlong.server.settings_sources import DEFAULT, EffectiveSettings, flag_name, read_settings
+from headlong.weights.sources import resolve_model
 from headlong.weights.store import now
 
 if TYPE_CHECKING:
-    from headlong.llm import LLM
+    from headlong.server.served_model import ServedModel
 
-_GROUPS = ("serving", "limits", "access", "logs")
+_GROUPS = ("serving", "engines", "limits", "access", "logs")
 _SIZES = ("max_body_bytes", "kv_bytes", "prefix_bytes")
 
 
@@ -109,9 +111,9 @@ def _serve(effective: EffectiveSettings, *, as_json: bool) -> int:
         problem = begin_log(url, log_to_file)
         if problem is not None:
             console.print(f"note: {problem}", style="yellow", soft_wrap=True)
-        llm = load_llm(settings, limits=settings.engine_limits)
-        banner = Banner(_lines(llm, settings, url), _warnings(settings))
-        record = ServerRecord(os.getpid(), url, llm.model_path.name, now())
+        model = _load(settings, until_end)
+        banner = Banner(_lines(model, settings, url), _warnings(settings))
+        record = ServerRecord(os.getpid(), url, model.path.name, now())
 
         def say_ready() -> None:
             if problem is None:
@@ -123,7 +125,20 @@ def _serve(effective: EffectiveSettings, *, as_json: bool) -> int:
             else:
                 banner.print(console)
 
-        return run_server(make_app(llm, settings), listener, settings, say_ready)
+        return run_server(make_app(model, settings), listener, settings, say_ready)
+
+
+def _load(settings: ServerSettings, until_end: ExitStack) -> "ServedModel":
+    """Load the model into this process, or find the engines that run it."""
+    from headlong.server.served_fleet import start_fleet
+    from headlong.server.served_model import ServedModel
+
+    if settings.engine == "local":
+        llm = load_llm(settings, limits=settings.engine_limits)
+        return ServedModel.of_llm(llm, settings.quant)
+    with ProgressBar() as progress:
+        path = resolve_model(settings.model, progress=progress)
+    return start_fleet(path, settings, until_end)
 
 
 def _add_setting(group: argparse._ArgumentGroup, declared: Field[Any]) -> None:
@@ -207,32 +222,21 @@ class Banner:
             logger.warning("%s", warning)
 
 
-def _lines(llm: "LLM", settings: ServerSettings, url: str) -> dict[str, str]:
-    setup = describe_setup(llm)
+def _lines(model: "ServedModel", settings: ServerSettings, url: str) -> dict[str, str]:
+    head = "" if model.head_words == "none" else f" ({model.head_words})"
+    mode = f"mtp={settings.mtp} unless a request says otherwise"
     kv = "unbounded" if settings.kv_bytes is None else format_bytes(settings.kv_bytes)
-    prompt = settings.max_prompt_tokens or llm.backbone.config.context_length
+    prompt = settings.max_prompt_tokens or model.engine.context_length
     return {
         "API": f"{url}/v1",
         **({"page": f"{url}/"} if settings.page else {}),
-        "model": f"{setup['model']} · {setup['backend']} ({setup['backend_note']})",
-        "drafts": f"{_drafter(llm)} · mtp={settings.mtp} unless a request says otherwise",
+        "model": f"{model.path.name} · {model.engine.backend}",
+        "drafts": f"{model.drafter_words}{head} · {mode}",
         "access": _access(settings),
         "limits": f"{settings.max_running} running, {settings.max_waiting} waiting · prompt "
         f"{prompt:,} tokens · body {format_bytes(settings.max_body_bytes)} · caches {kv}",
         "metrics": f"{url}/metrics",
     }
-
-
-def _drafter(llm: "LLM") -> str:
-    """Say who drafts."""
-    drafter = llm.drafter
-    if drafter is None:
-        return "none: the model was loaded without a drafter"
-    if llm.head is None:
-        return {"ngram": "n-grams", "draft-model": "a draft model"}.get(drafter.name, drafter.name)
-    size = format_bytes(llm.head.num_bytes)
-    chain = "n-grams and " if drafter.name == "chain" else ""
-    return f"{chain}{llm.head.kind} head ({size})"
 
 
 def _access(settings: ServerSettings) -> str:

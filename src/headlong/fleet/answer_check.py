@@ -25,7 +25,7 @@ class AnswerCheck:
         """Begin an answer to `request`; token ids go up to `vocab_size`."""
         self._request = request
         self._vocab_size = vocab_size
-        self._constraint = None if request.grammar is None else request.grammar.begin()
+        self._constraint = None if request.grammar is None else request.grammar.begin_spread()
         self._num_left = request.stopping.max_tokens
         self._told = Delta()  # what is told besides tokens, in whichever event
         self._last: Delta | None = None  # what ends the answer, until nothing follows any more
@@ -104,6 +104,24 @@ class AnswerCheck:
                 problem = "The engine's answer does not have the form that was asked for."
                 raise GarbledError(problem, "Its structured output is broken; see its log.")
             self._constraint.push(token_id)
+
+
+class AnswerAsSent(AnswerCheck):
+    """Follows an answer without cutting it: the probe judges engines by what they really send."""
+
+    def read(self, delta: Delta) -> Delta:
+        """Return the tokens of a delta, those behind the end included."""
+        self._told = _joined(self._told, delta)
+        if self._last is None and delta.finish_reason is not None:
+            self._last = Delta(finish_reason=delta.finish_reason)
+        return Delta(delta.token_ids, delta.logprobs)
+
+
+def check_whole(request: Request, sent: Delta, vocab_size: int) -> Delta:
+    """Return a whole answer as clients would get it."""
+    check = AnswerCheck(request, vocab_size)
+    check.read(sent)
+    return check.end()
 
 
 def _check_logprobs(token_ids: Sequence[int], logprobs: Sequence[TokenLogprob]) -> None:

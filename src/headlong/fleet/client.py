@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+from headlong.decode.recovery import as_engine_error
 from headlong.decode.request import Request
 from headlong.engine.client import TokenStream
 from headlong.engine.limits import EngineLimits, EngineSnapshot
 from headlong.engine.request import FinishReason
-from headlong.errors import BusyError, EngineError, HeadlongError, RequestError
+from headlong.errors import BusyError, HeadlongError, RequestError
 from headlong.fleet.dialect import Delta
 from headlong.fleet.dispatch import Dispatcher
 from headlong.fleet.replica import Replica
 from headlong.fleet.routing import Route
 from headlong.fleet.stream import FleetStream
+from headlong.text.tokenizer import Tokenizer
 
 
 class _News(NamedTuple):
@@ -38,6 +40,7 @@ class FleetModel:
 
     context_length: int
     vocab_size: int
+    tokenizer: Tokenizer
 
 
 class FleetEngine:
@@ -140,7 +143,7 @@ class FleetEngine:
     def cancel(self, stream: TokenStream, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """End a request now; its connection is closed, which ends it on the replica too."""
         assert isinstance(stream, FleetStream), "a stream that this engine has given out"
-        stream.num_emitted -= len(stream.ready)
+        stream.num_arrived -= len(stream.ready)
         stream.ready.clear()
         self._finish(stream, reason)
 
@@ -148,7 +151,7 @@ class FleetEngine:
         """End a request with an error; others go on."""
         assert isinstance(stream, FleetStream), "a stream that this engine has given out"
         if stream.finish_reason is None:
-            stream.error = _as_own(error)
+            stream.error = as_engine_error(error)
         self._finish(stream, FinishReason.ERROR)
 
     def snapshot(self) -> EngineSnapshot:
@@ -157,7 +160,7 @@ class FleetEngine:
             num_running=self.num_running,
             num_waiting=self.num_waiting,
             num_prefilling=sum(
-                stream.route is not None and not stream.num_emitted for stream in self._live
+                stream.route is not None and not stream.num_arrived for stream in self._live
             ),
             last_rows=0,
             kv_bytes=0,
@@ -230,12 +233,4 @@ class FleetEngine:
             async with self._places:
                 await self._dispatcher.run(stream.request, tell)
         except Exception as error:
-            tell(_as_own(error))
-
-
-def _as_own(error: Exception) -> HeadlongError:
-    if isinstance(error, HeadlongError):
-        return error
-    own = EngineError("The request failed for a reason that is a bug of ours.", "See the log.")
-    own.__cause__ = error
-    return own
+            tell(as_engine_error(error))

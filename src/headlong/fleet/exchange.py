@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 
@@ -44,15 +44,24 @@ def make_http() -> httpx.AsyncClient:
 
 
 @dataclass(frozen=True, slots=True)
+class Patience:
+    """How long replicas may be silent before they count as stalled."""
+
+    first_token_s: float = 120.0
+    """Until the first token, their own queue included."""
+    next_token_s: float = 30.0
+    """Until every later one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Exchanger:
     """Sends requests to replicas; used in one event loop."""
 
     http: httpx.AsyncClient
     vocab_size: int
-    first_token_s: float = 120.0
-    """How long a replica may take to its first token, its own queue included."""
-    next_token_s: float = 30.0
-    """The same to every later one."""
+    patience: Patience = field(default_factory=Patience)
+    follow: type[AnswerCheck] = AnswerCheck
+    """What becomes of answers on their way."""
 
     async def run(
         self, replica: Replica, request: Request, receive: Callable[[Delta], None]
@@ -60,7 +69,7 @@ class Exchanger:
         """Run a request; `receive` gets what comes, as it comes."""
         replica.num_in_flight += 1
         try:
-            async with asyncio.timeout(self.first_token_s) as limit:
+            async with asyncio.timeout(self.patience.first_token_s) as limit:
                 await self._run(replica, request, receive, limit)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             problem = f"The replica {replica.name} cannot be reached: {_words(error)}."
@@ -97,18 +106,20 @@ class Exchanger:
         limit: asyncio.Timeout,
     ) -> None:
         call = replica.dialect.write(request, replica.model)
-        check = AnswerCheck(request, self.vocab_size)
+        check = self.follow(request, self.vocab_size)
         body = json.dumps(call.body).encode()
         headers = {"content-type": "application/json", **key_header(replica)}
         url = f"{replica.url}{call.path}"
         async with self.http.stream("POST", url, content=body, headers=headers) as response:
             if response.status_code != httpx.codes.OK:
-                raise replica.dialect.refusal(response.status_code, await response.aread())
+                body = await response.aread()
+                retry_after = response.headers.get("retry-after")
+                raise replica.dialect.refusal(response.status_code, body, retry_after)
             events = _events(response)
             try:
                 async for delta in _deltas(events, replica.dialect.reader(request), check):
                     receive(delta)
-                    limit.reschedule(asyncio.get_running_loop().time() + self.next_token_s)
+                    limit.reschedule(asyncio.get_running_loop().time() + self.patience.next_token_s)
             except (httpx.HTTPError, GarbledError):
                 if not check.is_complete:  # else nothing is lost but its statistics
                     raise

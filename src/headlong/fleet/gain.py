@@ -75,6 +75,7 @@ class _Pace:
     num_tokens: float = 0.0
 
     def observe(self, seconds: float, num_tokens: int) -> None:
+        """Add an answer."""
         self.seconds = MEMORY * self.seconds + seconds
         self.num_tokens = MEMORY * self.num_tokens + num_tokens
 

@@ -30,7 +30,7 @@ class FleetStream:
     finish_reason: FinishReason | None = None
     error: HeadlongError | None = None
     ready: deque[Emitted] = field(default_factory=deque)
-    num_emitted: int = 0
+    num_arrived: int = 0
     route: Route | None = None
     """Where it runs; None while it waits."""
     _stats: DecodeStats = field(default_factory=DecodeStats)
@@ -67,7 +67,9 @@ class FleetStream:
             pick = Pick(token_id, logprob)
             source = ENGINE if is_draft else BACKBONE
             self.ready.append(Emitted(pick, source, place + 1 if is_draft else 0))
-        self.num_emitted += len(delta.token_ids)
+            if self.num_arrived and not self.route.replica.drafts:
+                self._stats.observe_round((), 0)  # plain engines count no rounds: one for each
+            self.num_arrived += 1
         if delta.stats is not None:
             self._stats.merge(delta.stats)
         self._num_cached = delta.num_cached_tokens or self._num_cached
@@ -83,7 +85,7 @@ class FleetStream:
             timings=self._timings().at_most(self._stats.acceptance_length),
             num_prompt_tokens=len(self.request.prompt_ids),
             num_cached_tokens=self._num_cached,
-            num_completion_tokens=self.num_emitted,
+            num_completion_tokens=self.num_arrived,
             off_reason=None if route is None else route.off_reason,
             explanation="It has not begun." if route is None else route.explanation,
             prompt_logprobs=self._prompt_logprobs,
@@ -94,7 +96,7 @@ class FleetStream:
         """Return what this side of the wire can tell of time."""
         if self._first_s is None or self.route is None:
             return Timings()
-        num_tokens, decode_s = max(0, self.num_emitted - 1), self._last_s - self._first_s
+        num_tokens, decode_s = max(0, self.num_arrived - 1), self._last_s - self._first_s
         timings = Timings(self._first_s - self._sent_s, decode_s=decode_s, num_tokens=num_tokens)
         if self.route.plain_s is not None and self._stats.num_drafted:
             timings.plain_s, timings.compared_s = num_tokens * self.route.plain_s, decode_s

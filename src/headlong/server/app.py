@@ -1,6 +1,6 @@
 """The app: routes, middleware, error handlers, lifespan.
 
-In:  a loaded model and settings. Out: a FastAPI app, ready for uvicorn; `app.state` holds the
+In:  a model and settings. Out: a FastAPI app, ready for uvicorn; `app.state` holds the
      `service` that routes use, and the `worker` and `in_flight` that a drain needs.
 """
 
@@ -17,7 +17,6 @@ from starlette.exceptions import HTTPException
 
 from headlong.engine.limits import EngineLimits
 from headlong.errors import HeadlongError, RequestError
-from headlong.llm import LLM
 from headlong.server import (
     chat,
     completions,
@@ -34,6 +33,7 @@ from headlong.server.live import Live
 from headlong.server.metrics import Metrics
 from headlong.server.middleware import add_middleware
 from headlong.server.refusal import ApiError, Refusal, refusal_for
+from headlong.server.served_model import ServedModel
 from headlong.server.service import Service
 from headlong.server.settings import ServerSettings
 from headlong.server.validation import refuse_body
@@ -59,23 +59,23 @@ _ROUTES = (
 )
 
 
-def make_app(llm: LLM, settings: ServerSettings) -> FastAPI:
-    """Build the server around a loaded model and its engine.
+def make_app(model: ServedModel, settings: ServerSettings) -> FastAPI:
+    """Build the server around a model and its engine.
 
     Raises:
         RequestError: The engine was loaded with other limits than the settings name.
     """
-    _check_limits(llm.engine.limits, settings.engine_limits)
-    worker = EngineWorker(llm.engine)
+    _check_limits(model.engine.limits, settings.engine_limits)
+    worker = EngineWorker(model.engine)
     metrics = Metrics(worker.snapshot)
     live = Live(worker.snapshot)
-    most = llm.engine.max_sequence_tokens
-    service = Service(llm, settings, worker, metrics, live, most)
+    most = model.engine.max_sequence_tokens
+    service = Service(model, settings, worker, metrics, live, most)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         # Now rather than in the first request that wants JSON, with others waiting behind it.
-        await service.in_text_thread(partial(prepare_grammars, llm.tokenizer))
+        await service.in_text_thread(partial(prepare_grammars, model.tokenizer))
         worker.start()
         watching = asyncio.create_task(live.watch())
         yield

@@ -51,7 +51,7 @@ def prepare_chat(
     preparation.check_body(service, body)
     _check(body)
     form = preparation.read_answer_form(body, body.form_options())
-    tokenizer = service.llm.tokenizer
+    tokenizer = service.model.tokenizer
     template = body.template_options(form.tools)
     prompt = preparation.prepare_messages(service, body.messages, template)
     num_prompt_tokens = len(prompt.token_ids)

@@ -107,13 +107,13 @@ def prepare_completion(
     most = body.max_tokens or DEFAULT_MAX_TOKENS
     options = {"max_tokens": None if most < 0 else most, "logprobs": body.logprobs}
     form = preparation.read_answer_form(body, {})
-    grammar = form.make_grammar(service.llm.tokenizer)
+    grammar = form.make_grammar(service.model.tokenizer)
     asked: dict[str, Any] = {"prompt_logprobs": body.logprobs if body.echo else None}
     if body.suffix is not None:
-        asked["eos_ids"] = service.llm.tokenizer.eos_ids | _infill_tokens(service).end_ids
+        asked["eos_ids"] = service.model.tokenizer.eos_ids | _infill_tokens(service).end_ids
     maker = preparation.RequestMaker(service, body, mtp, options, grammar, asked)
     wanted = TokenDetails.of(body, logprobs=body.logprobs is not None)
-    tokenizer = service.llm.tokenizer
+    tokenizer = service.model.tokenizer
     choices, writers = list[ChoiceRequest](), list[CompletionChoice]()
     warnings = [*warnings, *body.warnings()]
     for prompt in prompts:
@@ -148,7 +148,7 @@ def _check(body: CompletionBody, num_prompts: int) -> None:
 
 
 def _infill_tokens(service: Service) -> InfillTokens:
-    tokens = service.llm.tokenizer.infill_tokens
+    tokens = service.model.tokenizer.infill_tokens
     if tokens is None:
         message = "suffix was given, but the model has no tokens to fill in the middle with."
         raise bad_request(message, "suffix", "invalid_value")
@@ -158,7 +158,7 @@ def _infill_tokens(service: Service) -> InfillTokens:
 def _encode_gap(service: Service, body: CompletionBody, before: str) -> Sequence[int]:
     """Return the prompt of a gap between `before` and the suffix."""
     others = [OtherFile(one.text, one.filename) for one in body.input_extra or ()]
-    tokenizer = service.llm.tokenizer
+    tokenizer = service.model.tokenizer
     encode = partial(tokenizer.encode, add_special=False, parse_special=False)
     sides = (before, body.suffix or "")
     ids = infill_ids(_infill_tokens(service), sides, others, encode)
@@ -172,14 +172,16 @@ def encode_prompt(
     if isinstance(prompt, str):
         preparation.check_text(service, prompt, "prompt")
     try:
-        if isinstance(prompt, str) and body.suffix is not None:
+        if not isinstance(prompt, str):
+            prompt_ids = prompt
+        elif body.suffix is not None:
             prompt_ids = _encode_gap(service, body, prompt)
         else:
-            prompt_ids = service.llm.encode(prompt)
+            prompt_ids = service.model.tokenizer.encode(prompt)
     except TextError as error:
         raise bad_request(str(error), "prompt", "invalid_value") from error
     preparation.check_prompt(service, len(prompt_ids), "prompt")
-    vocab_size = service.llm.engine.vocab_size
+    vocab_size = service.model.engine.vocab_size
     unknown = [token_id for token_id in prompt_ids if token_id >= vocab_size]
     if unknown:
         message = f"prompt has the token id {unknown[0]}. Ids go from 0 to {vocab_size - 1}."
@@ -188,7 +190,7 @@ def encode_prompt(
 
 
 def _echoed_text(service: Service, prompt: str | Sequence[int]) -> str:
-    return prompt if isinstance(prompt, str) else service.llm.tokenizer.decode(prompt)
+    return prompt if isinstance(prompt, str) else service.model.tokenizer.decode(prompt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class WrittenPrompt(BaseModel):
 async def complete(body: LlamaBody, request: Request) -> Response:
     """Continue a prompt, in llama.cpp's form."""
     service = service_of(request)
-    translate = partial(body.to_completion, service.llm.tokenizer)
+    translate = partial(body.to_completion, service.model.tokenizer)
     plain = await service.in_text_thread(translate)
     prepare = partial(prepare_completion, warnings=body.open_warnings())
     return await answer_with(prepare, LLAMA, plain, request, LlamaFormat)
@@ -73,7 +73,7 @@ async def apply_template(body: ApplyBody, request: Request) -> WrittenPrompt:
 async def get_props(request: Request) -> dict[str, Any]:
     """Tell what the server has and does unless told otherwise."""
     service = service_of(request)
-    tokenizer = service.llm.tokenizer
+    tokenizer = service.model.tokenizer
     template = tokenizer.chat_template
     bos = "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id)
     return {
@@ -81,9 +81,9 @@ async def get_props(request: Request) -> dict[str, Any]:
             "n_ctx": service.max_sequence_tokens,
             "params": {**DEFAULTS, "n_predict": -1, "repeat_penalty": 1.0},
         },
-        "total_slots": service.llm.engine.limits.max_running,
+        "total_slots": service.model.engine.limits.max_running,
         "model_alias": service.model_id,
-        "model_path": service.llm.model_path.name,
+        "model_path": service.model.path.name,
         "chat_template": "" if template is None else template.source,
         "bos_token": bos,
         "eos_token": tokenizer.eos_token,
@@ -99,5 +99,5 @@ async def get_slots(request: Request) -> list[dict[str, Any]]:
     now = service.worker.snapshot()
     return [
         {"id": i, "n_ctx": service.max_sequence_tokens, "is_processing": i < now.num_running}
-        for i in range(service.llm.engine.limits.max_running)
+        for i in range(service.model.engine.limits.max_running)
     ]

@@ -19,7 +19,7 @@ class LlamaFormat(AnswerFormat):
         """Begin an answer."""
         self._model_id = call.service.model_id
         request = prepared.choices[0].request
-        tokenizer = call.service.llm.tokenizer
+        tokenizer = call.service.model.tokenizer
         self._prompt = tokenizer.decode(request.prompt_ids, skip_special=False)
 
     def whole(self, choices: Sequence[Mapping[str, Any]], ending: Ending) -> Mapping[str, Any]:

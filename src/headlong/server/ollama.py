@@ -61,7 +61,7 @@ async def generate(body: OllamaGenerateBody, request: Request) -> Response:
     warnings = body.idle_warnings()
     warnings += ["context has no effect here."] if body.context else []
     make_format = partial(OllamaFormat, is_chat=False)
-    if body.raw or body.suffix is not None or service.llm.tokenizer.chat_template is None:
+    if body.raw or body.suffix is not None or service.model.tokenizer.chat_template is None:
         plain = body.to_completion(body.prompt)
         prepare_plain = partial(prepare_completion, warnings=warnings)
         return await answer_with(prepare_plain, OLLAMA_GENERATE, plain, request, make_format)
@@ -80,7 +80,7 @@ async def get_version() -> dict[str, str]:
 async def list_models(request: Request) -> dict[str, Any]:
     """List the model; it is always loaded."""
     service = service_of(request)
-    files = _files(service.llm.model_path)
+    files = _files(service.model.path)
     name = f"{service.model_id}:latest"
     changed_s = max(file.stat().st_mtime for file in files)
     card = {
@@ -103,13 +103,13 @@ async def show_model(body: ShowBody, request: Request) -> Response:
     if name is None:
         raise bad_request("model is missing. Name one.", "model", "missing_field")
     service.check_model(name.removesuffix(":latest"))
-    template = service.llm.tokenizer.chat_template
+    template = service.model.tokenizer.chat_template
     capabilities = ["completion"]
-    if service.llm.tokenizer.infill_tokens is not None:
+    if service.model.tokenizer.infill_tokens is not None:
         capabilities.append("insert")
     if template is not None:
         capabilities += ["tools", *(["thinking"] if template.tags is not None else [])]
-    architecture = service.llm.architecture
+    architecture = service.model.architecture
     info = {
         "general.architecture": architecture,
         f"{architecture}.context_length": service.context_length,
@@ -133,8 +133,8 @@ def _loaded(service: Service, name: str, content: dict[str, Any]) -> Response:
 
 
 def _details(service: Service) -> dict[str, Any]:
-    family = service.llm.architecture
-    is_file = service.llm.model_path.is_file()
+    family = service.model.architecture
+    is_file = service.model.path.is_file()
     return {
         "parent_model": "",
         "format": "gguf" if is_file else "safetensors",

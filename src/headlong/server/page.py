@@ -4,8 +4,6 @@ In:  requests of a browser. Out: the files of the folder `page/` as they are, an
      `/headlong/`. The chat and the race use the same API as every other client.
 """
 
-import math
-from collections import Counter
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +14,6 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from headlong.server.service import Service, client_of, service_of
-from headlong.weights.checkpoint import open_checkpoint
 
 FOLDER = Path(__file__).parent / "page"
 
@@ -24,14 +21,6 @@ _folder = StaticFiles(directory=FOLDER)
 _FILES = {"/": "index.html", "/favicon.ico": "icon.svg"}
 
 router = APIRouter(include_in_schema=False)
-
-_HEAD_NAMES = {"eagle3": "EAGLE-3", "nextn": "nextn", "medusa": "Medusa", "meta": "parallel"}
-_DRAFTER_NAMES = {
-    "chain": "n-grams, then head",
-    "ngram": "n-grams",
-    "head": "head",
-    "draft-model": "draft model",
-}
 
 
 @router.get("/")
@@ -73,52 +62,20 @@ async def get_model(request: Request) -> dict[str, Any]:
 
 def _make_card(service: Service) -> dict[str, Any]:
     """Say what the model is, what drafts for it and what computes it; reads no weights again."""
-    llm = service.llm
-    drafter = llm.drafter
+    model = service.model
     return {
         "id": service.model_id,
         "name": service.model_id,
-        "weights": _describe_weights(service),
-        "head": _describe_head(service),
-        "drafter": "none" if drafter is None else _DRAFTER_NAMES.get(drafter.name, drafter.name),
+        "weights": model.describe_weights(),
+        "head": model.head_words,
+        "drafter": model.drafter_words,
         "reasons": _reasons(service),
         "context_length": service.context_length,
-        "backend": llm.engine.backend,
+        "backend": model.engine.backend,
         "version": version("headlong"),
     }
 
 
 def _reasons(service: Service) -> bool:
-    template = service.llm.tokenizer.chat_template
+    template = service.model.tokenizer.chat_template
     return template is not None and template.tags is not None
-
-
-def _describe_weights(service: Service) -> str:
-    """Name the format most bytes are in, and the number of parameters."""
-    tensors = open_checkpoint(service.llm.model_path).tensors
-    used = [tensors[name] for name in service.llm.report.used if name in tensors]
-    num_bytes: Counter[str] = Counter()
-    for tensor in used:
-        num_bytes[tensor.type.name] += tensor.num_bytes
-    num_parameters = sum(math.prod(tensor.shape) for tensor in used)
-    formats = [name for name, _ in num_bytes.most_common(1)]
-    if service.settings.quant is not None:
-        formats.append(f"as {service.settings.quant}")
-    return f"{' '.join(formats)}, {_in_words(num_parameters)} parameters"
-
-
-def _describe_head(service: Service) -> str:
-    head = service.llm.head
-    if head is None:
-        return "none"
-    parts = [_HEAD_NAMES.get(head.kind, head.kind), head.report.quant or "as stored"]
-    if head.vocabulary is not None:
-        parts.append(f"{len(head.vocabulary):,} tokens")
-    return ", ".join(parts)
-
-
-def _in_words(number: int) -> str:
-    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if number >= size:
-            return f"{number / size:.3g} {letter}"
-    return str(number)

@@ -57,7 +57,7 @@ class RequestMaker:
 
     def choices_for(self, prompt: PreparedPrompt) -> list[ChoiceRequest]:
         """Return the choices of one prompt; the i-th has seed + i."""
-        tokenizer = self.service.llm.tokenizer
+        tokenizer = self.service.model.tokenizer
         seed = secrets.randbits(63) if self.body.seed is None else self.body.seed
         shared = {**self.body.sampling_options(), **self.options, "mtp": self.mtp}
         choices: list[ChoiceRequest] = []
@@ -120,7 +120,7 @@ def check_body(service: Service, body: GenerateBody, num_prompts: int = 1) -> No
     if body.stream_options is not None and not body.stream:
         raise bad_request("stream_options was given without stream. Set stream to true.", "stream")
     num_answers = num_prompts * body.num_choices
-    limits = service.llm.engine.limits
+    limits = service.model.engine.limits
     most = limits.max_running + limits.max_waiting
     if num_answers > most:  # a full queue would turn it away for ever
         message = (
@@ -128,7 +128,7 @@ def check_body(service: Service, body: GenerateBody, num_prompts: int = 1) -> No
             " (max_running and max_waiting). Ask for fewer."
         )
         raise bad_request(message, "n" if num_prompts == 1 else "prompt", "invalid_value")
-    vocab_size = service.llm.engine.vocab_size
+    vocab_size = service.model.engine.vocab_size
     unknown = [token_id for token_id in body.logit_bias or () if int(token_id) >= vocab_size]
     if unknown:
         allowed = f"Ids go from 0 to {vocab_size - 1}."
@@ -155,7 +155,9 @@ def write_messages(
 ) -> WrittenChat:
     """Return a conversation as the model's template writes it."""
     try:
-        written = service.llm.tokenizer.write_chat([one.to_template() for one in messages], options)
+        written = service.model.tokenizer.write_chat(
+            [one.to_template() for one in messages], options
+        )
     except TextError as error:
         raise bad_request(str(error), "messages", "invalid_value") from error
     check_text(service, written.text, "messages")
@@ -168,7 +170,7 @@ def prepare_messages(
     """Return the same in token ids."""
     written = write_messages(service, messages, options)
     try:
-        ids = tuple(service.llm.tokenizer.encode_written(written))
+        ids = tuple(service.model.tokenizer.encode_written(written))
     except TextError as error:
         raise bad_request(str(error), "messages", "invalid_value") from error
     is_continued = options.continue_final_message
@@ -179,7 +181,7 @@ def check_text(service: Service, text: str, param: str) -> None:
     """Refuse a text that is surely too long before its tokens are counted, which takes long."""
     if len(text) <= service.max_prompt_tokens:
         return
-    least = service.llm.tokenizer.least_tokens(text)
+    least = service.model.tokenizer.least_tokens(text)
     if least > service.max_prompt_tokens:
         message = (
             f"The prompt has {len(text)} characters, so at least {least} tokens; this server takes"

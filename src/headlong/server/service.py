@@ -15,11 +15,11 @@ from typing import TypeVar, cast
 from fastapi import Request
 
 from headlong.config import MtpMode
-from headlong.llm import LLM
 from headlong.server.live import Live
 from headlong.server.metrics import Metrics
 from headlong.server.refusal import ApiError, Refusal
 from headlong.server.response_store import ResponseStore
+from headlong.server.served_model import ServedModel
 from headlong.server.settings import ApiKey, ServerSettings
 from headlong.server.worker import EngineWorker
 from headlong.weights.catalog import find_entry
@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Service:
     """One running server."""
 
-    llm: LLM
+    model: ServedModel
     settings: ServerSettings
     worker: EngineWorker
     metrics: Metrics
@@ -50,12 +50,12 @@ class Service:
     @property
     def model_id(self) -> str:
         """What clients call the model."""
-        return self.settings.model_name or self.llm.model_path.stem
+        return self.settings.model_name or self.model.path.stem
 
     @property
     def context_length(self) -> int:
         """Tokens, prompt and answer, that the model can attend to."""
-        return self.llm.engine.context_length
+        return self.model.engine.context_length
 
     @property
     def max_prompt_tokens(self) -> int:
@@ -71,7 +71,7 @@ class Service:
 
     def check_model(self, name: str | None) -> None:
         """Refuse a model that is not the one served; "default" and its catalogue names are it."""
-        path = self.llm.model_path
+        path = self.model.path
         names = {None, "default", self.settings.model, self.model_id, path.stem, path.name}
         entry = find_entry(name or "")
         if name in names or (entry is not None and entry.file_name == path.name):

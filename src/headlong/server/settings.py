@@ -48,14 +48,20 @@ def _whole(default: int | None, about: str, low: int = 1, high: int | None = Non
     return _limit(default, kinds.optional(kind) if default is None else kind, about)
 
 
-_serving, _limit, _access, _logs = (
-    partial(_setting, group) for group in ("serving", "limits", "access", "logs")
+_serving, _engines, _limit, _access, _logs = (
+    partial(_setting, group) for group in ("serving", "engines", "limits", "access", "logs")
 )
 _NAME = kinds.optional(kinds.text("a name without spaces", r"\S{1,200}"))
 _HOST = kinds.text("a host name or address", r"[\w.:%-]+", "HOST")
 _PATH = kinds.text('a path like /llm, or ""', r"(/[\w.~-]+)*", "PATH")
 _ORIGINS = kinds.texts('origins like https://example.org, or "*"', r"\*|https?://[^\s/]+", "ORIGIN")
 _HOSTS = kinds.texts('host names, or "*"', r"\*|[\w.:-]+", "HOST")
+_URLS = kinds.texts("addresses like http://10.0.0.5:8000", r"https?://[^\s/=]+(/[^\s=]*)?", "URL")
+_DRAFTING_URLS = kinds.texts(
+    "addresses with what is drafted there, like http://10.0.0.5:8000=4",
+    r"https?://[^\s/=]+(/[^\s=]*)?=([1-9]|1[0-6])",
+    "URL=K",
+)
 _TRUTH = kinds.truth()
 
 
@@ -80,6 +86,29 @@ class ServerSettings(ModelOptions):
         kinds.seconds(0, 86400),
         "after SIGTERM, time for running requests before they are cut",
     )
+
+    engine: str = _engines(
+        "local",
+        kinds.word("local", "vllm", "llama.cpp", "sglang", "ollama", "openai"),
+        "what computes: local, this process; else engines of this kind, found at addresses",
+    )
+    engine_url: tuple[str, ...] = _engines(
+        (), _URLS, "address of an engine that does not draft; may be repeated"
+    )
+    speculative_url: tuple[str, ...] = _engines(
+        (), _DRAFTING_URLS, "address of one that drafts K tokens; may be repeated"
+    )
+    engine_model: str | None = _engines(
+        None, kinds.optional(kinds.text("a name")), "what the engines call the model"
+    )
+    engine_key_file: str | None = _engines(
+        None, kinds.optional(kinds.text("a path")), "file with the API key that engines want"
+    )
+    engine_first_token_s: float = _engines(
+        120.0, kinds.seconds(0.1), "an engine that takes longer to its first token has failed"
+    )
+    engine_next_token_s: float = _engines(30.0, kinds.seconds(0.1), "the same of every later token")
+    engine_start_s: float = _engines(600.0, kinds.seconds(0), "how long to wait for a first engine")
 
     max_running: int = _whole(_ENGINE.max_running, "requests that decode at one time", high=4096)
     max_waiting: int = _whole(
@@ -152,6 +181,9 @@ class ServerSettings(ModelOptions):
         for declared in declared_settings():
             check_value(kind_of(declared), getattr(self, declared.name), declared.name)
         check_keys(self.api_keys)
+        if self.engine == "local" and (self.engine_url or self.speculative_url):
+            problem = "Addresses of engines are given, but engine is local."
+            raise RequestError(problem, "Say which kind they are: --engine vllm.")
 
     @property
     def is_loopback(self) -> bool:

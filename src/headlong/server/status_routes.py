@@ -81,10 +81,9 @@ async def metrics(request: Request) -> Response:
 
 
 def _card(service: Service) -> ModelCard:
-    drafter = service.llm.drafter
     return ModelCard(
         id=service.model_id,
         created=service.created_s,
         max_model_len=service.context_length,
-        drafter=drafter.name if drafter is not None else None,
+        drafter=service.model.drafter,
     )

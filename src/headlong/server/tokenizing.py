@@ -82,13 +82,13 @@ async def detokenize(body: DetokenizeBody, request: Request) -> Detokenized:
     """Return the text of token ids, control tokens included."""
     service = service_of(request)
     service.check_model(body.model)
-    decode = partial(service.llm.tokenizer.decode, body.tokens, skip_special=False)
+    decode = partial(service.model.tokenizer.decode, body.tokens, skip_special=False)
     text = await service.in_text_thread(decode)
     return Detokenized(prompt=text, content=text)
 
 
 def _count(service: Service, body: TokenizeBody) -> Tokens:
-    tokenizer = service.llm.tokenizer
+    tokenizer = service.model.tokenizer
     if body.messages is None:
         text = body.prompt or ""
         check_text(service, text, "prompt")

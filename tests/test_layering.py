@@ -14,6 +14,7 @@ ROOMS = (
     ("export",),
     ("doctor",),
     ("bench", "train", "server"),
+    ("mlx_lm",),
     ("llm",),
     ("generation",),
     ("prompt",),

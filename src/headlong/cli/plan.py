@@ -1,6 +1,7 @@
 """`headlong plan`: workers, cost and memory for an agent workload, with and without MTP.
 
-In:  a workload, and one worker's speed: measured now, from `headlong bench`, or given.
+In:  a workload, and one worker's speed: measured now, from `headlong bench`, or given. Or a load on
+     a fleet, and one replica of each pool as `headlong bench load` measured it.
 Out: a table, the same in plain words, and with `--json` one document.
 """
 
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_workload(parser.add_argument_group("workload"))
     _add_speed(parser.add_argument_group("one worker's speed (default: measured now)"))
     _add_resources(parser.add_argument_group("cost and memory"))
+    _add_fleet(parser.add_argument_group("a fleet, in place of a workload"))
     add_json_argument(parser)
 
 
@@ -81,10 +83,33 @@ def _add_resources(group: argparse._ArgumentGroup) -> None:
     # fmt: on
 
 
+def _add_fleet(group: argparse._ArgumentGroup) -> None:
+    # fmt: off
+    group.add_argument(
+        "--fleet", type=Path, nargs="+", metavar="FILE",
+        help="results of `headlong bench load` at one plain replica, then at one that drafts; one "
+        "file where both were measured through one address",
+    )
+    for name, kind, metavar, text in (
+        ("--requests-per-second", float, "N", "what the fleet has to carry"),
+        ("--latency-p95", float, "S", "seconds in which 95 %% of answers have to be whole"),
+        ("--ttft-p95", float, "MS", "the same of first tokens, in milliseconds"),
+        ("--gap-p95", float, "MS", "the same of gaps between tokens"),
+    ):
+        group.add_argument(name, type=kind, metavar=metavar, help=text)
+    # fmt: on
+    spare = "replicas that may be down at once (default: %(default)s)"
+    group.add_argument("--spare", type=int, default=1, metavar="N", help=spare)
+
+
 def run(args: argparse.Namespace) -> int:
     """Plan and print."""
     _refuse_contradictions(args)
     # Imported now: they bring numpy, which --help can do without.
+    if args.fleet is not None:
+        from headlong.cli.plan_fleet import run_fleet
+
+        return run_fleet(args)
     from headlong.bench.capacity import Workload, plan_capacity
     from headlong.cli.plan_view import PlanView
 
@@ -116,6 +141,14 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         "--speedup": args.speedup,
     }
     named = [name for name, value in given.items() if value is not None]
+    if args.fleet is not None and (named or args.results is not None):
+        given_too = ", ".join(named) or "--from"
+        raise RequestError(f"Both --fleet and {given_too} were given.", "Give one of them.")
+    if args.fleet is None and args.requests_per_second is not None:
+        problem = "--requests-per-second was given without --fleet."
+        raise RequestError(
+            problem, "Name what was measured: --fleet FILE, or use --tasks-per-hour."
+        )
     if named and args.results is not None:
         raise RequestError(
             f"Both --from {args.results} and {', '.join(named)} were given.", "Give one of them."

@@ -80,7 +80,8 @@ def test_answer_must_follow_its_grammar() -> None:
     for deltas in (follows[:-1], _deltas(tokenizer, '{"b"')):
         with pytest.raises(GarbledError, match="form that was asked for"):
             _answer(tokenizer, [*deltas, Delta(finish_reason=STOP)])
-    assert _answer(tokenizer, follows).finish_reason is STOP
+    for text in ('{"a": true}', '{\n  "a" : true }\n'):
+        assert _answer(tokenizer, _deltas(tokenizer, text)).finish_reason is STOP
 
 
 def _deltas(tokenizer: Tokenizer, text: str) -> list[Delta]:

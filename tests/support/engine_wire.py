@@ -106,7 +106,7 @@ class VllmWire:
                 state = model.state(prompt[:place])
                 top = model.top(state, prompt[place], body["prompt_logprobs"])
                 rows.append({str(i): {"logprob": p, "rank": 1} for i, p in top.items()})  # type: ignore[arg-type] # the first has none
-            document["choices"][0]["prompt_logprobs"] = rows
+            document["choices"][0] |= {"prompt_logprobs": rows, "prompt_token_ids": prompt}
         usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": len(answer.token_ids)}
         return json.dumps({**document, "usage": usage})
 

@@ -146,6 +146,10 @@ class Phrases:
         """Return the state of an answer that has said nothing yet."""
         return PhraseState(self)
 
+    def begin_spread(self) -> "PhraseState":
+        """Return the same: there is no white space to be set."""
+        return self.begin()
+
 
 @dataclass
 class PhraseState:

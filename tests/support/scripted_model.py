@@ -54,8 +54,9 @@ class ScriptedModel:
 
     def top(self, state: int, token_id: int, num_top: int) -> Mapping[int, float]:
         """Return the likeliest tokens and `token_id` with their log-probabilities."""
-        ids = dict.fromkeys([token_id, *self.likely(state)[:num_top]])
-        return {one: self.logprob(state, one) for one in ids}
+        likely = [*self.likely(state), *self.words[: num_top + len(SHARES)]]
+        ids = [token_id, *list(dict.fromkeys(likely))[:num_top]]
+        return {one: self.logprob(state, one) for one in dict.fromkeys(ids)}
 
     def tokens(
         self,

@@ -54,3 +54,6 @@ class Grammar(Protocol):
 
     def begin(self) -> Constraint:
         """Return the state of a sequence that has said nothing yet."""
+
+    def begin_spread(self) -> Constraint:
+        """Return the same for an answer of another engine, which sets white space as it likes."""

@@ -25,7 +25,7 @@ class AnswerCheck:
         """Begin an answer to `request`; token ids go up to `vocab_size`."""
         self._request = request
         self._vocab_size = vocab_size
-        self._constraint = None if request.grammar is None else request.grammar.begin()
+        self._constraint = None if request.grammar is None else request.grammar.begin_spread()
         self._num_left = request.stopping.max_tokens
         self._told = Delta()  # what is told besides tokens, in whichever event
         self._last: Delta | None = None  # what ends the answer, until nothing follows any more

@@ -23,6 +23,7 @@ from headlong.fleet.dispatch import Dispatcher
 from headlong.fleet.replica import Replica
 from headlong.fleet.routing import Route
 from headlong.fleet.stream import FleetStream
+from headlong.text.tokenizer import Tokenizer
 
 
 class _News(NamedTuple):
@@ -39,6 +40,7 @@ class FleetModel:
 
     context_length: int
     vocab_size: int
+    tokenizer: Tokenizer
 
 
 class FleetEngine:

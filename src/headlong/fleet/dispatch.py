@@ -41,6 +41,8 @@ Tell: TypeAlias = Callable[[Route | Delta], None]
 class _Progress:
     """What one request has been through."""
 
+    patience_ends_s: float
+    """When it has waited for a replica long enough."""
     said: list[int] = field(default_factory=list)
     num_failures: int = 0
     refused_by: set[Replica] = field(default_factory=set)
@@ -63,7 +65,7 @@ class Dispatcher:
         Raises:
             HeadlongError: It cannot be answered, or not to its end.
         """
-        progress = _Progress()
+        progress = _Progress(patience_ends_s=_patience_end_s())
         while True:
             rest = _rest(request, progress.said)
             route = await self._find(rest, progress)
@@ -78,7 +80,9 @@ class Dispatcher:
                 progress.error = error
             except EngineError as error:
                 progress.error = error
-                progress.num_failures += not isinstance(error, UnreachableError)
+                if not isinstance(error, UnreachableError):
+                    progress.num_failures += 1
+                    progress.patience_ends_s = _patience_end_s()
                 self.health.observe_failure(route.replica, error)
                 if progress.num_failures >= MAX_FAILURES:
                     raise
@@ -105,22 +109,25 @@ class Dispatcher:
 
     async def _find(self, request: Request, progress: _Progress) -> Route:
         """Return where to go; wait for it where no replica can take the request now."""
-        clock = asyncio.get_running_loop().time
-        deadline_s = clock() + PATIENCE_S
         while True:
             route = self.router.choose(request, random.random(), progress.refused_by)
             if route is not None:
                 return route
-            if clock() >= deadline_s:
+            left_s = progress.patience_ends_s - asyncio.get_running_loop().time()
+            if left_s <= 0:
                 raise progress.error or self._nobody()
             error, progress.refused_by = progress.error, set()
-            wait_s = error.retry_after_s if isinstance(error, BusyError) else _LOOK_S
-            await asyncio.sleep(min(wait_s, max(0.0, deadline_s - clock())))
+            wait_s = error.retry_after_s if isinstance(error, BusyError) else 0.0
+            await asyncio.sleep(min(max(wait_s, _LOOK_S), left_s))
 
     def _nobody(self) -> EngineDownError:
         problems = [one.problem for one in self.router.replicas if one.problem is not None]
         problem = "No engine behind this server can take the request now."
         return EngineDownError(" ".join([problem, *problems[:1]]), "Try again later.")
+
+
+def _patience_end_s() -> float:
+    return asyncio.get_running_loop().time() + PATIENCE_S
 
 
 def _rest(request: Request, said: list[int]) -> Request:

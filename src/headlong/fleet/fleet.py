@@ -20,6 +20,7 @@ from headlong.fleet.dispatch import Dispatcher
 from headlong.fleet.exchange import Exchanger, Patience, make_http
 from headlong.fleet.gain import Gains
 from headlong.fleet.health import Health
+from headlong.fleet.probing import ProbeOptions, Probing
 from headlong.fleet.replica import Replica, ReplicaState
 from headlong.fleet.routing import Router
 
@@ -35,6 +36,7 @@ class FleetOptions:
     model_name: str | None = None
     """What engines call their model; None where each has but one."""
     patience: Patience = field(default_factory=Patience)
+    probe: ProbeOptions = field(default_factory=ProbeOptions)
     start_s: float = 600.0
     """How long to wait for a first replica."""
 
@@ -54,6 +56,7 @@ class Fleet:
         self._options = options or FleetOptions()
         self._http = make_http()
         exchanger = Exchanger(self._http, model.vocab_size, self._options.patience)
+        self._probing = Probing(self.replicas, exchanger, model.tokenizer, self._options.probe)
         self._health = Health(self.replicas, self._http, self._options.model_name)
         dispatcher = Dispatcher(Router(self.replicas, Gains()), self._health, exchanger)
         self._loop = asyncio.new_event_loop()
@@ -104,14 +107,15 @@ class Fleet:
 
     async def _watch(self) -> None:
         """Watch the replicas until the end; then end whatever runs in the loop."""
-        watching = [asyncio.create_task(self._health.watch(one)) for one in self.replicas]
-        for task in watching:
+        watches = [self._health.watch(one) for one in self.replicas]
+        watches += [self._probing.watch(one) for one in self.replicas if one.drafts]
+        for task in map(asyncio.create_task, watches):
             task.add_done_callback(_tell_of_a_bug)
         await self._ending.wait()
-        running = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        while running := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=_LOOK_S)  # libraries may swallow it: say it again
         await self._http.aclose()
 
 

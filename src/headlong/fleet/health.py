@@ -7,6 +7,7 @@ Out: `Replica.state` and `Replica.problem`. A replica that fails is suspect, the
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -87,11 +88,10 @@ class Health:
                 await asyncio.sleep(record.backoff_s)
                 record.backoff_s = min(2 * record.backoff_s, MAX_BACKOFF_S)
                 continue
-            try:
-                await asyncio.wait_for(record.news.wait(), CHECK_S if is_well else FIRST_BACKOFF_S)
-            except TimeoutError:
-                continue
-            await asyncio.sleep(FIRST_BACKOFF_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_S if is_well else FIRST_BACKOFF_S):
+                    await record.news.wait()
+                await asyncio.sleep(FIRST_BACKOFF_S)
 
     async def check(self, replica: Replica) -> None:
         """Ask a replica how it is and which model it has."""

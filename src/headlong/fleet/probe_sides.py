@@ -28,6 +28,10 @@ class NotChecked(Exception):
     """Nothing can be said, for this reason."""
 
 
+class PlainFailed(NotChecked):
+    """The plain side could not answer, though it has what that takes."""
+
+
 class WrongAnswer(Exception):
     """The side with drafts did what no engine should, in a whole sentence."""
 
@@ -93,7 +97,7 @@ class Side:
                 raise NotChecked(f"Too much to do: {error.problem}") from None
             except HeadlongError as error:
                 if self.is_plain:
-                    raise NotChecked(f"The plain engine failed: {error.problem}") from None
+                    raise PlainFailed(f"The plain engine failed: {error.problem}") from None
                 raise WrongAnswer(error.problem) from None
 
     def require(self, request: Request) -> None:

@@ -4,7 +4,6 @@ In:  both sides and the model's tokenizer. Out: requests for the checks, and jud
 that the drafting side has and the plain one has not.
 """
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +11,16 @@ from typing import Any
 from headlong.config import SamplingParams, StopParams
 from headlong.decode.request import Request
 from headlong.fleet.dialect import Delta
-from headlong.fleet.probe_sides import NotChecked, Side, WrongAnswer
+from headlong.fleet.probe_sides import NotChecked, PlainFailed, Side, WrongAnswer
 from headlong.fleet.verdict import Aspect, Judgement, Outcome
 from headlong.text.tokenizer import Tokenizer
 
 MAX_TOKENS = 48
 """Of one answer: many rounds of drafts."""
+
+
+FindProblem = Callable[[Side], Awaitable[str | None]]
+"""Returns what is wrong with a side, in a whole sentence; None where all is well."""
 
 
 @dataclass(slots=True)
@@ -65,7 +68,7 @@ async def blame(
     examined: Examined,
     aspect: Aspect,
     seen: str,
-    find_problem: Callable[[Side], Awaitable[str | None]],
+    find_problem: FindProblem,
 ) -> Judgement:
     """Judge by a problem of the drafting side that the plain one does not have."""
     try:
@@ -74,8 +77,17 @@ async def blame(
         problem = str(wrong)
     if problem is None:
         return Judgement(aspect, Outcome.PASSED, seen)
-    with contextlib.suppress(NotChecked):  # else the problem stands, with nothing to excuse it
-        also = None if examined.plain is None else await find_problem(examined.plain)
-        if also is not None:
-            return Judgement(aspect, Outcome.NOT_CHECKED, f"Without drafts it is as bad: {also}")
+    also = await _excuse(examined, find_problem)
+    if also is not None:
+        return Judgement(aspect, Outcome.NOT_CHECKED, f"Without drafts it is as bad: {also}")
     return Judgement(aspect, Outcome.FAILED, problem)
+
+
+async def _excuse(examined: Examined, find_problem: FindProblem) -> str | None:
+    """Return the same problem of the plain side; None where it has none, or nobody knows."""
+    try:
+        return None if examined.plain is None else await find_problem(examined.plain)
+    except PlainFailed as failure:
+        return str(failure)
+    except NotChecked:
+        return None

@@ -29,11 +29,11 @@ def start_fleet(path: Path, settings: ServerSettings, until_end: ExitStack) -> S
     if not replicas:
         problem = f"The engine is {settings.engine}, but no address of one is given."
         raise RequestError(problem, "Name one: --engine-url http://127.0.0.1:8001.")
-    model = FleetModel(files.config.context_length, files.config.vocab_size)
+    model = FleetModel(files.config.context_length, files.config.vocab_size, files.tokenizer)
     options = FleetOptions(
         settings.engine_model,
         Patience(settings.engine_first_token_s, settings.engine_next_token_s),
-        settings.engine_start_s,
+        start_s=settings.engine_start_s,
     )
     fleet = Fleet(replicas, model, settings.engine_limits, options)
     until_end.enter_context(fleet)

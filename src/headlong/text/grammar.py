@@ -10,7 +10,7 @@ can be drafted for free. After the last bracket only the end of text is allowed.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -65,6 +65,8 @@ class TokenGrammar:
     _vocab_size: int
     _eos_ids: frozenset[int]
     _bound: RepeatBound | None
+    _make_spread: Callable[[], "TokenGrammar"]
+    """Compiles a JSON schema with any white space."""
     source: str
     """What it was compiled from: a JSON schema, or llguidance's Lark."""
     warnings: tuple[str, ...] = ()
@@ -74,6 +76,10 @@ class TokenGrammar:
         """Return the state of an answer that has said nothing yet."""
         matchers = (self._pristine.deep_copy(), self._make_matcher)
         return GrammarState(*matchers, self._vocab_size, self._eos_ids, self._bound)
+
+    def begin_spread(self) -> GrammarState:
+        """Return the same for JSON that others write, with white space as they like."""
+        return (self._make_spread() if self.source.startswith("{") else self).begin()
 
 
 def prepare_grammars(tokenizer: Tokenizer) -> None:
@@ -249,8 +255,9 @@ class _Compiler:
             bound = RepeatBound(opening.encode(), closing.encode(), spell, reasoning)
         warnings = tuple(_warnings(parts))
         vocab_size = self._table.vocab_size
+        make_spread = partial(self._compile_spread, source, parts)
         compiled = TokenGrammar(
-            matcher, make_matcher, vocab_size, self._eos_ids, bound, source, warnings
+            matcher, make_matcher, vocab_size, self._eos_ids, bound, make_spread, source, warnings
         )
         state = compiled.begin()
         try:
@@ -259,6 +266,13 @@ class _Compiler:
         except RequestError as error:
             raise RequestError(error.problem, error.remedy, _only_param(parts)) from error
         return compiled
+
+    def _compile_spread(self, source: str, parts: tuple[tuple[Owner, str], ...]) -> TokenGrammar:
+        """Return the grammar of a JSON schema whose answers may have any white space."""
+        schema = json.loads(source)
+        schema["x-guidance"] = {"lenient": schema["x-guidance"].get("lenient", False)}
+        rules = ["start: SPACE json SPACE", f"json: %json {json.dumps(schema)}"]
+        return self.compile("\n".join([HEADER, *rules, r"SPACE: /[ \t\r\n]*/"]), parts)
 
 
 _compilers: WeakKeyDictionary[Tokenizer, _Compiler] = WeakKeyDictionary()

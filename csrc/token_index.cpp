@@ -6,8 +6,12 @@
 namespace headlong {
 
 namespace {
-constexpr int64_t kMaxMatch = 32;  // both as in ops/token_index.py, which defines the results
+constexpr int64_t kMaxMatch = 32;  // all as in ops/token_index.py, which defines the results
 constexpr int kMaxPlaces = 16;
+constexpr int64_t kCopyLength = 6;
+constexpr int64_t kCopyBonus = 3;
+constexpr int64_t kCopyReach = 16;
+constexpr int64_t kCopyForgotten = 32;
 
 // The tokens of a sequence and those assumed behind it, from the newest one back.
 struct Tail {
@@ -26,6 +30,17 @@ struct Tail {
         while (length < most && tokens[end - 1 - length] == (*this)[length]) ++length;
         return length;
     }
+    // The longest match around a place, the nearest of equals; of length 0 where there is none.
+    TokenIndex::Match best_near(int64_t expected) const {
+        TokenIndex::Match best{0, 0};
+        for (int64_t distance = 0; distance <= kCopyReach; ++distance) {
+            for (const int64_t end : {expected - distance, expected + distance}) {
+                const int64_t length = 0 < end && end < int64_t(tokens.size()) ? match(end) : 0;
+                if (length > best.length) best = {end, length};
+            }
+        }
+        return best;
+    }
 };
 }  // namespace
 
@@ -40,6 +55,16 @@ std::optional<TokenIndex::Match> TokenIndex::find(int64_t min_length, const std:
         const int64_t length = tail.match(end);
         if (length > best.length) best = {end, length};
     }
+    int64_t num_equal = best.length;
+    if (copied_ && int64_t(tail.size()) <= copied_->num_tokens + kCopyForgotten) {
+        const Match resumed = tail.best_near(copied_->end + int64_t(tail.size()) - copied_->num_tokens);
+        const int64_t counted = std::min(resumed.length + kCopyBonus, kMaxMatch);
+        if (resumed.length > 0 && counted > best.length) {
+            num_equal = resumed.length;
+            best = {resumed.end, counted};
+        }
+    }
+    if (num_equal >= kCopyLength && assumed.empty()) copied_ = Copied{best.end, num_tokens()};
     if (best.length < std::max<int64_t>(min_length, 2)) return {};
     return best;
 }

@@ -22,6 +22,7 @@ from headlong.engine.request import FinishReason, Running
 from headlong.errors import CheckpointError, EngineError, HeadError
 from headlong.heads.head_files import build_head
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Array
 from model_files import HYBRIDS
 from random_heads import random_head
 
@@ -100,12 +101,13 @@ def test_only_the_culprit_of_a_failed_pass_is_lost(
         taps: tuple[int, ...] = (),
         *,
         all_or_none: bool = False,
+        drafts: Sequence[tuple[int, Array]] = (),
     ) -> object:
         if poisoned in caches:
             for cache in caches:
                 cache.append(4)  # a pass that breaks off has begun to write
             raise RuntimeError("the kernel tripped")
-        return original(self, token_ids, caches, taps, all_or_none=all_or_none)
+        return original(self, token_ids, caches, taps, all_or_none=all_or_none, drafts=drafts)
 
     original = Backbone.forward
     monkeypatch.setattr(Backbone, "forward", forward)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGUFReader
 from safetensors.numpy import load_file
 
 from export_parts import TAPS, Pair
@@ -34,15 +35,14 @@ def drafts(model: Path, head: Path) -> tuple[tuple[int, ...], list[int], int]:
     return completion.token_ids, stats.accepted_at_depth, stats.rounds
 
 
-@pytest.mark.parametrize("target", ["vllm", "sglang", "speculators"])
-def test_exported_folder_drafts_as_the_original(
-    pair: Pair, tmp_path: Path, target: TargetName
-) -> None:
-    out = tmp_path / "out"
-    exported = export(request(pair, out, target, float_type="float32"), LogProgress())
-    assert drafts(out / "backbone", out / "head") == drafts(pair.model, pair.head)
+@pytest.mark.parametrize("name", TARGETS)
+def test_exported_pair_drafts_as_the_original(pair: Pair, tmp_path: Path, name: TargetName) -> None:
+    out, target = tmp_path / "out", TARGETS[name]
+    exported = export(request(pair, out, name, float_type="float32"), LogProgress())
+    model, head = out / target.backbone_name, out / target.head_name
+    assert drafts(model, head) == drafts(pair.model, pair.head)
     assert exported.shares_changed == {"head": 0.0, "backbone": 0.0}
-    own, read = read_head_weights(pair.head), read_head_weights(out / "head")
+    own, read = read_head_weights(pair.head), read_head_weights(head)
     assert own.vocabulary is not None
     assert read.vocabulary is not None
     np.testing.assert_array_equal(own.vocabulary, read.vocabulary)
@@ -87,6 +87,38 @@ def test_speculators_folder_says_what_its_format_would_take_otherwise(
     assert not [name for name in tensors if name.startswith("midlayer")]
 
 
+def test_gguf_has_the_keys_that_llama_cpp_asks_for(pair: Pair, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(request(pair, out, "llama.cpp", float_type="float16"), LogProgress())
+    assert (out / "backbone.gguf").read_bytes() == pair.model.read_bytes()
+    reader = GGUFReader(out / "head.gguf")
+    keys = {name: field.contents() for name, field in reader.fields.items()}
+    assert keys["general.architecture"] == "eagle3"
+    assert keys["eagle3.block_count"] == 1
+    assert keys["eagle3.target_layers"] == list(TAPS)
+    assert keys["eagle3.target_hidden_size"] == pair.config.hidden_size
+    assert keys["eagle3.norm_before_residual"] is False
+    assert keys["eagle3.norm_before_fc"] is False
+    assert keys["eagle3.vocab_size"] == pair.config.vocab_size
+    backbone = {name: f.contents() for name, f in GGUFReader(pair.model).fields.items()}
+    tokens = [name for name in backbone if name.startswith("tokenizer.")]
+    assert tokens
+    assert {name: keys[name] for name in tokens} == {name: backbone[name] for name in tokens}
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    own = read_head_weights(pair.head)
+    assert own.vocabulary is not None
+    np.testing.assert_array_equal(tensors["d2t"].data, own.vocabulary)
+    assert tensors["d2t"].tensor_type.name == "I64"
+    assert tensors["blk.0.attn_norm_2.weight"].tensor_type.name == "F32"
+    assert tensors["fc.weight"].tensor_type.name == "F16"
+    # A head's rows (half, i) lie as (i, half).
+    heads, size = pair.config.num_kv_heads, pair.config.head_dim
+    rows = own.tensors["midlayer.self_attn.k_proj.weight"].to_float32()
+    expected = rows.reshape(heads, 2, size // 2, -1).swapaxes(1, 2).reshape(rows.shape)
+    stored = tensors["blk.0.attn_k.weight"].data
+    np.testing.assert_array_equal(stored, expected.astype(np.float16))
+
+
 def test_shipped_head_is_exported_bit_for_bit(default_model_path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     exported = export(ExportRequest("vllm", out, str(default_model_path)), LogProgress())
@@ -96,6 +128,12 @@ def test_shipped_head_is_exported_bit_for_bit(default_model_path: Path, tmp_path
     assert own.tensors.keys() == read.tensors.keys()
     for name, tensor in own.tensors.items():
         assert tensor.data.tobytes() == read.tensors[name].data.tobytes(), name
+    assert own.config["headlong_quant"] == read.config["headlong_quant"] == "q4"
+    export(ExportRequest("llama.cpp", tmp_path / "gguf", str(default_model_path)), LogProgress())
+    file = read_head_weights(tmp_path / "gguf/head.gguf")
+    assert file.config["headlong_quant"] == "q4"
+    for name, tensor in own.tensors.items():
+        np.testing.assert_array_equal(tensor.to_float32(), file.tensors[name].to_float32())
 
 
 def test_bfloat16_is_written_with_a_warning(pair: Pair, tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ import model_files
 from export_parts import Pair
 from headlong.errors import HeadError
 from headlong.export.exporter import ExportRequest, export
-from headlong.heads.head_files import read_head_weights, save_head
+from headlong.export.targets import TARGETS, TargetName
+from headlong.heads.eagle3 import Eagle3Head
+from headlong.heads.head_files import build_head, read_head_weights, save_head
 from headlong.heads.head_weights import HeadKind, store_array
+from headlong.models.rope import make_rope
 from headlong.weights.progress import LogProgress
 from native_heads import DEEPSEEK, head_arrays, spell, write_folder_with
 from random_heads import random_head
@@ -63,6 +66,38 @@ def test_layers_beyond_the_shared_format_are_refused(pair: Pair, tmp_path: Path)
     save_head(tmp_path / "head", replace(weights, tensors={**weights.tensors, **biases}))
     said = refusal(pair, tmp_path, head=tmp_path / "head")
     assert "it has midlayer.self_attn.k_proj.bias" in said
+
+
+@pytest.mark.parametrize(
+    ("target", "switch"),
+    [("sglang", "norm_before_residual"), ("llama.cpp", "norm_output")],
+)
+def test_variants_that_an_engine_does_not_compute_are_refused(
+    pair: Pair, tmp_path: Path, target: TargetName, switch: str
+) -> None:
+    weights = read_head_weights(pair.head)
+    save_head(tmp_path / "head", replace(weights, config={**weights.config, switch: True}))
+    said = refusal(pair, tmp_path, head=tmp_path / "head", target=target)
+    assert f"{TARGETS[target].title} cannot run" in said
+    assert f"it has {switch}" in said
+    request = ExportRequest("vllm", tmp_path / "out", str(pair.model), tmp_path / "head")
+    export(request, LogProgress())
+    assert read_head_weights(tmp_path / "out/head").config[switch] is True
+
+
+def test_stretched_positions_reach_llama_cpp(pair: Pair, tmp_path: Path) -> None:
+    weights = read_head_weights(pair.head)
+    llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling = {**llama3, "original_max_position_embeddings": 32}
+    config = {**weights.config, "rope_scaling": scaling}
+    save_head(tmp_path / "head", replace(weights, config=config))
+    request = ExportRequest("llama.cpp", tmp_path / "out", str(pair.model), tmp_path / "head")
+    exported = export(request, LogProgress())
+    head = build_head(read_head_weights(tmp_path / "out/head.gguf"), exported.source.backbone)
+    assert isinstance(head, Eagle3Head)
+    read, own = (one.layer.attention.rope.frequencies for one in (head, exported.source.head))
+    np.testing.assert_allclose(read, own, rtol=1e-6)
+    assert own.min() < 0.2 * make_rope(16, pair.config.rope_theta).frequencies.min()
 
 
 def test_config_is_closed_with_the_backbones_numbers(pair: Pair, tmp_path: Path) -> None:

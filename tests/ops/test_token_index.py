@@ -9,7 +9,13 @@ from headlong.ops import _native
 from headlong.ops.host_ops import TokenIndex
 from headlong.ops.native_host import NativeHost
 from headlong.ops.numpy_host import NumpyHost
-from headlong.ops.token_index import MAX_MATCH, MAX_PLACES, PythonIndex
+from headlong.ops.token_index import (
+    COPY_BONUS,
+    COPY_FORGOTTEN,
+    MAX_MATCH,
+    MAX_PLACES,
+    PythonIndex,
+)
 
 MakeIndex = Callable[[], TokenIndex]
 
@@ -62,6 +68,47 @@ def test_only_the_latest_places_are_compared(make: MakeIndex) -> None:
     assert make().find(history[6:], 3, ()) is None
     del history[3:6]
     assert make().find(history, 3, ()) == (3, 3)
+
+
+@both
+def test_copy_goes_on_behind_an_edit_from_one_equal_token(make: MakeIndex) -> None:
+    index, copied = make(), list(range(100, 120))
+    history = [*copied, 7, *copied[:8]]
+    assert index.find(history, 2, ()) == (8, 8)
+    assert index.find([*history, 50], 2, ()) is None, "nothing says where the edit ends"
+    replaced = [*history, 50, copied[9]]
+    assert index.find(replaced, 2, ()) == (10, 1 + COPY_BONUS)
+    dropped = [*history, 50, copied[9], 51, 52, copied[15]]
+    assert index.find(dropped, 2, ()) == (16, 1 + COPY_BONUS)
+
+
+@both
+def test_place_nearest_to_where_the_copy_would_be_wins_among_equals(make: MakeIndex) -> None:
+    index = make()
+    copied = [1, 2, 3, 4, 5, 6, 7, 8, 30, 9, 30, 10, 11, 30]
+    index.find([*copied, 99, *copied[:8]], 2, ())
+    assert index.find([*copied, 99, *copied[:8], 98, 97, 30], 2, ()) == (11, 1 + COPY_BONUS)
+
+
+@both
+def test_match_elsewhere_wins_unless_the_bonus_makes_the_copy_longer(make: MakeIndex) -> None:
+    elsewhere, copied = [70, 71, 72, 131], list(range(100, 140))
+    history = [*elsewhere, *range(10), *copied, 7, *copied[:30]]
+    for num_equal, expected in ((3, (46, 1 + COPY_BONUS)), (4, (4, 4))):
+        index = make()
+        index.find(history, 2, ())
+        assert index.find([*history, *elsewhere[-num_equal:]], 2, ()) == expected
+
+
+@both
+def test_copy_that_is_not_found_again_is_forgotten(make: MakeIndex) -> None:
+    for num_new, expected in ((COPY_FORGOTTEN - 1, 1 + COPY_BONUS), (COPY_FORGOTTEN, None)):
+        index, copied = make(), list(range(100, 200))
+        history = [*copied, 7, *copied[:8]]
+        index.find(history, 2, ())
+        edited = [*history, *range(300, 300 + num_new), copied[8 + num_new]]
+        found = index.find(edited, 2, ())
+        assert (found and found[1]) == expected
 
 
 @both

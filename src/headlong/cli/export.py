@@ -11,7 +11,7 @@ from headlong.cli.bars import ProgressBar
 from headlong.cli.model_arguments import add_model_arguments
 from headlong.cli.output import add_json_argument, format_path, make_console, write_json
 
-_ENGINES = ("vllm", "sglang", "speculators")
+_ENGINES = ("vllm", "sglang", "llama.cpp", "speculators")
 _FLOAT_TYPES = ("float16", "float32", "bfloat16")
 
 

@@ -11,8 +11,18 @@ from dataclasses import replace
 
 from headlong.decode.draft_backlog import catch_up
 from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import NGRAM, NO_DRAFT, Draft, Drafter, DraftRequest, forced_draft
+from headlong.drafters.drafter import (
+    NGRAM,
+    NO_DRAFT,
+    Draft,
+    Drafter,
+    DraftRequest,
+    LazyDrafter,
+    PendingDraft,
+    forced_draft,
+)
 from headlong.errors import HeadError
+from headlong.ops.op_set import LazyOps, Ops
 
 MAX_FORCED = 16
 """Draft tokens of one forced span: nearly certain to stand, but every row still costs a little."""
@@ -23,17 +33,20 @@ def draft_all(
     drafter: Drafter | None,
     context_length: int,
     max_rows: int | None = None,
-) -> list[Draft]:
+    *,
+    lazily: bool = False,
+) -> list[Draft | PendingDraft]:
     """Draft what grammars force, and ask the drafter where it is to go on behind that.
 
     Forced spans share what the other rows leave of `max_rows`, since all wait for the same pass;
-    None sets no bound.
+    None sets no bound. Where the pass can verify what nobody has read yet, drafts are made `lazily`
+    by a drafter that can.
     """
     drafts = [NO_DRAFT] * len(batch)
     if any(one.sampler.constraint is not None for one in batch):
         drafts = _draft_forced(batch, context_length, max_rows)
     if drafter is None:
-        return drafts
+        return [*drafts]
     asking: list[int] = []
     for i, sequence in enumerate(batch):
         plan = sequence.plan
@@ -44,7 +57,7 @@ def draft_all(
         elif not drafts[i].token_ids:
             drafts[i] = _look_up(sequence, drafter)
     if not asking:
-        return drafts
+        return [*drafts]
     catch_up(drafter, [batch[i] for i in asking])
     requests = [
         DraftRequest(
@@ -57,12 +70,40 @@ def draft_all(
         )
         for i in asking
     ]
+    if lazily and isinstance(drafter, LazyDrafter):
+        begun = drafter.begin_draft(requests)
+        if begun is not None:
+            found = dict(zip(asking, begun, strict=True))
+            return [found.get(i, draft) for i, draft in enumerate(drafts)]
     for i, draft in zip(asking, _request(drafter, requests), strict=True):
-        if isinstance(draft, HeadError):  # a broken drafter costs speed, never the answer
-            batch[i].draft_state, batch[i].off_reason = None, str(draft)
+        if isinstance(draft, HeadError):
+            _do_without(batch[i], draft)
         else:
             drafts[i] = _go_on(drafts[i], draft, batch[i])
-    return drafts
+    return [*drafts]
+
+
+def settle_all(
+    batch: Sequence[DecodingSequence], drafts: Sequence[Draft | PendingDraft], ops: Ops
+) -> list[Draft]:
+    """Read the drafts that were verified unread; one that is none is left out."""
+    settled = [NO_DRAFT if isinstance(one, PendingDraft) else one for one in drafts]
+    pending = [(i, one) for i, one in enumerate(drafts) if isinstance(one, PendingDraft)]
+    if not pending:
+        return settled
+    assert isinstance(ops, LazyOps)
+    found = ops.collect([one.begun for _, one in pending])
+    for (i, draft), (token_ids, probs) in zip(pending, found, strict=True):
+        try:
+            settled[i] = draft.settle(token_ids, probs)
+        except HeadError as error:
+            _do_without(batch[i], error)
+    return settled
+
+
+def _do_without(sequence: DecodingSequence, error: HeadError) -> None:
+    """Go on without drafts: a broken drafter costs speed, never the answer."""
+    sequence.draft_state, sequence.off_reason = None, str(error)
 
 
 def _look_up(sequence: DecodingSequence, drafter: Drafter) -> Draft:

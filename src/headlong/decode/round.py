@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlong.arrays import FloatArray
+from headlong.arrays import FloatArray, IntArray
 from headlong.decode.accept import accept
 from headlong.decode.draft_backlog import Kept, observe_kept
-from headlong.decode.drafting import draft_all
+from headlong.decode.drafting import draft_all, settle_all
 from headlong.decode.outcome import Verdict
 from headlong.decode.sequence import DecodingSequence
-from headlong.drafters.drafter import NO_DRAFT, Draft, Drafter
+from headlong.drafters.drafter import NO_DRAFT, Draft, Drafter, PendingDraft
 from headlong.errors import HeadlongError
 from headlong.models.transformer import Backbone
 
@@ -43,27 +43,31 @@ def run_round(
 ) -> list[RoundResult]:
     """Move every sequence of the batch on by its plan, with a single backbone pass."""
     began_s = time.perf_counter()
-    drafts = draft_all(batch, drafter, backbone.config.context_length, max_rows)
+    context, lazily = backbone.config.context_length, backbone.verifies_lazily
+    begun = draft_all(batch, drafter, context, max_rows, lazily=lazily)
     drafted_s = time.perf_counter()
 
     # Verify: each sequence's newest token and its draft, all in one pass.
-    token_ids = [
-        np.array([sequence.token_ids[-1], *draft.token_ids])
-        for sequence, draft in zip(batch, drafts, strict=True)
+    token_ids = [_ids_to_verify(*pair) for pair in zip(batch, begun, strict=True)]
+    firsts = [0, *accumulate(len(ids) for ids in token_ids)][:-1]
+    pending = [
+        (first + 1, draft.begun.token_ids)
+        for first, draft in zip(firsts, begun, strict=True)
+        if isinstance(draft, PendingDraft)
     ]
     is_observed = any(sequence.draft_state is not None for sequence in batch)
     observer = drafter if is_observed else None
     taps = () if observer is None else observer.tap_layers
-    hidden = backbone.forward(token_ids, [sequence.cache for sequence in batch], taps)
+    caches = [sequence.cache for sequence in batch]
+    hidden = backbone.forward(token_ids, caches, taps, drafts=pending)
     logits = backbone.logits(hidden.normed)  # (N, V)
-    stops = list(accumulate(len(ids) for ids in token_ids))
+    drafts = settle_all(batch, begun, backbone.ops)
 
     verdicts = [
-        _judge(sequence, draft, logits[stop - len(draft.token_ids) - 1 : stop])
-        for sequence, draft, stop in zip(batch, drafts, stops, strict=True)
+        _judge(sequence, draft, logits[first : first + len(draft.token_ids) + 1])
+        for sequence, draft, first in zip(batch, drafts, firsts, strict=True)
     ]
     verified_s = time.perf_counter()
-    firsts = [stop - len(ids) for stop, ids in zip(stops, token_ids, strict=True)]
     kept = _extend_tokens(batch, firsts, verdicts)
     if observer is not None and kept:
         observe_kept(observer, observer.features(hidden), kept)
@@ -78,6 +82,12 @@ def run_round(
         else RoundResult(draft, verdict, draft_s, verify_s)
         for draft, verdict in zip(drafts, verdicts, strict=True)
     ]
+
+
+def _ids_to_verify(sequence: DecodingSequence, draft: Draft | PendingDraft) -> IntArray:
+    """Return the newest token and the draft; one that nobody has read yet leaves places."""
+    drafted = [0] * draft.num_tokens if isinstance(draft, PendingDraft) else draft.token_ids
+    return np.array([sequence.token_ids[-1], *drafted])
 
 
 def _judge(sequence: DecodingSequence, draft: Draft, logits: FloatArray) -> Verdict | HeadlongError:

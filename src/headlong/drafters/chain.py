@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headlong.drafters.draft_plan import Threshold
-from headlong.drafters.drafter import Draft, Drafter, DraftRequest, DraftState, Settled
+from headlong.drafters.drafter import (
+    Draft,
+    Drafter,
+    DraftRequest,
+    DraftState,
+    LazyDrafter,
+    PendingDraft,
+    Settled,
+)
 from headlong.drafters.ngram import NgramDrafter, propose
 from headlong.models.hidden import HiddenRows
 from headlong.ops.host_ops import HostOps, TokenIndex
@@ -64,12 +72,30 @@ class ChainDrafter:
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Draft for every request with the first link that has something to say, then extend."""
-        drafts = self._ngram.draft([request.of(request.state.index) for request in requests])
-        unserved = [i for i, draft in enumerate(drafts) if not draft.token_ids]
+        drafts, unserved = self._look_up_all(requests)
         from_head = self.head.draft([requests[i].of(requests[i].state.head) for i in unserved])
         for i, draft in zip(unserved, from_head, strict=True):
             drafts[i] = self._extend(draft, requests[i])
         return drafts
+
+    def begin_draft(self, requests: Sequence[DraftRequest]) -> list[Draft | PendingDraft] | None:
+        """Begin the head's drafts where no match is found; they are as long as was asked for."""
+        if not isinstance(self.head, LazyDrafter):
+            return None
+        found, unserved = self._look_up_all(requests)
+        heads = [requests[i].of(requests[i].state.head) for i in unserved]
+        from_head = self.head.begin_draft(heads)
+        if from_head is None:
+            return None
+        drafts: list[Draft | PendingDraft] = [*found]
+        for i, draft in zip(unserved, from_head, strict=True):
+            drafts[i] = draft
+        return drafts
+
+    def _look_up_all(self, requests: Sequence[DraftRequest]) -> tuple[list[Draft], list[int]]:
+        """Return long matches, and which requests have none."""
+        drafts = self._ngram.draft([request.of(request.state.index) for request in requests])
+        return drafts, [i for i, draft in enumerate(drafts) if not draft.token_ids]
 
     def _extend(self, draft: Draft, request: DraftRequest) -> Draft:
         """Carry a short draft on with what followed the same tokens before."""

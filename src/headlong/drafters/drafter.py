@@ -5,16 +5,18 @@ The round tells a drafter what the backbone has settled (`observe`) and asks it 
 the backbone's own picks decide, so a drafter can change speed but never text.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import SequenceState
 from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan, Threshold
+from headlong.errors import HeadError
 from headlong.models.hidden import HiddenRows
 from headlong.ops.host_ops import PickRule
-from headlong.ops.op_set import Array
+from headlong.ops.op_set import Array, BegunDraft
 
 GRAMMAR = "grammar"
 """Source of a draft token that a grammar left no choice about."""
@@ -118,6 +120,28 @@ class Draft:
 NO_DRAFT = Draft()
 
 
+@dataclass(frozen=True, slots=True)
+class PendingDraft:
+    """A draft that is verified before anyone reads it, so that a round waits only once.
+
+    No threshold cuts it: it is as long as its plan says.
+    """
+
+    begun: BegunDraft
+    num_tokens: int
+    source: str
+
+    def settle(self, token_ids: Sequence[int], probs: Sequence[float]) -> Draft:
+        """Return what it turned out to be."""
+        if not all(math.isfinite(prob) for prob in probs):
+            raise HeadError(
+                "The drafter produced logits that are not finite.",
+                "Use another head or draft model, or go without one (drafter='none').",
+            )
+        sources = (self.source,) * len(token_ids)
+        return Draft(tuple(token_ids), tuple(probs), sources, num_steps=len(token_ids))
+
+
 def as_draft(guesses: Sequence[Guess], source: str, threshold: Threshold = NO_THRESHOLD) -> Draft:
     """Turn one drafter's guesses, in order, into a draft of those that pay for their rows."""
     probs = tuple([guess.prob for guess in guesses])
@@ -135,6 +159,14 @@ def forced_draft(token_ids: Sequence[int]) -> Draft:
     """Turn what a grammar forces into a draft."""
     num_tokens = len(token_ids)
     return Draft(tuple(token_ids), (1.0,) * num_tokens, (GRAMMAR,) * num_tokens)
+
+
+@runtime_checkable
+class LazyDrafter(Protocol):
+    """A drafter whose drafts may be verified before they are read."""
+
+    def begin_draft(self, requests: Sequence[DraftRequest]) -> list[Draft | PendingDraft] | None:
+        """Begin a draft for every request; None where the host has a say in one of them."""
 
 
 class Drafter(Protocol):

@@ -17,13 +17,14 @@ from headlong.drafters.drafter import (
     Draft,
     DraftRequest,
     Guess,
+    PendingDraft,
     Settled,
     as_draft,
 )
 from headlong.heads.head import Head, ParallelHeads, RecursiveHead
 from headlong.models.hidden import HiddenRows
 from headlong.ops.draft_blocks import DraftBlocks
-from headlong.ops.op_set import Array, DraftingOps, DraftRow
+from headlong.ops.op_set import Array, DraftingOps, DraftRow, LazyOps
 
 _SHARE_TOKENS = 64
 """Over so many of its newest tokens a sequence says whether a smaller vocabulary suits it."""
@@ -82,6 +83,7 @@ class RecursiveDrafter(HeadDrafter):
     def __init__(self, head: RecursiveHead) -> None:
         super().__init__(head)
         self._ops = head.ops if isinstance(head.ops, DraftingOps) else None
+        self._lazy_ops = head.ops if isinstance(head.ops, LazyOps) else None
         fewer = head.with_fewer_tokens()
         heads = [head] if fewer is None else [head, fewer]
         self._heads = [(one, one.draft_blocks()) for one in heads]
@@ -105,19 +107,37 @@ class RecursiveDrafter(HeadDrafter):
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Draft for every request; all depths in one call where that can be done."""
         drafts = [NO_DRAFT] * len(requests)
-        ready = [
-            i
-            for i, request in enumerate(requests)
-            if request.num_tokens and request.state.state is not None
-        ]
-        if not ready:
-            return drafts
-        for head, blocks in self._heads:
-            own = [i for i in ready if self._head_for(requests[i].state) is head]
+        for head, blocks, own in self._by_head(requests):
             found = self._guess(head, blocks, [requests[i] for i in own])
             for i, guesses in zip(own, found, strict=True):
                 drafts[i] = as_draft(guesses, self.name, requests[i].plan.threshold(self.name))
         return drafts
+
+    def begin_draft(self, requests: Sequence[DraftRequest]) -> list[Draft | PendingDraft] | None:
+        """Begin drafts on a backend that computes them later."""
+        if self._lazy_ops is None or any(one.guesser.rule() is None for one in requests):
+            return None
+        drafts: list[Draft | PendingDraft] = [NO_DRAFT] * len(requests)
+        for _, blocks, own in self._by_head(requests):
+            rows = self._draft_rows([requests[i] for i in own])
+            begun = self._lazy_ops.begin_draft(blocks, rows)
+            for i, draft in zip(own, begun, strict=True):
+                requests[i].state.cache.rollback()
+                drafts[i] = PendingDraft(draft, requests[i].num_tokens, self.name)
+        return drafts
+
+    def _by_head(
+        self, requests: Sequence[DraftRequest]
+    ) -> list[tuple[RecursiveHead, DraftBlocks, list[int]]]:
+        """Return which requests that can be drafted for use which of the heads."""
+        used: list[tuple[RecursiveHead, DraftBlocks, list[int]]] = [
+            (head, blocks, []) for head, blocks in self._heads
+        ]
+        for i, request in enumerate(requests):
+            if request.num_tokens and request.state.state is not None:
+                chosen = self._head_for(request.state)
+                next(own for head, _, own in used if head is chosen).append(i)
+        return [one for one in used if one[2]]
 
     def _head_for(self, memory: HeadMemory) -> RecursiveHead:
         """Return the head whose vocabulary gives this sequence more tokens per second."""
@@ -129,8 +149,6 @@ class RecursiveDrafter(HeadDrafter):
         self, head: RecursiveHead, blocks: DraftBlocks, requests: Sequence[DraftRequest]
     ) -> list[list[Guess]]:
         """Guess for requests of one head, in one call of the backend or depth by depth."""
-        if not requests:
-            return []
         try:
             return self._guess_at_once(blocks, requests) or self._guess_by_depth(head, requests)
         finally:  # also where one guess fails: the others' memories must stay as they were
@@ -167,11 +185,23 @@ class RecursiveDrafter(HeadDrafter):
         It makes the very guesses of `_guess_by_depth`, only sooner. The logits that are not finite
         are left to that one to complain about.
         """
-        rules = [request.guesser.rule() for request in requests]
-        if self._ops is None or None in rules:
+        if self._ops is None or any(request.guesser.rule() is None for request in requests):
             return None
+        drafted = self._ops.draft(blocks, self._draft_rows(requests))
+        if drafted is None:
+            for request in requests:
+                request.state.cache.rollback()
+            return None
+        return [
+            [Guess(token_id, prob) for token_id, prob in zip(token_ids, probs, strict=True)]
+            for token_ids, probs in drafted
+        ]
+
+    def _draft_rows(self, requests: Sequence[DraftRequest]) -> list[DraftRow]:
+        """Return what a backend must know to draft for requests whose rules are known to it."""
+        rules = [request.guesser.rule() for request in requests]
         thresholds = [request.plan.threshold(self.name) for request in requests]
-        rows = [
+        return [
             DraftRow(
                 state=request.state.state,
                 layer=request.state.cache.layers[0],
@@ -184,15 +214,6 @@ class RecursiveDrafter(HeadDrafter):
             )
             for request, threshold, rule in zip(requests, thresholds, rules, strict=True)
             if rule is not None
-        ]
-        drafted = self._ops.draft(blocks, rows)
-        if drafted is None:
-            for request in requests:
-                request.state.cache.rollback()
-            return None
-        return [
-            [Guess(token_id, prob) for token_id, prob in zip(token_ids, probs, strict=True)]
-            for token_ids, probs in drafted
         ]
 
 

@@ -60,7 +60,7 @@ def _unpack(
     (folder / "config.json").write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
     write_tokenizer(folder, vocabulary, written)
     names = hugging_face_names(checkpoint, config.num_layers)
-    counted = _counter(progress, folder_bytes(checkpoint, conversion))
+    counted = counter(progress, folder_bytes(checkpoint, conversion))
     dtype = _DTYPES[conversion.float_type][0]
     entries = [
         Entry(names[name], dtype, tensor.shape, partial(_bytes_of, tensor, conversion, counted))
@@ -110,7 +110,7 @@ def _write_shards(folder: Path, entries: list[Entry]) -> None:
 def _copy(folder: Path, source: Path, progress: Progress) -> None:
     """Copy a folder's files and hold every copy against the bytes that were read."""
     files = _files(source)
-    counted = _counter(progress, sum(file.stat().st_size for file in files))
+    counted = counter(progress, sum(file.stat().st_size for file in files))
     for file in files:
         target = folder / file.relative_to(source)
         target.parent.mkdir(exist_ok=True)
@@ -142,7 +142,7 @@ def _files(folder: Path) -> list[Path]:
     )
 
 
-def _counter(progress: Progress, total_bytes: int) -> Callable[[int], None]:
+def counter(progress: Progress, total_bytes: int) -> Callable[[int], None]:
     """Return what counts bytes that were written, for a bar."""
     progress.begin("the backbone", total_bytes, 0)
     done = 0

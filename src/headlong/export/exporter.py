@@ -5,6 +5,7 @@ Out: a folder that the engine loads, written whole or not at all, whose head was
 compared; and an `Exported` that says what is in it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -14,12 +15,15 @@ import numpy as np
 from headlong.errors import HeadError
 from headlong.export.backbone_config import hugging_face_class
 from headlong.export.backbone_folder import folder_bytes, write_backbone_folder
+from headlong.export.backbone_gguf import tokenizer_metadata, write_backbone_gguf
 from headlong.export.conversion import Conversion
 from headlong.export.head_folder import write_engine_folder, write_speculators_folder
-from headlong.export.head_source import HeadSource, choose_source
+from headlong.export.head_gguf import write_head_gguf
+from headlong.export.head_source import HeadSource, choose_source, maths_of
 from headlong.export.readme import Exported, write_readme
 from headlong.export.staging import refuse_existing, staged
 from headlong.export.targets import TARGETS, TargetName
+from headlong.heads.eagle3 import Eagle3Head
 from headlong.heads.head_files import build_head, read_head_weights
 from headlong.heads.head_weights import FloatType
 from headlong.models.registry import load_backbone
@@ -30,6 +34,7 @@ from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from headlong.weights.progress import Progress
 from headlong.weights.sources import resolve_model
 from headlong.weights.store import hash_file
+from headlong.weights.tensors import StoredTensor
 
 _SPARE_BYTES = 2**26
 """Room for tokenizer, config and README."""
@@ -57,7 +62,7 @@ def export(request: ExportRequest, progress: Progress) -> Exported:
     # Whether it fits is asked of the shapes; nothing is unpacked for that.
     ops = cast(Ops, WeighingOps(make_ops("numpy")))
     backbone = load_backbone(checkpoint, ops).backbone
-    source = choose_source(checkpoint, backbone, request.head)
+    source = choose_source(checkpoint, backbone, request.head, target)
     float_type = request.float_type or source.float_type
     changes = {"head": Conversion(float_type), "backbone": Conversion(float_type)}
     needed = 4 * sum(one.num_bytes for one in source.weights.tensors.values()) + _SPARE_BYTES
@@ -66,9 +71,8 @@ def export(request: ExportRequest, progress: Progress) -> Exported:
     with staged(request.out, needed) as folder:
         _write_head(folder, request, source, checkpoint, changes["head"])
         if request.has_backbone:
-            write_backbone_folder(
-                folder / target.backbone_name, checkpoint, changes["backbone"], progress
-            )
+            write = write_backbone_gguf if target.takes_gguf else write_backbone_folder
+            write(folder / target.backbone_name, checkpoint, changes["backbone"], progress)
         exported = Exported(
             target=target,
             source=source,
@@ -91,25 +95,37 @@ def _write_head(
 ) -> None:
     """Write the head and read it back: it must be the same head on the same backbone."""
     place = folder / TARGETS[request.target].head_name
-    if request.target == "speculators":
-        model = (checkpoint.path.name, hugging_face_class(checkpoint))
-        verifier = ("backbone", model[1]) if request.has_backbone else model
-        write_speculators_folder(place, source, conversion, verifier)
+    if request.target == "llama.cpp":
+        tokens = tokenizer_metadata(checkpoint)
+        written = write_head_gguf(place, source, conversion, tokens)
+    elif request.target == "speculators":
+        name = "backbone" if request.has_backbone else checkpoint.path.name
+        verifier = (name, hugging_face_class(checkpoint))
+        written = write_speculators_folder(place, source, conversion, verifier)
     else:
-        write_engine_folder(place, source, conversion)
-    _check_same(place, source, conversion.float_type)
+        written = write_engine_folder(place, source, conversion)
+    _check_same(place, source, written)
 
 
-def _check_same(place: Path, source: HeadSource, float_type: FloatType) -> None:
-    own, read = source.weights, read_head_weights(place)
-    again = Conversion(float_type)
-    is_same = own.tensors.keys() == read.tensors.keys() and all(
-        np.array_equal(again.apply(tensor).to_float32(), read.tensors[name].to_float32())
-        for name, tensor in own.tensors.items()
+def _check_same(place: Path, source: HeadSource, written: Mapping[str, StoredTensor]) -> None:
+    """Read the head again: same numbers, same tokens, same layers, same maths."""
+    read = read_head_weights(place)
+    is_same = read.tensors.keys() == written.keys() and all(
+        np.array_equal(written[name].to_float32(), tensor.to_float32())
+        for name, tensor in read.tensors.items()
     )
-    vocabularies = [None if v is None else v.tolist() for v in (own.vocabulary, read.vocabulary)]
-    has_same_taps = build_head(read, source.backbone).tap_layers == source.tap_layers
-    if not (is_same and vocabularies[0] == vocabularies[1] and has_same_taps):
+    vocabularies = [
+        None if head.vocabulary is None else head.vocabulary.tolist()
+        for head in (source.weights, read)
+    ]
+    built = build_head(read, source.backbone)
+    if (
+        not is_same
+        or vocabularies[0] != vocabularies[1]
+        or not isinstance(built, Eagle3Head)
+        or built.tap_layers != source.tap_layers
+        or maths_of(built) != maths_of(source.head)
+    ):
         raise HeadError(
             f"{place} does not read back as the head that was written.",
             "Check the disk, and export again.",

@@ -14,18 +14,21 @@ from headlong.export.conversion import Conversion
 from headlong.export.head_source import HeadSource
 from headlong.heads.head_files import save_head
 from headlong.heads.head_weights import QUANT_KEY, HeadWeights
+from headlong.weights.tensors import StoredTensor
 
 _TAPS = "eagle_aux_hidden_state_layer_ids"
 _OUTSIDE_THE_LAYER = (
     *("architectures", "target_hidden_size", "draft_vocab_size", QUANT_KEY),
-    *("norm_before_residual", "norm_before_fc", "vocab_size"),
+    *("norm_before_residual", "norm_before_fc", "norm_output", "vocab_size"),
 )
 USUAL_K = 4
 """Drafted tokens that launch commands ask for."""
 
 
-def write_engine_folder(folder: Path, source: HeadSource, conversion: Conversion) -> None:
-    """Write a head for vLLM and SGLang."""
+def write_engine_folder(
+    folder: Path, source: HeadSource, conversion: Conversion
+) -> dict[str, StoredTensor]:
+    """Write a head for vLLM and SGLang; return its tensors."""
     weights = _converted(source.weights, conversion)
     # vLLM reads the first, the layers whose inputs are tapped; SGLang the second, and adds 1.
     taps = {
@@ -36,11 +39,12 @@ def write_engine_folder(folder: Path, source: HeadSource, conversion: Conversion
         },
     }
     save_head(folder, replace(weights, config={**weights.config, **taps}))
+    return dict(weights.tensors)
 
 
 def write_speculators_folder(
     folder: Path, source: HeadSource, conversion: Conversion, verifier: tuple[str, str]
-) -> None:
+) -> dict[str, StoredTensor]:
     """Write a head in the speculators format; `verifier` is the model's name and class."""
     weights = _converted(source.weights, conversion)
     tensors = {
@@ -49,6 +53,7 @@ def write_speculators_folder(
     config = _speculators_config(source, verifier)
     config["transformer_layer_config"]["torch_dtype"] = conversion.float_type
     save_head(folder, replace(weights, config=config, tensors=tensors))
+    return dict(weights.tensors)
 
 
 def _speculators_config(source: HeadSource, verifier: tuple[str, str]) -> dict[str, Any]:

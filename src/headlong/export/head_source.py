@@ -11,6 +11,7 @@ from typing import Any
 
 from headlong.doctor.head_checks import HeadRecord, read_record
 from headlong.errors import HeadError
+from headlong.export.targets import Target
 from headlong.heads.eagle3 import Eagle3Head, make_eagle3_config
 from headlong.heads.head_files import build_head, read_head_weights, read_native_head
 from headlong.heads.head_weights import (
@@ -53,11 +54,16 @@ class HeadSource:
 
     weights: HeadWeights
     """Its config is whole; its tensors are those that are computed with."""
-    tap_layers: tuple[int, ...]
-    """The layers whose inputs it reads."""
+    head: Eagle3Head
+    """Built, but without its numbers."""
     backbone: Backbone
     record: HeadRecord
     path: Path
+
+    @property
+    def tap_layers(self) -> tuple[int, ...]:
+        """The layers whose inputs it reads."""
+        return self.head.tap_layers
 
     @property
     def is_of_this_model(self) -> bool | None:
@@ -72,8 +78,13 @@ class HeadSource:
         return next((name for name, kind in FLOAT_TYPES.items() if kind in stored), "float16")
 
 
-def choose_source(checkpoint: Checkpoint, backbone: Backbone, path: Path | None) -> HeadSource:
-    """Return the head that was named, else the one that was shipped for this model."""
+def choose_source(
+    checkpoint: Checkpoint, backbone: Backbone, path: Path | None, target: Target
+) -> HeadSource:
+    """Return the head that was named, else the one that was shipped for this model.
+
+    A head that the target has no place for is refused.
+    """
     if path is None:
         if read_native_head(checkpoint, backbone.config.num_layers) is not None:
             raise HeadError(
@@ -94,9 +105,11 @@ def choose_source(checkpoint: Checkpoint, backbone: Backbone, path: Path | None)
             f"{path} is of kind {weights.kind}: {_NO_EAGLE3[weights.kind]}.",
             "Heads in EAGLE-3 format can be exported; `headlong train` makes one.",
         )
+    closed = _closed(weights, head, backbone)
+    _refuse_other_maths(closed, head, target)
     return HeadSource(
-        weights=_closed(weights, head, backbone),
-        tap_layers=head.tap_layers,
+        weights=closed,
+        head=head,
         backbone=backbone,
         record=read_record(path),
         path=path,
@@ -110,15 +123,15 @@ def _closed(weights: HeadWeights, head: Eagle3Head, backbone: Backbone) -> HeadW
         for name, tensor in weights.tensors.items()
         if name not in head.report.unused_tensors
     }
-    _refuse_other_parts(weights, tensors.keys() - _PARTS, head, backbone)
     num_drafted = backbone.config.vocab_size if head.vocabulary is None else len(head.vocabulary)
     config = make_eagle3_config(backbone.config, num_drafted)
     rope = dict(weights.config.get("rope_parameters") or {})
-    given = {**rope, **weights.config, "norm_before_fc": "input_norm.weight" in tensors}
+    given = {**rope, **weights.config}
     config |= {name: given[name] for name in (*config, QUANT_KEY) if given.get(name) is not None}
     config |= _rope_scaling(weights, backbone)
     config |= {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}
     config |= {"vocab_size": backbone.config.vocab_size, "tie_word_embeddings": False}
+    config |= maths_of(head)
     return replace(weights, config=config, tensors=tensors)
 
 
@@ -135,20 +148,30 @@ def _rope_scaling(weights: HeadWeights, backbone: Backbone) -> dict[str, Any]:
     return {"rope_scaling": dict(rope)} if is_stretched else {}
 
 
-def _refuse_other_parts(
-    weights: HeadWeights, others: set[str], head: Eagle3Head, backbone: Backbone
-) -> None:
-    """Refuse a head that computes more than the engines' EAGLE-3 layers do."""
-    faults = []
-    if others:
-        faults.append(f"it has {list_names(sorted(others))}")
-    if weights.config.get("hidden_act", "silu") != "silu":
+def maths_of(head: Eagle3Head) -> dict[str, bool]:
+    """Return which variant of EAGLE-3 a head computes, as config.json says it."""
+    maths = {
+        "norm_before_residual": head.layer.attention.adds_to_normed,
+        "norm_before_fc": head.input_norm is not None,
+    }
+    return {**maths, "norm_output": True} if head.norms_output else maths
+
+
+def _refuse_other_maths(weights: HeadWeights, head: Eagle3Head, target: Target) -> None:
+    """Refuse a head that computes what the target's EAGLE-3 layer does not."""
+    backbone = head.backbone
+    faults = [f"it has {name}" for name in sorted(weights.tensors.keys() - _PARTS)]
+    switches = [name for name, is_on in maths_of(head).items() if is_on]
+    faults += [f"it has {name}" for name in switches if name not in target.dialects]
+    if weights.config["hidden_act"] != "silu":
         faults.append(f"its MLP uses {weights.config['hidden_act']}")
+    if head.lm_head is backbone.lm_head:
+        faults.append("it has no LM head of its own")
     if head.embedding is backbone.embedding and backbone.embedding_scale != 1.0:
         faults.append("it reads the model's embeddings scaled")
     if faults:
         raise HeadError(
-            f"{weights.source} cannot run elsewhere: {'; '.join(faults)}.",
-            "The EAGLE-3 layers of other engines have no biases, no norms of heads, SiLU and "
-            "plain embeddings; train a head of that kind.",
+            f"{target.title} cannot run {weights.source}: {list_names(faults)}.",
+            "Its EAGLE-3 layer has no biases and no norms of heads, SiLU, and plain embeddings; "
+            "name another engine, or train a head of that kind.",
         )

@@ -8,7 +8,8 @@ In:  a name. Out: a `Target`; all that differs between engines and is no code st
     | taps             | inputs, on top  | `eagle_config`,   | inputs       | inputs, on top |
     |                  |                 | outputs           |              |                |
     | draft vocabulary | offsets (`d2t`) | offsets           | absolute ids | offsets        |
-    | residual         | false           | never normed      | false        | false, said    |
+    | residual         | as said         | never normed      | as said      | normed, unless |
+    |                  |                 |                   |              | said           |
     | layer's tensors  | `midlayer.`     | `midlayer.`       | `blk.0.`     | `layers.0.`    |
     | q/k rows         | halves          | halves            | interleaved  | halves         |
     | embedding        | the model's, unless the head is of another width                    |
@@ -30,6 +31,8 @@ class Target:
     """The version that really ran an exported head, or was only read."""
     command: str
     """Starts it in the exported folder; {backbone}, {dtype} and {k} are filled in."""
+    dialects: frozenset[str]
+    """Which variants of EAGLE-3 it computes, as config.json names them."""
     takes_gguf: bool = False
 
     @property
@@ -49,8 +52,11 @@ _VLLM = (
     '"num_speculative_tokens": {k}}}\''
 )
 
+_BEFORE_RESIDUAL, _BEFORE_FC, _OUTPUT = "norm_before_residual", "norm_before_fc", "norm_output"
+_ALL = frozenset({_BEFORE_RESIDUAL, _BEFORE_FC, _OUTPUT})
+
 TARGETS: dict[TargetName, Target] = {
-    "vllm": Target("vLLM", "0.32.0 (CPU build)", _VLLM),
+    "vllm": Target("vLLM", "0.32.0 (CPU build)", _VLLM, _ALL),
     "sglang": Target(
         "SGLang",
         "0.5.23, whose source was read; it was not run",
@@ -58,6 +64,15 @@ TARGETS: dict[TargetName, Target] = {
         "  --speculative-algorithm EAGLE3 --speculative-draft-model-path head \\\n"
         "  --speculative-num-steps {k} --speculative-eagle-topk 1 "
         "--speculative-num-draft-tokens {rows}",
+        frozenset({_BEFORE_FC, _OUTPUT}),
     ),
-    "speculators": Target("speculators", "0.9.0, and vLLM 0.32.0 (CPU build)", _VLLM),
+    "llama.cpp": Target(
+        "llama.cpp",
+        "b11434",
+        "llama-server -m {backbone} -md head.gguf \\\n"
+        "  --spec-type draft-eagle3 --spec-draft-n-max {k}",
+        frozenset({_BEFORE_RESIDUAL, _BEFORE_FC}),
+        takes_gguf=True,
+    ),
+    "speculators": Target("speculators", "0.9.0, and vLLM 0.32.0 (CPU build)", _VLLM, _ALL),
 }

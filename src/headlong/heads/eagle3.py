@@ -46,7 +46,7 @@ LAYER = "midlayer."
 _OTHER_MATHS = ("fc_norm", "parallel_drafting")
 """Switches of dialects that are not computed here; each changes what the head means."""
 
-_ROPE_DIVISORS = "rope_freqs.weight"
+ROPE_DIVISORS = "rope_freqs.weight"
 """How llama.cpp writes that slow rotary frequencies are slower still."""
 
 
@@ -93,8 +93,8 @@ def build_eagle3(weights: HeadWeights, backbone: Backbone) -> Eagle3Head:
     for prefix in (LAYER, "layers.", "fc"):
         parts.refuse_leftovers(prefix)
     has_own_embedding = parts.has("embed_tokens.weight")
-    if parts.has(_ROPE_DIVISORS):
-        spec = replace(spec, rope=divide_rope(spec.rope, parts.vector(_ROPE_DIVISORS)))
+    if parts.has(ROPE_DIVISORS):
+        spec = replace(spec, rope=divide_rope(spec.rope, parts.vector(ROPE_DIVISORS)))
     layer = build_layer(
         parts, LAYER, spec, beside_norm=parts.norm(f"{LAYER}input_layernorm", spec.norm_eps)
     )
@@ -217,8 +217,8 @@ def _expected(
     switches = (keys.flag("norm_before_fc"), keys.flag("eagle_config.norm_before_fc"))
     if any(switches) or parts.has("input_norm.weight"):
         shapes["input_norm.weight"] = (NUM_TAPS * config.hidden_size,)
-    if parts.has(_ROPE_DIVISORS):
-        shapes[_ROPE_DIVISORS] = (spec.head_dim // 2,)
+    if parts.has(ROPE_DIVISORS):
+        shapes[ROPE_DIVISORS] = (spec.head_dim // 2,)
     # What it leaves out it shares with the backbone, if that has the same width and all tokens.
     is_narrow = hidden != config.hidden_size
     if is_narrow or parts.has("embed_tokens.weight"):

@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from headlong.heads.eagle3 import LAYER
-from headlong.heads.head_weights import HeadWeights
+from headlong.heads.head_weights import QUANT_KEY, HeadWeights
 from headlong.models.rope_scaling import read_gguf_scaling
 from headlong.models.settings import Settings
 from headlong.weights.checkpoint import Checkpoint
 
 EAGLE3 = "eagle3"
+DRAFT_IDS = "d2t"
 
 _NAMES = {
     "enc.output_norm": "input_norm",
@@ -44,7 +45,7 @@ def read_eagle3_gguf(checkpoint: Checkpoint) -> HeadWeights:
     for name, tensor in checkpoint.tensors.items():
         own_name = _name_in_folders(name)
         tensors[own_name] = replace(tensor, name=own_name)
-    d2t = tensors.pop("d2t", None)
+    d2t = tensors.pop(DRAFT_IDS, None)
     return HeadWeights(
         "eagle3",
         _config(Settings(checkpoint.metadata, checkpoint.path).under(f"{EAGLE3}.")),
@@ -52,6 +53,19 @@ def read_eagle3_gguf(checkpoint: Checkpoint) -> HeadWeights:
         None if d2t is None else d2t.to_int64().reshape(-1),
         source=str(checkpoint.path),
     )
+
+
+def name_in_gguf(name: str) -> str:
+    """Return what llama.cpp calls a tensor that a head folder calls `name`."""
+    stem, dot, kind = name.rpartition(".")
+    if stem.startswith(LAYER):
+        part = stem.removeprefix(LAYER)
+        return f"blk.0.{_swapped(_IN_LAYER).get(part, part)}{dot}{kind}"
+    return f"{_swapped(_NAMES).get(stem, stem)}{dot}{kind}"
+
+
+def _swapped(names: dict[str, str]) -> dict[str, str]:
+    return {value: key for key, value in names.items()}
 
 
 def _name_in_folders(name: str) -> str:
@@ -81,6 +95,8 @@ def _config(keys: Settings) -> dict[str, Any]:
     }
     if keys.has("vocab_size"):
         config["vocab_size"] = keys.integer("vocab_size")
+    if keys.has(QUANT_KEY):
+        config[QUANT_KEY] = keys.text(QUANT_KEY)
     scaling = read_gguf_scaling(keys.under("rope.scaling."))
     if scaling is not None:
         config["rope_scaling"] = {

@@ -17,7 +17,7 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
 from headlong.ops.blocks import Layer, Linear, Matrix, Norm
-from headlong.ops.op_set import Array, Ops, Rows
+from headlong.ops.op_set import Array, LazyOps, Ops, Rows
 from headlong.weights.tensors import StoredTensor
 
 
@@ -52,6 +52,11 @@ class Backbone:
     logit_cap: float | None = None
     """Final logits become cap * tanh(logit / cap), so that none is larger (Gemma 4)."""
 
+    @property
+    def verifies_lazily(self) -> bool:
+        """Whether drafts can be verified that the host does not know yet."""
+        return isinstance(self.ops, LazyOps) and self.per_layer is None
+
     def make_cache(self) -> SequenceState:
         """Return the state of a sequence without rows."""
         return make_sequence_state(self.ops, self.layers)
@@ -67,12 +72,17 @@ class Backbone:
         tap_layers: tuple[int, ...] = (),
         *,
         all_or_none: bool = False,
+        drafts: Sequence[tuple[int, Array]] = (),
     ) -> HiddenRows:
         """Run one pass over new tokens of one or more sequences, appended to their caches.
 
-        `all_or_none` promises that each sequence's rows will stand or fall together.
+        `all_or_none` promises that each sequence's rows will stand or fall together. `drafts` that
+        only the backend knows yet (`LazyOps`) take the places of tokens from these rows on.
         """
         rows = append_rows(caches, token_ids, all_or_none=all_or_none)
+        if drafts:
+            assert isinstance(self.ops, LazyOps)
+            rows = rows._replace(token_ids=self.ops.place_drafts(rows.token_ids, drafts))
         caches_by_span = [cache.layers for cache in caches]
         embedded = self.embed(rows.token_ids)  # (N, H)
         if self.per_layer is not None:

@@ -31,17 +31,20 @@ from headlong.ops.blocks import (
     PerLayerInput,
     SharedAttention,
 )
+from headlong.ops.draft_blocks import DraftBlocks
 from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
 from headlong.ops.mlx_attention import attend
+from headlong.ops.mlx_draft import DraftNumbers, begin_draft, noise_multiples
 from headlong.ops.mlx_experts import experts_result, mlp_result, per_layer_result
 from headlong.ops.mlx_host import MlxHost, enter, read, start
 from headlong.ops.mlx_latent import latent_result
 from headlong.ops.mlx_maths import gate_by_sigmoid, rms_norm, rotate, silu
+from headlong.ops.mlx_packing import GROUP
 from headlong.ops.mlx_recurrent import delta_net_result, make_stepped_state, mamba_result
 from headlong.ops.mlx_state import MlxKVLayer, PassPlan
 from headlong.ops.mlx_weights import MlxMatrix, bits_of, join, make_matrix, stack
-from headlong.ops.op_set import Rows
+from headlong.ops.op_set import BegunDraft, DraftRow, Rows
 from headlong.weights.tensors import StoredTensor
 
 _MANY_ROWS = 32
@@ -77,7 +80,7 @@ class MlxOps(BlockByBlock):
         """Return the bytes of a tensor once it is packed, or kept as floats."""
         bits = bits_of(tensor, quant)
         size = self.dtype.size
-        return int(np.prod(tensor.shape) * (bits / 8 + 2 * size / 32 if bits else size))
+        return int(np.prod(tensor.shape) * (bits / 8 + 2 * size / GROUP if bits else size))
 
     def matrix_format(self, tensor: StoredTensor, quant: str | None = None) -> str:
         """Return the name of the format a tensor is packed in."""
@@ -188,6 +191,23 @@ class MlxOps(BlockByBlock):
         """x + silu(linear(x))."""
         return x + silu(self.project(x, linear))
 
+    def begin_draft(self, blocks: DraftBlocks, rows: Sequence[DraftRow]) -> list[BegunDraft]:
+        """Begin every row's draft, and have all of them computed while the pass is planned."""
+        drafts = begin_draft(self, blocks, rows)
+        start(*drafts)
+        return drafts
+
+    def place_drafts(self, token_ids: IntArray, drafts: Sequence[tuple[int, Any]]) -> Any:
+        """Return the token ids of a pass, in which drafts stand from these rows on."""
+        placed = mx.array(token_ids.astype(np.int32))
+        for first, drafted in drafts:
+            placed[first : first + len(drafted)] = drafted
+        return placed
+
+    def collect(self, drafts: Sequence[BegunDraft]) -> list[tuple[list[int], list[float]]]:
+        """Return tokens and probabilities of drafts that a pass has verified."""
+        return [(np.array(one.token_ids).tolist(), np.array(one.probs).tolist()) for one in drafts]
+
     def project_fused(self, x: Any, spec: object, *linears: Linear) -> list[Any]:
         """Apply a block's projections of the same input, in one product where they are alike."""
         made = self._made.setdefault(spec, {})
@@ -220,6 +240,16 @@ class MlxOps(BlockByBlock):
             made[name] = mx.array(np.asarray(getattr(spec, name), dtype=np.float32))
             mx.eval(made[name])  # it may be used by other threads
         return made[name]
+
+    def draft_numbers(self, blocks: DraftBlocks, size: int) -> DraftNumbers:
+        """Return what the columns of a head's logits stand for; it is made once."""
+        made = self._made.setdefault(blocks, {})
+        if "numbers" not in made:
+            ids = np.arange(size) if blocks.vocabulary is None else blocks.vocabulary
+            made["numbers"] = DraftNumbers(mx.array(ids.astype(np.int32)), noise_multiples(ids))
+            mx.eval(made["numbers"])
+        found: DraftNumbers = made["numbers"]
+        return found
 
     def values_of(self, linear: Linear) -> Any:
         """Return a projection's matrix as floats; it is made once."""

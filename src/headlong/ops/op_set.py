@@ -167,6 +167,27 @@ class DraftRow(NamedTuple):
     """Absolute position of the first guess."""
 
 
+class BegunDraft(NamedTuple):
+    """A draft of one sequence that may not be computed yet."""
+
+    token_ids: Array  # (K,)
+    probs: Array  # (K,), not a number where its logits were none
+
+
+@runtime_checkable
+class LazyOps(Protocol):
+    """A backend that can verify drafts before anyone has seen them."""
+
+    def begin_draft(self, blocks: DraftBlocks, rows: Sequence[DraftRow]) -> list[BegunDraft]:
+        """Begin every row's draft, as long as was asked for."""
+
+    def place_drafts(self, token_ids: IntArray, drafts: Sequence[tuple[int, Array]]) -> Array:
+        """Return the token ids of a pass, in which drafts stand from these rows on."""
+
+    def collect(self, drafts: Sequence[BegunDraft]) -> list[tuple[list[int], list[float]]]:
+        """Return tokens and probabilities of drafts that a pass has verified."""
+
+
 @runtime_checkable
 class DraftingOps(Protocol):
     """A backend that can also make whole drafts, many times sooner than block by block."""

@@ -116,6 +116,12 @@ def _halves_apart(tensor: StoredTensor, num_heads: int) -> StoredTensor:
     return tensor.with_rows(order.reshape(-1))
 
 
+def interleaved(tensor: StoredTensor, num_heads: int) -> StoredTensor:
+    """Return query or key rows as llama.cpp has them: (head, half, i) → (head, i, half)."""
+    order = np.arange(tensor.shape[0], dtype=np.int64).reshape(num_heads, 2, -1).swapaxes(1, 2)
+    return tensor.with_rows(order.reshape(-1))
+
+
 def _with_values(tensor: StoredTensor, values: FloatArray) -> StoredTensor:
     num_rows = 1 if values.ndim < 2 else len(values)
     data = np.ascontiguousarray(values).reshape(num_rows, -1).view(np.uint8)

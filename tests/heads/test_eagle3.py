@@ -31,6 +31,7 @@ def plain_states(
         backbone.config,
         backbone.config.rope_theta,
         adds_to_normed=bool(weights.config["norm_before_residual"]),
+        window=weights.config.get("sliding_window"),
     )
     embedded = backbone.embed(np.array(next_ids)).astype(np.float64)
     return layer.run(states, beside=embedded)
@@ -69,6 +70,33 @@ def test_states_and_logits_equal_plain_maths(
     np.testing.assert_allclose(states, expected, rtol=1e-3, atol=1e-4)
     expected_logits = rms(expected, tensors["norm.weight"], eps) @ tensors["lm_head.weight"].T
     np.testing.assert_allclose(head.logits(states), expected_logits, rtol=1e-3, atol=1e-3)
+
+
+def test_head_with_a_window_looks_back_as_far(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config)
+    window = {"layer_types": ["sliding_attention"], "sliding_window": 4}
+    near = replace(weights, config={**weights.config, **window})
+    head = build_eagle3(near, backbone)
+    passage = read_passage(backbone, head.tap_layers, num_rows=9)
+    states = observe(head, passage)
+    entered = plain_enter(weights, passage, backbone.config.norm_eps)
+    expected = plain_states(near, backbone, entered, passage.next_ids.tolist())
+    np.testing.assert_allclose(states, expected, rtol=1e-3, atol=1e-4)
+    full = {"layer_types": ["full_attention"], "sliding_window": 4}
+    far = build_eagle3(replace(weights, config={**weights.config, **full}), backbone)
+    assert far.layer.attention.window is None
+    assert not np.allclose(observe(far, passage), states)
+
+
+def test_norm_that_is_switched_off_is_left_alone(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config, norm_before_fc=True)
+    off = replace(weights, config={**weights.config, "norm_before_fc": False})
+    silent = {k: v for k, v in weights.config.items() if k != "norm_before_fc"}
+    assert build_eagle3(off, backbone).input_norm is None
+    assert build_eagle3(off, backbone).report.unused_tensors == ("input_norm.weight",)
+    assert build_eagle3(replace(weights, config=silent), backbone).input_norm is not None
+    nested = silent | {"eagle_config": {"norm_before_fc": True}}
+    assert build_eagle3(replace(weights, config=nested), backbone).input_norm is not None
 
 
 @pytest.mark.parametrize("norms", [(), ("norm_before_residual",), ("norm_output",)])

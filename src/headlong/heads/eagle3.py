@@ -218,8 +218,9 @@ def _expected(
         **expected_layer(spec, 2 * hidden, LAYER, parts.has),
         "norm.weight": (hidden,),
     }
-    switches = (keys.flag("norm_before_fc"), keys.flag("eagle_config.norm_before_fc"))
-    if any(switches) or parts.has("input_norm.weight"):
+    # A norm that config.json switches off is left alone, as engines do.
+    places = [name for name in ("norm_before_fc", "eagle_config.norm_before_fc") if keys.has(name)]
+    if any(map(keys.flag, places)) or (not places and parts.has("input_norm.weight")):
         shapes["input_norm.weight"] = (NUM_TAPS * config.hidden_size,)
     if parts.has(ROPE_DIVISORS):
         shapes[ROPE_DIVISORS] = (spec.head_dim // 2,)

@@ -159,6 +159,21 @@ def test_announced_modules_are_read_wherever_they_are_said(
     assert announced_modules(checkpoint) == expected
 
 
+@pytest.mark.parametrize(
+    ("architecture", "metadata", "words"),
+    [
+        ("glm4moe", {"glm4moe.nextn_predict_layers": 1}, "says it comes with 1 MTP layer, "),
+        ("qwen3next", {}, "of this kind are published with MTP layers, "),
+        ("llama", {}, None),
+    ],
+)
+def test_stripped_models_are_told(
+    architecture: str, metadata: dict[str, Any], words: str | None
+) -> None:
+    problem = find_stripped(Checkpoint(Path("model"), "gguf", architecture, metadata, {}, 2))
+    assert (problem is None) if words is None else (problem and words in problem.problem)
+
+
 def test_mtp_layers_in_a_file_apart_draft_as_those_inside(tmp_path: Path) -> None:
     """Converters write them to a GGUF of their own; publishers to one more safetensors file."""
     folder = write_folder_with(tmp_path / "plain", "llama", {})

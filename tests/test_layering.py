@@ -45,6 +45,7 @@ LAZY = {
     "cli/bench_grid.py",
     "cli/bench_load.py",
     "cli/bench_pass.py",
+    "cli/convert.py",
     "cli/doctor.py",
     "cli/eval_head.py",
     "cli/export.py",

@@ -29,7 +29,7 @@ def plain_engine() -> Iterator[HttpEngine]:
         yield engine
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     few = dict(list(probe.PROMPTS.items())[:4])
     monkeypatch.setattr(probe, "PROMPTS", few)
@@ -74,6 +74,7 @@ def test_an_honest_engine_gets_all_requests(plain_engine: HttpEngine) -> None:
     assert not verdict.blocks(SAMPLED)
 
 
+@pytest.mark.usefixtures("_few_questions")
 def test_a_wrong_sampler_loses_sampled_requests_only(
     plain_engine: HttpEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_wrong_sampler_loses_sampled_requests_only(
     assert [replica.name in line.getMessage() for line in errors] == [True]
 
 
+@pytest.mark.usefixtures("_few_questions")
 @pytest.mark.parametrize("fault", ["lie", "cut", "garbage", "beyond_limit"])
 def test_an_engine_that_garbles_gets_nothing(fault: str, plain_engine: HttpEngine) -> None:
     with drafting_engine(fault) as engine:

@@ -107,12 +107,23 @@ class Health:
             self._note_silence(replica, record, error)
             return
         replica.model, replica.max_tokens = model
+        await self._read_load(replica)
         if replica.state in (ReplicaState.STARTING, ReplicaState.DOWN):
             record.num_failures = MAX_FAILURES - 1 if replica.state is ReplicaState.DOWN else 0
             replica.verdict = None  # whoever comes back may be another
             self._move(replica, ReplicaState.UP)
         elif replica.state is ReplicaState.SUSPECT:
             self._move(replica, ReplicaState.UP)
+
+    async def _read_load(self, replica: Replica) -> None:
+        """Ask what the replica says of its own load; nobody is worse for not saying it."""
+        path = replica.dialect.metrics_path
+        if path is None:
+            return
+        with contextlib.suppress(HeadlongError, httpx.HTTPError, TimeoutError):
+            async with asyncio.timeout(ANSWER_S):
+                answer = await self._get(replica, path)
+            replica.load = replica.dialect.read_load(answer.text)
 
     def _note_silence(self, replica: Replica, record: _Record, error: Exception) -> None:
         if isinstance(error, _WrongModelError):
@@ -127,15 +138,19 @@ class Health:
             return
         self.observe_failure(replica, EngineError(problem))
 
-    async def _get(self, replica: Replica, path: str) -> Any:
+    async def _get(self, replica: Replica, path: str) -> httpx.Response:
         answer = await self._http.get(f"{replica.url}{path}", headers=key_header(replica))
         if answer.status_code != httpx.codes.OK:
             raise EngineError(f"GET {path} was answered with HTTP {answer.status_code}.")
-        return answer.json() if path.endswith("models") else None
+        return answer
 
-    def _read_models(self, answer: Any) -> tuple[str, int | None]:
+    def _read_models(self, answer: httpx.Response) -> tuple[str, int | None]:
         """Return the name and the context of the model that an engine serves."""
-        cards = answer.get("data") if isinstance(answer, dict) else None
+        try:
+            listed: Any = answer.json()
+        except ValueError:
+            raise EngineError("Its list of models is not JSON.") from None
+        cards = listed.get("data") if isinstance(listed, dict) else None
         named = [one for one in cards or () if isinstance(one, dict) and "id" in one]
         wanted = [one for one in named if self._model in (None, one["id"])]
         if not wanted:

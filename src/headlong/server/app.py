@@ -67,7 +67,7 @@ def make_app(model: ServedModel, settings: ServerSettings) -> FastAPI:
     """
     _check_limits(model.engine.limits, settings.engine_limits)
     worker = EngineWorker(model.engine)
-    metrics = Metrics(worker.snapshot)
+    metrics = Metrics(worker.snapshot, model.replicas)
     live = Live(worker.snapshot)
     most = model.engine.max_sequence_tokens
     service = Service(model, settings, worker, metrics, live, most)

@@ -8,7 +8,7 @@ Its own registry: two servers in one process do not mix.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from itertools import accumulate
 
@@ -19,7 +19,9 @@ from prometheus_client.utils import floatToGoString
 
 from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
+from headlong.fleet.replica import Replica
 from headlong.server.live import FinishedRequest
+from headlong.server.replicas import ReplicaCollector
 
 PREFIX = "headlong:"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -78,8 +80,10 @@ _ENGINE_COUNTERS = (
 class Metrics:
     """All counters, histograms and gauges of one server."""
 
-    def __init__(self, snapshot: SnapshotSource | None = None) -> None:
-        """Set all to zero; `snapshot` tells the engine's state at each scrape."""
+    def __init__(
+        self, snapshot: SnapshotSource | None = None, replicas: Sequence[Replica] = ()
+    ) -> None:
+        """Set all to zero; `snapshot` and `replicas` tell of the engine's at each scrape."""
         # Otherwise every counter is followed by an unwanted `_created` series.
         prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it untyped
         self._registry = registry = prometheus.CollectorRegistry()
@@ -106,6 +110,7 @@ class Metrics:
         info.labels(version("headlong")).set(1)
         if snapshot is not None:
             registry.register(_EngineCollector(snapshot))
+        registry.register(ReplicaCollector(replicas, PREFIX))
 
     def request_received(self, kind: str) -> None:
         """Count a request that is about to run; `kind` names its protocol."""

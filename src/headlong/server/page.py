@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
+from headlong.server.replicas import describe
 from headlong.server.service import Service, client_of, service_of
 
 FOLDER = Path(__file__).parent / "page"
@@ -56,8 +57,7 @@ async def get_model(request: Request) -> dict[str, Any]:
     service, state = service_of(request), request.app.state
     if not hasattr(state, "card"):
         state.card = await service.in_text_thread(partial(_make_card, service))
-    card: dict[str, Any] = state.card
-    return card
+    return {**state.card, "replicas": [describe(one) for one in service.model.replicas]}
 
 
 def _make_card(service: Service) -> dict[str, Any]:

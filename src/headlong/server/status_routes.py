@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from headlong.server.metrics import CONTENT_TYPE
+from headlong.server.replicas import ReplicaStatus, nobody_up, status_of
 from headlong.server.response_schemas import ERRORS
 from headlong.server.service import Service, service_of
 
@@ -41,6 +42,9 @@ class Health(BaseModel):
     problem: str | None = Field(description="Why it cannot; null when it can.")
     num_running: int
     num_waiting: int
+    replicas: list[ReplicaStatus] = Field(
+        description="Engines in other processes; none where this one computes."
+    )
 
 
 @router.get("/v1/models")
@@ -59,15 +63,19 @@ async def show_model(model_id: str, request: Request) -> ModelCard:
 
 @router.get("/health", responses={503: {"model": Health, "description": "The engine is down."}})
 async def health(request: Request, response: Response) -> Health:
-    """Tell whether the engine's thread lives and takes requests."""
-    worker = service_of(request).worker
+    """Tell whether there is somebody to take requests."""
+    service = service_of(request)
+    worker, replicas = service.worker, service.model.replicas
     now, refusal = worker.snapshot(), worker.refusal
-    response.status_code = 200 if refusal is None else 503
+    problem = nobody_up(replicas) if refusal is None else str(refusal)
+    response.status_code = 200 if problem is None else 503
+    is_open = not service.settings.api_keys
     return Health(
-        status="ok" if refusal is None else "down",
-        problem=None if refusal is None else str(refusal),
+        status="ok" if problem is None else "down",
+        problem=problem,
         num_running=now.num_running,
         num_waiting=now.num_waiting,
+        replicas=[status_of(one, is_open=is_open) for one in replicas],
     )
 
 

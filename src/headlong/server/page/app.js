@@ -83,6 +83,7 @@ async function loadCard() {
       ["Context", `${count(card.context_length)} tokens`],
       ["Backend", card.backend],
       ["Version", card.version],
+      ...card.replicas.map((one) => [one.name, `${one.words}${one.wrong && ` · ${one.wrong}`}`]),
     ]);
   } catch (error) {
     setPulse(error.message, "");

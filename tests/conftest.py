@@ -51,6 +51,17 @@ def default_llm(default_model_path: Path) -> LLM:
     return LLM.load(default_model_path)
 
 
+def _write_deep_folder(folder: Path, architecture: str) -> None:
+    """Write a tiny model of `NUM_LAYERS`; with "mlx-" before its name as mlx-lm converts it."""
+    own_name = architecture.removeprefix("mlx-")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(model_files.NUM_LAYERS, own_name, NUM_LAYERS)
+        if own_name == architecture:
+            model_files.write_hf_folder(folder, architecture)
+        else:
+            write_mlx_folder(folder, own_name, group_size=64, own={"lm_head": 8})
+
+
 @pytest.fixture(scope="session")
 def tiny_backbone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Backbone]:
     """Tiny random backbones by architecture name, each made once, on the numpy backend.
@@ -65,14 +76,8 @@ def tiny_backbone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], B
             if architecture in model_files.FROM_GOLDEN:
                 folder = GOLDEN / architecture
             else:
-                with pytest.MonkeyPatch.context() as patch:
-                    own_name = architecture.removeprefix("mlx-")
-                    patch.setitem(model_files.NUM_LAYERS, own_name, NUM_LAYERS)
-                    folder = tmp_path_factory.mktemp(architecture)
-                    if own_name == architecture:
-                        model_files.write_hf_folder(folder, architecture)
-                    else:
-                        write_mlx_folder(folder, own_name, group_size=64, own={"lm_head": 8})
+                folder = tmp_path_factory.mktemp(architecture)
+                _write_deep_folder(folder, architecture)
             checkpoint = open_checkpoint(folder)
             made[name] = load_backbone(checkpoint, make_ops(backend or "numpy")).backbone
         return made[name]

@@ -1,0 +1,97 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headlong.errors import RequestError
+from headlong.fleet.engine_commands import EngineWish, plan_engines
+
+FOLDER, FILE = Path("/models/backbone"), Path("/models/backbone.gguf")
+WISH = EngineWish("vllm", FOLDER, num_plain=1, num_drafting=1, num_draft_tokens=3, head=Path("h"))
+
+
+def option(command: list[str], name: str) -> str:
+    return command[command.index(name) + 1]
+
+
+def commands(wish: EngineWish) -> list[list[str]]:
+    return [list(plan.command) for plan, _ in plan_engines(wish)]
+
+
+def test_each_engine_has_a_port_and_a_log_of_its_own() -> None:
+    plans = [plan for plan, _ in plan_engines(replace(WISH, num_plain=3))]
+    assert len({plan.url for plan in plans}) == len({plan.log_path for plan in plans}) == 4
+    for plan in plans:
+        assert plan.url.endswith(f":{option(list(plan.command), '--port')}")
+
+
+def test_only_those_that_draft_get_the_head() -> None:
+    plain, drafting = commands(WISH)
+    assert "--speculative-config" not in plain
+    assert json.loads(option(drafting, "--speculative-config")) == {
+        "method": "eagle3",
+        "model": "h",
+        "num_speculative_tokens": 3,
+    }
+    assert [num for _, num in plan_engines(WISH)] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "options"),
+    [
+        ("llama.cpp", FILE, {"-m": str(FILE), "-md": "h", "--spec-draft-n-max": "3"}),
+        ("sglang", FOLDER, {"--speculative-num-steps": "3", "--speculative-num-draft-tokens": "4"}),
+    ],
+)
+def test_other_kinds_are_told_in_their_own_words(
+    kind: str, model: Path, options: dict[str, str]
+) -> None:
+    drafting = commands(replace(WISH, kind=kind, model=model))[1]
+    assert {name: option(drafting, name) for name in options} == options
+
+
+def test_the_users_own_options_come_last_and_whole() -> None:
+    wish = replace(
+        WISH,
+        command="env A=1 /opt/vllm/bin/python -m vllm",
+        arguments="--tensor-parallel-size 2 --note 'two words'",
+        drafting_arguments="--seed 3",
+    )
+    plain, drafting = commands(wish)
+    assert plain[:3] == ["env", "A=1", "/opt/vllm/bin/python"]
+    assert plain[-4:] == ["--tensor-parallel-size", "2", "--note", "two words"]
+    assert drafting[-2:] == ["--seed", "3"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "num", "shares"),
+    [
+        ("0,1,2,3", 2, ["0,1", "2,3"]),
+        ("4,5", 2, ["4", "5"]),
+        ("0,1", 4, ["0", "1", "0", "1"]),
+        ("7", 2, ["7", "7"]),
+    ],
+)
+def test_devices_are_shared_out(devices: str, num: int, shares: list[str]) -> None:
+    wish = replace(WISH, num_plain=num, num_drafting=0, environ={"CUDA_VISIBLE_DEVICES": devices})
+    assert [plan.environ["CUDA_VISIBLE_DEVICES"] for plan, _ in plan_engines(wish)] == shares
+
+
+def test_engines_do_not_get_our_keys() -> None:
+    wish = replace(WISH, environ={"HEADLONG_API_KEY": "secret", "PATH": "/bin"})
+    assert [plan.environ for plan, _ in plan_engines(wish)] == [{"PATH": "/bin"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        (replace(WISH, kind="ollama"), "cannot be started"),
+        (replace(WISH, head=None), "nothing says with what"),
+        (replace(WISH, model=FILE), "is a GGUF file"),
+        (replace(WISH, kind="llama.cpp"), "reads GGUF files"),
+    ],
+)
+def test_what_could_never_start_is_refused(changed: EngineWish, problem: str) -> None:
+    with pytest.raises(RequestError, match=problem):
+        plan_engines(changed)

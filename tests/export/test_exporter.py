@@ -90,7 +90,8 @@ def test_speculators_folder_says_what_its_format_would_take_otherwise(
 def test_gguf_has_the_keys_that_llama_cpp_asks_for(pair: Pair, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(request(pair, out, "llama.cpp", float_type="float16"), LogProgress())
-    assert (out / "backbone.gguf").read_bytes() == pair.model.read_bytes()
+    export(request(pair, tmp_path / "copied", "llama.cpp"), LogProgress())
+    assert (tmp_path / "copied/backbone.gguf").read_bytes() == pair.model.read_bytes()
     reader = GGUFReader(out / "head.gguf")
     keys = {name: field.contents() for name, field in reader.fields.items()}
     assert keys["general.architecture"] == "eagle3"
@@ -111,6 +112,8 @@ def test_gguf_has_the_keys_that_llama_cpp_asks_for(pair: Pair, tmp_path: Path) -
     assert tensors["d2t"].tensor_type.name == "I64"
     assert tensors["blk.0.attn_norm_2.weight"].tensor_type.name == "F32"
     assert tensors["fc.weight"].tensor_type.name == "F16"
+    kinds = {tensor.tensor_type.name for tensor in GGUFReader(out / "backbone.gguf").tensors}
+    assert kinds == {"F16", "F32"}
     # A head's rows (half, i) lie as (i, half).
     heads, size = pair.config.num_kv_heads, pair.config.head_dim
     rows = own.tensors["midlayer.self_attn.k_proj.weight"].to_float32()

@@ -25,6 +25,7 @@ from headlong.ops.blocks import GatedDeltaNet
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.op_set import Array, Ops, Rows, Span
 from headlong.weights.checkpoint import open_checkpoint
+from mlx_files import write_mlx_folder
 from model_files import (
     ARCHITECTURES,
     BOTH_FORMATS,
@@ -149,6 +150,16 @@ def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) ->
     caches = [backbone.make_cache() for _ in others]
     together = backbone.logits(backbone.forward(others, caches).normed)
     assert together[5:80].tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("architecture", ["llama", MIXTURE, LATENT, HYBRID])
+def test_folders_of_mlx_lm_equal_the_oracle(architecture: str, tmp_path: Path) -> None:
+    write_mlx_folder(tmp_path, architecture, bits=4, group_size=32)
+    found, expected = (
+        run(load_backbone(open_checkpoint(tmp_path), ops).backbone, token_ids(8, 20), [20])
+        for ops in (MlxOps(), NumpyOps())
+    )
+    np.testing.assert_allclose(found, expected, rtol=RELATIVE, atol=ABSOLUTE)
 
 
 def test_another_thread_takes_over(tiny: Maker) -> None:

@@ -19,6 +19,7 @@ from headlong.errors import EngineError, GarbledError
 from headlong.fleet.answer_check import AnswerCheck
 from headlong.fleet.dialect import AnswerReader, Delta
 from headlong.fleet.replica import Replica
+from headlong.fleet.transport import ReplicaTransport
 
 CONNECT_TIMEOUT_S = 3.0
 """How long a replica may take to accept a connection."""
@@ -37,8 +38,8 @@ class UnreachableError(EngineError):
 def make_http() -> httpx.AsyncClient:
     """Return a client for replicas: as many connections as there are requests, kept open."""
     return httpx.AsyncClient(
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=256),
-        timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
+        transport=ReplicaTransport(CONNECT_TIMEOUT_S),
+        timeout=None,
         trust_env=False,  # a proxy for the web is none for one's own machines
     )
 
@@ -109,6 +110,8 @@ class Exchanger:
         check = self.follow(request, self.vocab_size)
         body = json.dumps(call.body).encode()
         headers = {"content-type": "application/json", **key_header(replica)}
+        if not replica.dialect.keeps_connections:
+            headers["connection"] = "close"
         url = f"{replica.url}{call.path}"
         async with self.http.stream("POST", url, content=body, headers=headers) as response:
             if response.status_code != httpx.codes.OK:

@@ -54,6 +54,14 @@ def test_mtp_layers_inside_a_model_are_not_exported(pair: Pair, tmp_path: Path) 
     assert "MTP layers inside" in said
 
 
+def test_head_with_a_window_is_refused(pair: Pair, tmp_path: Path) -> None:
+    weights = read_head_weights(pair.head)
+    window = {"layer_types": ["sliding_attention"], "sliding_window": 8}
+    save_head(tmp_path / "head", replace(weights, config={**weights.config, **window}))
+    said = refusal(pair, tmp_path, head=tmp_path / "head")
+    assert "it looks back 8 positions only" in said
+
+
 def test_layers_beyond_the_shared_format_are_refused(pair: Pair, tmp_path: Path) -> None:
     weights = read_head_weights(pair.head)
     size = {"q": pair.config.num_heads, "k": pair.config.num_kv_heads}

@@ -47,6 +47,7 @@ LAZY = {
     "cli/bench_pass.py",
     "cli/convert.py",
     "cli/doctor.py",
+    "cli/doctor_engines.py",
     "cli/eval_head.py",
     "cli/export.py",
     "cli/inspect.py",

@@ -35,12 +35,15 @@ def request(*prompt_ids: int, mtp: MtpMode = "auto", **changes: Any) -> Request:
 def run_fleet(
     *engines: HttpEngine,
     next_token_s: float = 30.0,
+    model_name: str | None = None,
+    start_s: float = 10.0,
     limits: EngineLimits | None = None,
 ) -> Iterator[FleetEngine]:
     """Run a fleet over these engines; those with drafts are trusted unprobed."""
     replicas = [Replica(one.url, VllmDialect(), one.num_spec_tokens) for one in engines]
+    patience = Patience(next_token_s, next_token_s)
     untested = ProbeOptions(every_s=None)
-    options = FleetOptions(None, Patience(next_token_s, next_token_s), untested, start_s=10)
+    options = FleetOptions(model_name, patience, untested, start_s)
     with Fleet(replicas, MODEL, limits or EngineLimits(), options) as fleet:
         yield fleet.engine
 

@@ -296,7 +296,7 @@ def main() -> None:
     parser.add_argument("--fault", choices=FAULTS)
     parser.add_argument("--fault-every", type=int, default=10)
     parser.add_argument("--fault-s", type=float, default=0.0)
-    args = parser.parse_args()
+    args, _ = parser.parse_known_args()  # what real engines are told besides means nothing here
 
     def choose_fault(number: int) -> Fault | None:
         goes_wrong = args.fault and number % args.fault_every == args.fault_every - 1

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import Field, dataclass
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from rich.text import Text
 from headlong.cli.bars import ProgressBar
 from headlong.cli.model_arguments import add_model_arguments, load_llm
 from headlong.cli.output import add_json_argument, format_bytes, make_console, write_json
-from headlong.cli.server_records import ServerRecord, begin_log, listed
+from headlong.cli.server_records import ServerRecord, begin_log, engine_logs, listed
 from headlong.errors import RequestError
 from headlong.server.settings import ServerSettings, declared_settings, kind_of
 from headlong.server.settings_sources import DEFAULT, EffectiveSettings, flag_name, read_settings
@@ -111,7 +112,7 @@ def _serve(effective: EffectiveSettings, *, as_json: bool) -> int:
         problem = begin_log(url, log_to_file)
         if problem is not None:
             console.print(f"note: {problem}", style="yellow", soft_wrap=True)
-        model = _load(settings, until_end)
+        model = _load(settings, engine_logs(url), until_end)
         banner = Banner(_lines(model, settings, url), _warnings(settings))
         record = ServerRecord(os.getpid(), url, model.path.name, now())
 
@@ -128,7 +129,7 @@ def _serve(effective: EffectiveSettings, *, as_json: bool) -> int:
         return run_server(make_app(model, settings), listener, settings, say_ready)
 
 
-def _load(settings: ServerSettings, until_end: ExitStack) -> "ServedModel":
+def _load(settings: ServerSettings, engine_logs: Path, until_end: ExitStack) -> "ServedModel":
     """Load the model into this process, or find the engines that run it."""
     from headlong.server.served_fleet import start_fleet
     from headlong.server.served_model import ServedModel
@@ -138,7 +139,7 @@ def _load(settings: ServerSettings, until_end: ExitStack) -> "ServedModel":
         return ServedModel.of_llm(llm, settings.quant)
     with ProgressBar() as progress:
         path = resolve_model(settings.model, progress=progress)
-    return start_fleet(path, settings, until_end)
+    return start_fleet(path, settings, engine_logs, until_end)
 
 
 def _add_setting(group: argparse._ArgumentGroup, declared: Field[Any]) -> None:

@@ -3,6 +3,7 @@
     <state>/servers/<pid>.json    what runs where
     <state>/servers/<pid>.lock    held while it runs, so that a record left by a crash is known
     <state>/servers/<port>.log    its log; stays until another server takes the port
+    <state>/servers/<port>.engines/  the logs of engines that it has started
 
 In:  a server that begins to serve. Out: the records of those that still do.
 """
@@ -68,6 +69,11 @@ def running_servers() -> list[ServerRecord]:
 def log_path(port: int) -> Path:
     """Return where the server of a port logs."""
     return _folder() / f"{port}.log"
+
+
+def engine_logs(url: str) -> Path:
+    """Return the folder in which the engines that a server has started log."""
+    return _folder() / f"{urlsplit(url).port or 0}.engines"
 
 
 def logged_ports() -> list[int]:

@@ -8,31 +8,39 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from headlong.errors import RequestError
+from headlong.fleet.children import Children
 from headlong.fleet.client import FleetModel
 from headlong.fleet.dialects import make_dialect
+from headlong.fleet.engine_commands import EngineWish, plan_engines
 from headlong.fleet.exchange import Patience
 from headlong.fleet.fleet import Fleet, FleetOptions
+from headlong.fleet.probing import ProbeOptions
 from headlong.fleet.replica import Replica
 from headlong.server.served_model import ModelFiles, ServedModel
 from headlong.server.settings import ServerSettings
 from headlong.text.tokenizer import Tokenizer
 
 
-def start_fleet(path: Path, settings: ServerSettings, until_end: ExitStack) -> ServedModel:
-    """Find the engines that run the model at `path`, and watch them until the end.
+def start_fleet(
+    path: Path, settings: ServerSettings, log_folder: Path, until_end: ExitStack
+) -> ServedModel:
+    """Start or find the engines that run the model at `path`, and watch them until the end.
 
     Raises:
-        EngineDownError: None answered for too long.
+        EngineDownError: One that was started died, or none answered for too long.
     """
     files = ModelFiles.open(path)
-    replicas = tuple(named_replicas(settings, files.tokenizer))
+    named = named_replicas(settings, files.tokenizer)
+    replicas = (*named, *start_replicas(path, files.tokenizer, settings, log_folder, until_end))
     if not replicas:
-        problem = f"The engine is {settings.engine}, but no address of one is given."
-        raise RequestError(problem, "Name one: --engine-url http://127.0.0.1:8001.")
+        problem = f"The engine is {settings.engine}, but none is started, and no address is given."
+        remedy = "Start some: --replicas 1; or name one: --engine-url http://127.0.0.1:8001."
+        raise RequestError(problem, remedy)
     model = FleetModel(files.config.context_length, files.config.vocab_size, files.tokenizer)
     options = FleetOptions(
         settings.engine_model,
         Patience(settings.engine_first_token_s, settings.engine_next_token_s),
+        ProbeOptions(settings.probe_every_s, settings.probe_timeout_s, settings.probe_tokens),
         start_s=settings.engine_start_s,
     )
     fleet = Fleet(replicas, model, settings.engine_limits, options)
@@ -42,7 +50,7 @@ def start_fleet(path: Path, settings: ServerSettings, until_end: ExitStack) -> S
 
 def named_replicas(settings: ServerSettings, tokenizer: Tokenizer) -> Iterator[Replica]:
     """Yield the engines that the settings name by their addresses."""
-    dialect, key = make_dialect(settings.engine, tokenizer), _read_key(settings.engine_key_file)
+    dialect, key = make_dialect(settings.engine, tokenizer), read_key(settings.engine_key_file)
     depths = dict.fromkeys(settings.engine_url, 0)
     for text in settings.speculative_url:
         url, _, most = text.rpartition("=")
@@ -55,7 +63,36 @@ def named_replicas(settings: ServerSettings, tokenizer: Tokenizer) -> Iterator[R
         yield Replica(base, dialect, num_draft_tokens, key)
 
 
-def _read_key(path: str | None) -> str | None:
+def start_replicas(
+    path: Path,
+    tokenizer: Tokenizer,
+    settings: ServerSettings,
+    log_folder: Path,
+    until_end: ExitStack,
+) -> list[Replica]:
+    """Start the engines that the settings ask for, and end them at the end."""
+    if not settings.replicas and not settings.speculative_replicas:
+        return []
+    wish = EngineWish(
+        settings.engine,
+        path,
+        settings.replicas,
+        settings.speculative_replicas,
+        settings.speculative_tokens,
+        settings.engine_command,
+        settings.engine_args or "",
+        settings.speculative_args or "",
+        None if settings.head is None else Path(settings.head),
+        log_folder,
+    )
+    plans = plan_engines(wish)
+    until_end.enter_context(Children([plan for plan, _ in plans], settings.engine_start_s))
+    dialect = make_dialect(settings.engine, tokenizer)
+    return [Replica(plan.url, dialect, num_drafted) for plan, num_drafted in plans]
+
+
+def read_key(path: str | None) -> str | None:
+    """Return the API key in a file, if one is named."""
     if path is None:
         return None
     try:

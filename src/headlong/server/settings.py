@@ -11,7 +11,7 @@ from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from headlong.config import ModelOptions, MtpMode
+from headlong.config import MAX_DRAFT_TOKENS, ModelOptions, MtpMode
 from headlong.engine.limits import EngineLimits
 from headlong.errors import RequestError
 from headlong.server import setting_kinds as kinds
@@ -63,6 +63,7 @@ _DRAFTING_URLS = kinds.texts(
     "URL=K",
 )
 _TRUTH = kinds.truth()
+_ARGUMENTS = kinds.optional(kinds.text("words for a command line", metavar="WORDS"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,27 @@ class ServerSettings(ModelOptions):
     )
     engine_next_token_s: float = _engines(30.0, kinds.seconds(0.1), "the same of every later token")
     engine_start_s: float = _engines(600.0, kinds.seconds(0), "how long to wait for a first engine")
+    replicas: int = _engines(0, kinds.whole(0, 256), "engines to start here that do not draft")
+    speculative_replicas: int = _engines(0, kinds.whole(0, 256), "engines to start that draft")
+    speculative_tokens: int = _engines(
+        4, kinds.whole(1, MAX_DRAFT_TOKENS), "K of engines that are started with --head"
+    )
+    engine_command: str | None = _engines(
+        None, _ARGUMENTS, "program that is started, with its first arguments (default: the usual)"
+    )
+    engine_args: str | None = _engines(
+        None, _ARGUMENTS, "the engines' own options, as one word: --engine-args='--seed 3'"
+    )
+    speculative_args: str | None = _engines(None, _ARGUMENTS, "the same of those that draft")
+    probe_every_s: float | None = _engines(
+        3600.0,
+        kinds.optional(kinds.seconds(1)),
+        "how often engines that draft are probed, besides at their start; none: never",
+    )
+    probe_timeout_s: float = _engines(300.0, kinds.seconds(1), "the most that a probe may take")
+    probe_tokens: int = _engines(
+        30_000, kinds.whole(100), "tokens that a probe may let engines write and score"
+    )
 
     max_running: int = _whole(_ENGINE.max_running, "requests that decode at one time", high=4096)
     max_waiting: int = _whole(
@@ -181,8 +203,9 @@ class ServerSettings(ModelOptions):
         for declared in declared_settings():
             check_value(kind_of(declared), getattr(self, declared.name), declared.name)
         check_keys(self.api_keys)
-        if self.engine == "local" and (self.engine_url or self.speculative_url):
-            problem = "Addresses of engines are given, but engine is local."
+        starts = self.replicas or self.speculative_replicas
+        if self.engine == "local" and (self.engine_url or self.speculative_url or starts):
+            problem = "Engines in other processes are asked for, but engine is local."
             raise RequestError(problem, "Say which kind they are: --engine vllm.")
 
     @property

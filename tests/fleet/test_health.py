@@ -1,0 +1,102 @@
+"""Health: what becomes of replicas that fail, die, come back, and come back as another."""
+
+import itertools
+import time
+from collections.abc import Callable
+
+import pytest
+
+from engine_faults import Fault
+from front_parts import answers, expected, request, run_fleet, step_until_done
+from headlong.engine.request import FinishReason
+from headlong.errors import EngineDownError
+from headlong.fleet.replica import ReplicaState
+from http_engine import run_engine
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def test_replica_that_dies_is_down_and_comes_back() -> None:
+    with run_engine() as only, run_fleet(only) as engine:
+        (replica,) = engine.replicas
+        assert replica.state is ReplicaState.UP
+        only.kill()
+        wait_for(lambda: replica.state is ReplicaState.DOWN)
+        assert "does not answer" in str(replica.problem)
+        only.restart()
+        wait_for(lambda: replica.state is ReplicaState.UP)
+        assert replica.problem is None
+        assert answers(engine, request()) == [expected(only, request())]
+
+
+def test_replica_that_says_it_is_unwell_is_down() -> None:
+    with run_engine() as only, run_fleet(only) as engine:
+        (replica,) = engine.replicas
+        only.is_healthy = False
+        wait_for(lambda: replica.state is ReplicaState.DOWN)
+        assert "HTTP 503" in str(replica.problem)
+
+
+def test_replica_that_answers_nothing_well_is_down_though_it_says_it_is_well() -> None:
+    garbage = Fault("garbage", at_token=0)
+    with (
+        run_engine(choose_fault=lambda number: garbage) as bad,
+        run_engine() as good,
+        run_fleet(bad, good) as engine,
+    ):
+        replica = engine.replicas[0]
+        numbers = itertools.cycle(range(3, 250))
+        while replica.num_failed < 3:
+            answers(engine, request(next(numbers)))
+        assert replica.state is ReplicaState.DOWN
+        assert replica.num_answered == 0 < good.num_finished
+
+
+def test_one_failure_makes_a_replica_suspect_and_an_answer_clears_it() -> None:
+    cut = Fault("cut", at_token=0)
+    with (
+        run_engine(choose_fault=lambda number: cut if number == 0 else None) as only,
+        run_fleet(only) as engine,
+    ):
+        (replica,) = engine.replicas
+        stream = engine.submit(request())
+        step_until_done(engine, stream)
+        assert stream.finish_reason is FinishReason.LENGTH
+        wait_for(lambda: replica.num_answered == 1)
+        assert (replica.num_failed, replica.state) == (1, ReplicaState.UP)
+
+
+def test_replica_that_changed_its_model_is_kept_out_loudly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with run_engine() as one, run_engine() as two, run_fleet(one, two) as engine:
+        one.model_name = "another"
+        wait_for(lambda: engine.replicas[0].state is ReplicaState.DOWN)
+        assert "now serves 'another' with 4096 tokens" in str(engine.replicas[0].problem)
+        assert "now serves 'another'" in caplog.text
+        before = one.num_requests
+        for number in range(8):
+            answers(engine, request(number + 3))
+        assert one.num_requests == before
+        one.model_name = "scripted"
+        wait_for(lambda: engine.replicas[0].state is ReplicaState.UP)
+
+
+def test_replica_of_several_models_needs_the_name_of_one() -> None:
+    with (
+        run_engine(model_name="scripted") as one,
+        pytest.raises(EngineDownError, match="no model 'other'; it has scripted"),
+        run_fleet(one, model_name="other", start_s=0.5),
+    ):
+        raise AssertionError
+
+
+def test_what_a_replica_says_of_its_load_is_read() -> None:
+    with run_engine(num_spec_tokens=4) as drafting, run_fleet(drafting) as engine:
+        answers(engine, request())
+        wait_for(lambda: engine.replicas[0].load.num_drafted == drafting.num_drafted > 0)

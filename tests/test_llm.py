@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import headlong
-from headlong import LLM, HeadlongError, generate, load, stream_generate
+from headlong import LLM, HeadlongError
 from headlong.config import MODEL_OPTIONS
 from headlong.errors import RequestError
 from headlong.heads.head_files import save_head
@@ -28,6 +28,9 @@ def test_public_names_are_these() -> None:
         "benchmark_inference",
         "generate",
         "load",
+        "make_logits_processors",
+        "make_prompt_cache",
+        "make_sampler",
         "stream_generate",
     ]
     for name in headlong.__all__:
@@ -110,13 +113,6 @@ def test_bad_options_are_refused_with_the_value(
 def test_impossible_prompts_are_refused(tiny_llm: LLM, prompt: Any) -> None:
     with pytest.raises(HeadlongError):
         tiny_llm.generate(prompt)
-
-
-def test_mlx_style_functions_give_the_same(tiny_model_path: Path) -> None:
-    model, tokenizer = load(tiny_model_path, backend="numpy")
-    text = generate(model, tokenizer, "hello", max_tokens=12, temperature=0.7, seed=5)
-    chunks = stream_generate(model, tokenizer, "hello", max_tokens=12, temperature=0.7, seed=5)
-    assert "".join(chunk.text for chunk in chunks) == text
 
 
 @pytest.mark.parametrize("drafter", ["auto", "ngram", "none"])

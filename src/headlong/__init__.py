@@ -1,8 +1,9 @@
 """Exact multi-token prediction for local language models: the same text, sooner.
 
 In:  a model's name and prompts.
-Out: `LLM`; `load`, `generate`, `stream_generate` for those who come from mlx-lm; and
-     `benchmark_inference`, which times any function that answers prompts.
+Out: `LLM`; `load`, `generate`, `stream_generate` and their makers of samplers and prompt caches
+     for those who come from mlx-lm; `benchmark_inference`, which times any function that answers
+     prompts.
 Everything is loaded on first touch, so that `import headlong` costs next to nothing.
 """
 
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headlong.bench.inference import benchmark_inference
     from headlong.errors import HeadlongError
-    from headlong.llm import LLM, generate, load, stream_generate
+    from headlong.llm import LLM
+    from headlong.mlx_lm.interface import generate, load, make_prompt_cache, stream_generate
+    from headlong.mlx_lm.samplers import make_logits_processors, make_sampler
 
     __version__: str
 
@@ -23,14 +26,20 @@ __all__ = [
     "benchmark_inference",
     "generate",
     "load",
+    "make_logits_processors",
+    "make_prompt_cache",
+    "make_sampler",
     "stream_generate",
 ]
 
 _HOMES = {
     "LLM": "headlong.llm",
-    "load": "headlong.llm",
-    "generate": "headlong.llm",
-    "stream_generate": "headlong.llm",
+    "load": "headlong.mlx_lm.interface",
+    "generate": "headlong.mlx_lm.interface",
+    "stream_generate": "headlong.mlx_lm.interface",
+    "make_prompt_cache": "headlong.mlx_lm.interface",
+    "make_sampler": "headlong.mlx_lm.samplers",
+    "make_logits_processors": "headlong.mlx_lm.samplers",
     "HeadlongError": "headlong.errors",
     "benchmark_inference": "headlong.bench.inference",
 }

@@ -8,7 +8,7 @@ template; a list of ints is taken as token ids. Text above this line, only token
 """
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -34,7 +34,7 @@ from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
 from headlong.engine.request import FinishReason
 from headlong.errors import HeadError, RequestError
-from headlong.generation import Chunk, Completion, Generation
+from headlong.generation import Completion, Generation
 from headlong.heads.choose_head import choose_head
 from headlong.heads.head import Head
 from headlong.models.registry import load_backbone
@@ -178,6 +178,13 @@ class LLM:
         engine = Engine.for_model(self.backbone, drafter, self.engine.limits)
         return replace(self, head=found.head, drafter=drafter, notes=found.notes, engine=engine)
 
+    def with_draft_model(self, other: "LLM") -> "LLM":
+        """Return the same model with a loaded one that drafts for it, and an engine of its own."""
+        _check_same_tokens(str(other), other.tokenizer, self.tokenizer)
+        drafter = make_drafter("draft-model", self.backbone, None, other.backbone)
+        engine = Engine.for_model(self.backbone, drafter, self.engine.limits)
+        return replace(self, head=None, drafter=drafter, notes=(), engine=engine)
+
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Completion:
         """Generate an answer and return it whole, tool calls taken out of its text."""
         completion = self.stream(prompt, **options).complete()
@@ -233,28 +240,6 @@ def make_request(
     )
 
 
-def load(
-    path_or_name: str | Path | None = None, **options: Unpack[LoadOptions]
-) -> tuple[LLM, Tokenizer]:
-    """Load a model and its tokenizer, the way mlx-lm users know it."""
-    llm = LLM.load(path_or_name, **options)
-    return llm, llm.tokenizer
-
-
-def generate(
-    model: LLM, tokenizer: Tokenizer, prompt: Prompt, **options: Unpack[GenerateOptions]
-) -> str:
-    """Generate an answer and return its text."""
-    return replace(model, tokenizer=tokenizer).generate(prompt, **options).text
-
-
-def stream_generate(
-    model: LLM, tokenizer: Tokenizer, prompt: Prompt, **options: Unpack[GenerateOptions]
-) -> Iterator[Chunk]:
-    """Generate an answer chunk by chunk."""
-    return replace(model, tokenizer=tokenizer).stream(prompt, **options)
-
-
 def _backend_notes(ops: Ops, options: ModelOptions) -> tuple[str, ...]:
     """Say why the slow backend computes though it was not asked for."""
     is_fallback = options.backend == "auto" and ops.name == "numpy"
@@ -285,13 +270,17 @@ def _load_second(
         return None
     name = str(options.draft_model)
     checkpoint = open_checkpoint(resolve_model(name, progress=progress))
-    if not load_tokenizer(checkpoint).has_same_tokens(tokenizer):
+    _check_same_tokens(name, load_tokenizer(checkpoint), tokenizer)
+    # Its own backend object, since one belongs to one model.
+    return load_backbone(checkpoint, make_ops(options.backend)).backbone
+
+
+def _check_same_tokens(name: str, own: Tokenizer, tokenizer: Tokenizer) -> None:
+    if not own.has_same_tokens(tokenizer):
         raise HeadError(
             f"The draft model {name} does not have the tokens of the model.",
             "Both must come with one tokenizer; take a smaller model of the same family.",
         )
-    # Its own backend object, since one belongs to one model.
-    return load_backbone(checkpoint, make_ops(options.backend)).backbone
 
 
 def _fill(defaults: Params, given: Mapping[str, Any]) -> Params:

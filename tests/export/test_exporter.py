@@ -87,10 +87,25 @@ def test_speculators_folder_says_what_its_format_would_take_otherwise(
     assert not [name for name in tensors if name.startswith("midlayer")]
 
 
+def test_exported_heads_are_exported_again(pair: Pair, tmp_path: Path) -> None:
+    """What one engine's file says is enough for another's."""
+    head, place = pair.head, tmp_path / "original"
+    for name in ("llama.cpp", "speculators", "sglang"):
+        place = tmp_path / name
+        again = request(pair, place, name, head=head, has_backbone=False, float_type="float32")
+        export(again, LogProgress())
+        head = place / TARGETS[name].head_name
+    assert drafts(pair.model, head) == drafts(pair.model, pair.head)
+    config = json.loads((head / "config.json").read_text())
+    assert "speculators_config" not in config
+    assert config["eagle_aux_hidden_state_layer_ids"] == list(TAPS)
+
+
 def test_gguf_has_the_keys_that_llama_cpp_asks_for(pair: Pair, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(request(pair, out, "llama.cpp", float_type="float16"), LogProgress())
-    assert (out / "backbone.gguf").read_bytes() == pair.model.read_bytes()
+    export(request(pair, tmp_path / "copied", "llama.cpp"), LogProgress())
+    assert (tmp_path / "copied/backbone.gguf").read_bytes() == pair.model.read_bytes()
     reader = GGUFReader(out / "head.gguf")
     keys = {name: field.contents() for name, field in reader.fields.items()}
     assert keys["general.architecture"] == "eagle3"
@@ -111,6 +126,8 @@ def test_gguf_has_the_keys_that_llama_cpp_asks_for(pair: Pair, tmp_path: Path) -
     assert tensors["d2t"].tensor_type.name == "I64"
     assert tensors["blk.0.attn_norm_2.weight"].tensor_type.name == "F32"
     assert tensors["fc.weight"].tensor_type.name == "F16"
+    kinds = {tensor.tensor_type.name for tensor in GGUFReader(out / "backbone.gguf").tensors}
+    assert kinds == {"F16", "F32"}
     # A head's rows (half, i) lie as (i, half).
     heads, size = pair.config.num_kv_heads, pair.config.head_dim
     rows = own.tensors["midlayer.self_attn.k_proj.weight"].to_float32()

@@ -5,6 +5,7 @@ On its CPU device here; `bench/apple.sh` proves the same on a Mac.
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from headlong.ops.blocks import GatedDeltaNet
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.op_set import Array, Ops, Rows, Span
 from headlong.weights.checkpoint import open_checkpoint
+from mlx_files import write_mlx_folder
 from model_files import (
     ARCHITECTURES,
     BOTH_FORMATS,
@@ -96,13 +98,18 @@ def test_each_block_equals_the_oracle(tiny: Maker, architecture: str) -> None:
     assert_close(ours.embed(token_ids(2, 5)), theirs.embed(token_ids(2, 5)))
 
 
-@pytest.mark.parametrize("kind", HEAD_KINDS)
-def test_heads_equal_the_oracle(tiny: Maker, kind: HeadKind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "switches"),
+    [*((kind, {}) for kind in HEAD_KINDS), ("eagle3", {"norm_before_residual": True})],
+)
+def test_heads_equal_the_oracle(tiny: Maker, kind: HeadKind, switches: dict[str, bool]) -> None:
     ours, theirs = tiny("llama", MlxOps()), tiny("llama", NumpyOps())
     ids = token_ids(3, 12)
 
     def logits(backbone: Backbone) -> FloatArray:
-        head = build_head(random_head(kind, backbone.config, 1), backbone)
+        weights = random_head(kind, backbone.config, 1)
+        weights = replace(weights, config={**weights.config, **switches})
+        head = build_head(weights, backbone)
         hidden = backbone.forward([ids[:-1]], [backbone.make_cache()], head.tap_layers)
         features = head.features(hidden)
         if isinstance(head, RecursiveHead):
@@ -149,6 +156,16 @@ def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) ->
     caches = [backbone.make_cache() for _ in others]
     together = backbone.logits(backbone.forward(others, caches).normed)
     assert together[5:80].tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("architecture", ["llama", MIXTURE, LATENT, HYBRID])
+def test_folders_of_mlx_lm_equal_the_oracle(architecture: str, tmp_path: Path) -> None:
+    write_mlx_folder(tmp_path, architecture, bits=4, group_size=32)
+    found, expected = (
+        run(load_backbone(open_checkpoint(tmp_path), ops).backbone, token_ids(8, 20), [20])
+        for ops in (MlxOps(), NumpyOps())
+    )
+    np.testing.assert_allclose(found, expected, rtol=RELATIVE, atol=ABSOLUTE)
 
 
 def test_another_thread_takes_over(tiny: Maker) -> None:

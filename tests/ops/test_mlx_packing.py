@@ -1,13 +1,27 @@
 """GGUF's blocks as affine groups: the same numbers."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
+from float8_files import write_safetensors
 from headlong.arrays import FloatArray
-from headlong.ops.mlx_packing import BITS, GROUP, AffineGroups, can_repack, pack_levels, repack
+from headlong.ops.mlx_packing import (
+    GROUP,
+    READERS,
+    AffineGroups,
+    Packing,
+    pack_levels,
+    packing_of,
+    repack,
+)
+from headlong.weights.mlx_groups import join_group_scales
+from headlong.weights.safetensors_file import read_safetensors
 from headlong.weights.tensors import StoredTensor
+from mlx_files import quantise
 
 ROWS, COLUMNS = 6, 512
 
@@ -24,30 +38,46 @@ def random_blocks(kind: GGMLQuantizationType) -> StoredTensor:
     return StoredTensor("weight", (ROWS, COLUMNS), kind, blocks.reshape(ROWS, -1))
 
 
-def read_back(groups: AffineGroups) -> FloatArray:
+def read_back(groups: AffineGroups, packing: Packing) -> FloatArray:
     """Return the numbers of affine groups, read bit by bit."""
     bits = np.unpackbits(groups.words.view(np.uint8), axis=-1, bitorder="little")
-    places = 1 << np.arange(groups.bits)
-    levels = (bits.reshape(ROWS, -1, groups.bits) * places).sum(-1).astype(np.float32)
-    by_group = levels.reshape(ROWS, -1, groups.group_size)
+    places = 1 << np.arange(packing.bits)
+    levels = (bits.reshape(ROWS, -1, packing.bits) * places).sum(-1).astype(np.float32)
+    by_group = levels.reshape(ROWS, -1, packing.group_size)
     values = by_group * groups.scales[..., None] + groups.biases[..., None]
     flat: FloatArray = values.reshape(ROWS, -1).astype(np.float32)
     return flat
 
 
-@pytest.mark.parametrize("kind", BITS)
+@pytest.mark.parametrize("kind", READERS)
 def test_repacked_blocks_hold_the_same_numbers(kind: GGMLQuantizationType) -> None:
     tensor = random_blocks(kind)
-    groups = repack(tensor)
-    assert (groups.bits, groups.group_size) == (int(kind.name[1]), GROUP)
+    packing = packing_of(tensor)
+    assert packing == Packing(int(kind.name[1]))
     expected = dequantize(tensor.data, kind)
-    np.testing.assert_allclose(read_back(groups), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(read_back(repack(tensor), packing), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("bits", "group_size", "dtype"), [(4, 64, "BF16"), (3, 32, "F16")])
+def test_mlx_files_are_taken_as_they_are(
+    tmp_path: Path, bits: int, group_size: int, dtype: str
+) -> None:
+    values = np.random.default_rng(1).normal(size=(ROWS, COLUMNS)).astype(np.float32)
+    words, scales, biases = quantise(values, bits, group_size, dtype)
+    stored = {"w.weight": ("U32", words), "w.scales": (dtype, scales), "w.biases": (dtype, biases)}
+    write_safetensors(tmp_path / "m", stored)
+    config = {"quantization": {"group_size": group_size, "bits": bits}}
+    tensor = join_group_scales(config, read_safetensors(tmp_path / "m"))["w.weight"]
+    packing, groups = packing_of(tensor), repack(tensor)
+    assert packing == Packing(bits, group_size, GGMLQuantizationType[dtype])
+    assert np.array_equal(groups.words, words)
+    assert np.array_equal(read_back(groups, packing), tensor.to_float32())
 
 
 def test_only_types_of_whole_groups_can_be_repacked() -> None:
     blocks = np.zeros((ROWS, 420), dtype=np.uint8)
     tensor = StoredTensor("weight", (ROWS, COLUMNS), GGMLQuantizationType.Q6_K, blocks)
-    assert not can_repack(tensor)
+    assert packing_of(tensor) is None
 
 
 @pytest.mark.parametrize("bits", [4, 5, 8])

@@ -75,9 +75,9 @@ class Mixing(MlxMatrix):
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        (MlxMatrix, RowsAtOnce(8, is_padded=False)),
+        (MlxMatrix, RowsAtOnce(8)),
         (Moody, RowsAtOnce(8, is_padded=True)),
-        (Mixing, RowsAtOnce(1, is_padded=False)),
+        (Mixing, RowsAtOnce(1)),
     ],
 )
 def test_kernels_that_mix_rows_are_noticed(kind: type[MlxMatrix], expected: RowsAtOnce) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from headlong.models.model_config import ModelConfig, read_config
 from headlong.weights.checkpoint import open_checkpoint
 from random_heads import random_eagle3
 from talking_model import write_talking_model
+from tiny_text import byte_level_metadata
 
 TAPS = (1, 3, 5)
 """Not the usual ones of seven layers, so that a shift by one shows."""
@@ -35,3 +37,11 @@ def write_pair(folder: Path) -> Pair:
     keys = {**weights.config, "eagle_aux_hidden_state_layer_ids": list(TAPS)}
     save_head(folder / "head", replace(weights, config=keys))
     return Pair(model, folder / "head", config)
+
+
+def write_model(path: Path, architecture: str, **tokenizer_changes: Any) -> Path:
+    """Write a tiny model that has tokens as a GGUF file."""
+    metadata = byte_level_metadata(**tokenizer_changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_files, "VOCAB_SIZE", len(metadata["tokenizer.ggml.tokens"]))
+        return model_files.write_gguf(path, architecture, extra_metadata=metadata)

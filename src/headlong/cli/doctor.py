@@ -10,28 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from headlong.cli import doctor_engines
 from headlong.cli.bars import ProgressBar
+from headlong.cli.finding_view import FindingPrinter, plural
 from headlong.cli.model_arguments import add_model_arguments
-from headlong.cli.output import add_json_argument, format_path, make_console, printable, write_json
+from headlong.cli.output import add_json_argument, format_path, make_console, write_json
 from headlong.errors import RequestError
 from headlong.provenance import read_provenance
 
 if TYPE_CHECKING:
     from headlong.doctor.examination import Examination
-    from headlong.doctor.finding import Finding
 
 EXIT_FAULT = 1
-
-_MARKS = {
-    "ok": ("✓", "green"),
-    "warning": ("!", "yellow"),
-    "fault": ("✗", "bold red"),
-    "skipped": ("–", "dim"),
-}
-_CHECK_WIDTH = 17
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="keep the measured acceptance in the head's run.json, to compare with "
                         "later")
     # fmt: on
+    doctor_engines.add_arguments(parser)
     add_json_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Examine the model and say what was found."""
+    if args.speculative_url is not None or args.engine_url is not None:
+        return doctor_engines.run(args)
     if args.head is not None and args.draft_model is not None:
         raise RequestError(
             f"Both --head {args.head} and --draft-model {args.draft_model} were given.",
@@ -72,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     console = make_console(stderr=args.json)
     with ProgressBar() as progress:
         subject = load_subject(options, progress)
-    view = _FindingPrinter(console)
+    view = FindingPrinter(console)
     with make_console(stderr=True).status("looking", spinner="dots") as status:
         examination = examine(subject, view.show, lambda what: status.update(f"looking at {what}"))
     recorded = _record(examination) if args.record else None
@@ -81,52 +76,6 @@ def run(args: argparse.Namespace) -> int:
         write_json({**examination.to_dict(), "provenance": read_provenance().to_dict()})
     has_fault = examination.num_faults > 0
     return EXIT_FAULT if has_fault or (args.strict and examination.num_warnings) else 0
-
-
-class _FindingPrinter:
-    """Prints findings as they come, with a title wherever a section begins."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._title = ""
-
-    def show(self, title: str, finding: "Finding") -> None:
-        """Print one finding and its remedy."""
-        if title != self._title:
-            self._console.print(Text(title, style="bold"))
-            self._title = title
-        level = finding.level.value
-        mark, style = _MARKS[level]
-        seen = f"not checked: {finding.seen}" if level == "skipped" else finding.seen
-        rows = [
-            (Text(mark, style), Text(finding.check), Text(seen, "" if level == "ok" else style))
-        ]
-        if finding.remedy:
-            rows.append((Text(), Text(), Text.assemble(("→ ", "bold green"), finding.remedy)))
-        for row in rows:
-            self._print_row([_clean(part) for part in row])
-
-    def _print_row(self, parts: list[Text]) -> None:
-        """Print mark, name and text as columns; without a terminal, a line stays a line."""
-        if not self._console.is_terminal:
-            mark, name, text = parts
-            self._console.print(
-                Text(f"  {mark.plain or ' '} {name.plain:<{_CHECK_WIDTH}}").append_text(text),
-                soft_wrap=True,
-            )
-            return
-        grid = Table.grid(padding=(0, 1), expand=True)
-        grid.add_column(width=3, justify="right")
-        grid.add_column(width=_CHECK_WIDTH - 1, no_wrap=True)
-        grid.add_column(ratio=1)
-        grid.add_row(*parts)
-        self._console.print(grid)
-
-
-def _clean(text: Text) -> Text:
-    """Take control characters out: names and texts come from a file that anyone may have made."""
-    text.plain = printable(text.plain)
-    return text
 
 
 def _record(examination: "Examination") -> Path:
@@ -147,7 +96,7 @@ def _record(examination: "Examination") -> Path:
 
 def _print_end(examination: "Examination", console: Console, recorded: Path | None) -> None:
     faults, warnings = examination.num_faults, examination.num_warnings
-    counts = f"{_plural(faults, 'fault')}, {_plural(warnings, 'warning')}"
+    counts = f"{plural(faults, 'fault')}, {plural(warnings, 'warning')}"
     style = "bold red" if faults else "bold yellow" if warnings else "bold green"
     word = "Not healthy" if faults else "Healthy"
     console.print()
@@ -163,7 +112,3 @@ def _print_end(examination: "Examination", console: Console, recorded: Path | No
     console.print(line, soft_wrap=True)
     if recorded is not None:
         console.print(f"Recorded in {format_path(recorded)}.", style="dim", soft_wrap=True)
-
-
-def _plural(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -28,6 +28,7 @@ VERBS = {
     "bench": "measure what MTP gains on your own prompts",
     "train": "make a head for a model",
     "export": "write a head, and its backbone, for another engine",
+    "convert": "move a model's MTP layers between GGUF and safetensors",
     "eval-head": "measure how much of a head's drafts stands",
     "doctor": "check that the head is alive, exact and worth it",
     "plan": "workers, cost and memory for an agent workload",

@@ -15,7 +15,12 @@ import numpy as np
 from headlong.errors import HeadError
 from headlong.export.backbone_config import hugging_face_class
 from headlong.export.backbone_folder import folder_bytes, write_backbone_folder
-from headlong.export.backbone_gguf import tokenizer_metadata, write_backbone_gguf
+from headlong.export.backbone_gguf import (
+    copy_backbone_gguf,
+    gguf_bytes,
+    tokenizer_metadata,
+    write_backbone_gguf,
+)
 from headlong.export.conversion import Conversion
 from headlong.export.head_folder import write_engine_folder, write_speculators_folder
 from headlong.export.head_gguf import write_head_gguf
@@ -67,12 +72,11 @@ def export(request: ExportRequest, progress: Progress) -> Exported:
     changes = {"head": Conversion(float_type), "backbone": Conversion(float_type)}
     needed = 4 * sum(one.num_bytes for one in source.weights.tensors.values()) + _SPARE_BYTES
     if request.has_backbone:
-        needed += folder_bytes(checkpoint, changes["backbone"])
+        needed += _backbone_bytes(request, checkpoint, changes["backbone"])
     with staged(request.out, needed) as folder:
         _write_head(folder, request, source, checkpoint, changes["head"])
         if request.has_backbone:
-            write = write_backbone_gguf if target.takes_gguf else write_backbone_folder
-            write(folder / target.backbone_name, checkpoint, changes["backbone"], progress)
+            _write_backbone(folder, request, checkpoint, changes["backbone"], progress)
         exported = Exported(
             target=target,
             source=source,
@@ -84,6 +88,35 @@ def export(request: ExportRequest, progress: Progress) -> Exported:
         )
         write_readme(folder, exported)
     return exported
+
+
+def _is_copied(request: ExportRequest, checkpoint: Checkpoint) -> bool:
+    """Tell whether the backbone's file goes to llama.cpp as it is quantised."""
+    is_gguf = TARGETS[request.target].takes_gguf and checkpoint.format == "gguf"
+    return is_gguf and request.float_type is None
+
+
+def _backbone_bytes(request: ExportRequest, checkpoint: Checkpoint, conversion: Conversion) -> int:
+    if _is_copied(request, checkpoint):
+        return checkpoint.path.stat().st_size
+    count = gguf_bytes if TARGETS[request.target].takes_gguf else folder_bytes
+    return count(checkpoint, conversion)
+
+
+def _write_backbone(
+    folder: Path,
+    request: ExportRequest,
+    checkpoint: Checkpoint,
+    conversion: Conversion,
+    progress: Progress,
+) -> None:
+    target = TARGETS[request.target]
+    place = folder / target.backbone_name
+    if _is_copied(request, checkpoint):
+        copy_backbone_gguf(place, checkpoint, progress)
+    else:
+        write = write_backbone_gguf if target.takes_gguf else write_backbone_folder
+        write(place, checkpoint, conversion, progress)
 
 
 def _write_head(

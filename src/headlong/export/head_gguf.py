@@ -17,13 +17,11 @@ from headlong.export.conversion import Conversion
 from headlong.export.head_source import HeadSource
 from headlong.heads.eagle3 import ROPE_DIVISORS
 from headlong.heads.eagle3_gguf import DRAFT_IDS, EAGLE3, name_in_gguf
-from headlong.heads.head_weights import QUANT_KEY, FloatType, store_array
+from headlong.heads.head_weights import FLOAT_TYPES, QUANT_KEY, store_array
 from headlong.models.rope import make_rope
-from headlong.weights.gguf_writer import GgufEntry, write_gguf
+from headlong.weights.gguf_writer import FILE_TYPES, GgufEntry, write_gguf
 from headlong.weights.layout import interleaved
 from headlong.weights.tensors import StoredTensor
-
-_FILE_TYPES: Mapping[FloatType, int] = {"float32": 0, "float16": 1, "bfloat16": 32}
 
 
 def write_head_gguf(
@@ -85,7 +83,7 @@ def _metadata(source: HeadSource, conversion: Conversion) -> dict[str, Any]:
     general = {
         "general.type": "model",
         "general.name": "EAGLE-3 head",
-        "general.file_type": _FILE_TYPES[conversion.float_type],
+        "general.file_type": FILE_TYPES[FLOAT_TYPES[conversion.float_type]],
     }
     if QUANT_KEY in config:
         keys[QUANT_KEY] = config[QUANT_KEY]

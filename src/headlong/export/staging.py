@@ -18,18 +18,19 @@ def refuse_existing(out: Path) -> None:
     is_empty_folder = out.is_dir() and not any(out.iterdir())
     if os.path.lexists(out) and not is_empty_folder:
         raise SourceError(
-            f"{out} is there already.", "Name a folder that is not there yet, or remove that one."
+            f"{out} is there already.", "Name a place where nothing is yet, or remove that."
         )
 
 
 @contextmanager
-def staged(out: Path, needed_bytes: int) -> Iterator[Path]:
-    """Hand out a folder to write into; it becomes `out` unless the block breaks off."""
+def staged(out: Path, needed_bytes: int, *, is_folder: bool = True) -> Iterator[Path]:
+    """Hand out a folder to write into, or a file to make; it becomes `out` if the block ends."""
     part = out.absolute().with_name(f".{out.absolute().name}.{os.getpid()}.part")
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
         _require_space(part.parent, needed_bytes)
-        part.mkdir()
+        if is_folder:
+            part.mkdir()
         yield part
         refuse_existing(out)
         os.replace(part, out)
@@ -41,6 +42,7 @@ def staged(out: Path, needed_bytes: int) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
+        part.unlink(missing_ok=True)
 
 
 def _require_space(folder: Path, needed_bytes: int) -> None:

@@ -105,6 +105,8 @@ class Dialect(Protocol):
     health_path: str
     """Answers 200 as soon as requests are taken."""
     metrics_path: str | None
+    keeps_connections: bool
+    """Whether a connection is of use behind an answer, as HTTP has it."""
 
     def missing(self, request: Request, *, with_drafts: bool) -> Feature | None:
         """Return what `request` needs and this engine lacks; None when it can run.

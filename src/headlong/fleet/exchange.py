@@ -111,6 +111,8 @@ class Exchanger:
         check = follow(request, self.vocab_size)
         body = json.dumps(call.body).encode()
         headers = {"content-type": "application/json", **key_header(replica)}
+        if not replica.dialect.keeps_connections:
+            headers["connection"] = "close"
         url = f"{replica.url}{call.path}"
         async with self.http.stream("POST", url, content=body, headers=headers) as response:
             if response.status_code != httpx.codes.OK:

@@ -13,6 +13,7 @@ class HttpDialect:
     features: frozenset[Feature] = frozenset()
     features_with_drafts: frozenset[Feature] = frozenset()
     metrics_path: str | None = None
+    keeps_connections: bool = True
 
     def missing(self, request: Request, *, with_drafts: bool) -> Feature | None:
         """Return what `request` needs and this engine lacks; None when it can run."""

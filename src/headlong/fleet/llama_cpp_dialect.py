@@ -48,6 +48,7 @@ class LlamaCppDialect(HttpDialect):
     features_with_drafts = features - {Feature.LOGPROBS}
     health_path = "/health"
     metrics_path: str | None = "/metrics"
+    keeps_connections = False  # it promises to, and closes them behind every stream
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._speller = Speller(tokenizer)

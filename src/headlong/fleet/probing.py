@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from headlong.fleet.answer_check import AnswerAsSent
 from headlong.fleet.dialect import Feature
 from headlong.fleet.exchange import Exchanger
-from headlong.fleet.probe import probe
+from headlong.fleet.probe import Tell, probe
 from headlong.fleet.probe_sides import Budget, Side
 from headlong.fleet.replica import Replica, ReplicaState
 from headlong.fleet.verdict import Aspect, Judgement, Outcome, Verdict
@@ -75,19 +75,19 @@ class Probing:
                 due_s = time.monotonic() + wait_s
             await asyncio.sleep(_LOOK_S)
 
-    async def examine(self, replica: Replica) -> Verdict | None:
-        """Examine a replica now; None where it went down meanwhile."""
+    async def examine(self, replica: Replica, tell: Tell = lambda one: None) -> Verdict | None:
+        """Examine a replica now, telling judgements as they come; None where it goes down."""
         before = replica.verdict
         judge = await self._find_judge(replica)
         _log.info("The replica %s is being probed.", replica.name)
         budget = Budget(self._options.seconds, self._options.num_tokens)
         plain = None if judge is None else self._side(judge, budget, is_plain=True)
         drafting = self._side(replica, budget, is_plain=False)
-        verdict = await probe(drafting, plain, self._tokenizer)
+        verdict = await probe(drafting, plain, self._tokenizer, tell)
         if not _is_up(replica) or replica.verdict is not before:
             return None
         replica.verdict = verdict
-        _tell(replica, verdict, before)
+        _log_verdict(replica, verdict, before)
         return verdict
 
     def _is_clear(self, verdict: Verdict) -> bool:
@@ -136,7 +136,7 @@ def _unprobed() -> Verdict:
     return Verdict(time.time(), tuple(judgements))
 
 
-def _tell(replica: Replica, verdict: Verdict, before: Verdict | None) -> None:
+def _log_verdict(replica: Replica, verdict: Verdict, before: Verdict | None) -> None:
     """Write a verdict into the log, loudly where something does not hold."""
     for one in verdict.failed:
         _log.error(

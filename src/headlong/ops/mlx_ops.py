@@ -40,10 +40,16 @@ from headlong.ops.mlx_experts import experts_result, mlp_result, per_layer_resul
 from headlong.ops.mlx_host import MlxHost, enter, read, start
 from headlong.ops.mlx_latent import latent_result
 from headlong.ops.mlx_maths import gate_by_sigmoid, rms_norm, rotate, silu
-from headlong.ops.mlx_packing import GROUP
 from headlong.ops.mlx_recurrent import delta_net_result, make_stepped_state, mamba_result
 from headlong.ops.mlx_state import MlxKVLayer, PassPlan
-from headlong.ops.mlx_weights import MlxMatrix, bits_of, join, make_matrix, stack
+from headlong.ops.mlx_weights import (
+    MlxMatrix,
+    join,
+    make_matrix,
+    matrix_bytes,
+    matrix_format,
+    stack,
+)
 from headlong.ops.op_set import BegunDraft, DraftRow, Rows
 from headlong.weights.tensors import StoredTensor
 
@@ -60,6 +66,8 @@ class MlxOps(BlockByBlock):
     def __init__(self) -> None:
         enter()
         is_metal = mx.metal.is_available()
+        if is_metal:  # weights stay where the GPU reads them, whatever else wants memory
+            mx.set_wired_limit(mx.device_info()["max_recommended_working_set_size"])
         self.dtype = mx.bfloat16 if is_metal else mx.float32
         self._made: WeakKeyDictionary[object, dict[str, Any]] = WeakKeyDictionary()
         """What was made of a spec: its vectors, or its matrices joined."""
@@ -78,14 +86,11 @@ class MlxOps(BlockByBlock):
 
     def matrix_bytes(self, tensor: StoredTensor, quant: str | None = None) -> int:
         """Return the bytes of a tensor once it is packed, or kept as floats."""
-        bits = bits_of(tensor, quant)
-        size = self.dtype.size
-        return int(np.prod(tensor.shape) * (bits / 8 + 2 * size / GROUP if bits else size))
+        return matrix_bytes(tensor, quant, self.dtype)
 
     def matrix_format(self, tensor: StoredTensor, quant: str | None = None) -> str:
         """Return the name of the format a tensor is packed in."""
-        bits = bits_of(tensor, quant)
-        return f"q{bits}" if bits else ("f32" if self.dtype == mx.float32 else "bf16")
+        return matrix_format(tensor, quant, self.dtype)
 
     def settle(self) -> None:
         """Give back what only loading needed."""
@@ -279,6 +284,7 @@ class MlxOps(BlockByBlock):
             angles = plan.angles(block.rope, block.ahead)
             query = self._heads(self.project(normed, block.query), block.query_norm, block, angles)
         else:
+            x = normed if block.adds_to_normed else x
             if block.beside_norm is not None:
                 normed = mx.concatenate([self.norm(beside, block.beside_norm), normed], -1)
             query, gate = self._write(normed, block, states, plan)

@@ -2,7 +2,7 @@
 
 In:  a stored matrix. Out: levels, scales and biases, w = scale * level + bias for 32 numbers each.
 Levels lie in one stream of bits per row, the lowest first. Nothing is rounded but what a scale that
-is a product of two (K-quants) loses in float32.
+is a product of two (K-quants) loses in float32. MLX's own matrices are taken as they are.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,19 @@ from gguf.quants import Q4_K
 from numpy.typing import NDArray
 
 from headlong.arrays import ByteArray, FloatArray
-from headlong.weights.tensors import StoredTensor
+from headlong.weights.tensors import AffineType, GroupScales, StoredTensor, StoredType
 
 GROUP = 32
-"""Numbers that share a scale in all of these types."""
+"""Numbers that share a scale in all of GGUF's types."""
+
+
+class Packing(NamedTuple):
+    """How a matrix is cut into groups of numbers that share a scale and a bias."""
+
+    bits: int
+    group_size: int = GROUP
+    scales_type: StoredType = GGMLQuantizationType.F16
+    """What scales and biases are stored as."""
 
 
 class AffineGroups(NamedTuple):
@@ -26,29 +35,34 @@ class AffineGroups(NamedTuple):
     words: NDArray[np.uint32]  # (rows, columns * bits / 32)
     scales: FloatArray  # (rows, groups)
     biases: FloatArray  # (rows, groups)
-    bits: int
-    group_size: int
 
 
 _Blocks: TypeAlias = tuple[ByteArray, FloatArray, FloatArray]
 """Levels (blocks, numbers of a block), and scales and biases (blocks, groups of a block)."""
 
 
-def can_repack(tensor: StoredTensor) -> bool:
-    """Tell whether a matrix is stored in a type that affine groups can hold."""
-    return tensor.type in BITS
+def packing_of(tensor: StoredTensor) -> Packing | None:
+    """Return how a matrix can be repacked; None where affine groups cannot hold its type."""
+    kind = tensor.type
+    if isinstance(kind, AffineType):
+        assert isinstance(tensor.scales, GroupScales), "such a type comes with its scales"
+        return Packing(kind.bits, kind.group_size, tensor.scales.scales.type)
+    return Packing(int(kind.name[1])) if kind in READERS else None
 
 
 def repack(tensor: StoredTensor) -> AffineGroups:
-    """Return a matrix whose type `can_repack` knows."""
+    """Return a matrix that has a packing."""
     kind = tensor.type
-    assert isinstance(kind, GGMLQuantizationType), "affine groups are made of GGUF's types"
+    if isinstance(tensor.scales, GroupScales):
+        beside = tensor.scales
+        words = np.ascontiguousarray(tensor.data).view(np.uint32)
+        return AffineGroups(words, beside.scales.to_float32(), beside.minimums.to_float32())
+    assert isinstance(kind, GGMLQuantizationType), "all other packings are of GGUF's types"
     num_rows = len(tensor.data)
     blocks = np.ascontiguousarray(tensor.data).reshape(-1, GGML_QUANT_SIZES[kind][1])
-    levels, scales, biases = _READERS[kind](blocks)
-    by_row = (scales.reshape(num_rows, -1), biases.reshape(num_rows, -1))
-    words = pack_levels(levels.reshape(num_rows, -1), BITS[kind])
-    return AffineGroups(words, *by_row, BITS[kind], GROUP)
+    levels, scales, biases = READERS[kind](blocks)
+    words = pack_levels(levels.reshape(num_rows, -1), int(kind.name[1]))
+    return AffineGroups(words, scales.reshape(num_rows, -1), biases.reshape(num_rows, -1))
 
 
 def pack_levels(levels: ByteArray, bits: int) -> NDArray[np.uint32]:
@@ -123,7 +137,7 @@ def _q5_k(blocks: ByteArray) -> _Blocks:
     return low | high, *_k_scales(blocks)
 
 
-_READERS: dict[GGMLQuantizationType, Callable[[ByteArray], _Blocks]] = {
+READERS: dict[GGMLQuantizationType, Callable[[ByteArray], _Blocks]] = {
     GGMLQuantizationType.Q4_0: _q4_0,
     GGMLQuantizationType.Q4_1: _q4_1,
     GGMLQuantizationType.Q5_0: _q5_0,
@@ -132,6 +146,4 @@ _READERS: dict[GGMLQuantizationType, Callable[[ByteArray], _Blocks]] = {
     GGMLQuantizationType.Q4_K: _q4_k,
     GGMLQuantizationType.Q5_K: _q5_k,
 }
-
-BITS = {kind: int(kind.name[1]) for kind in _READERS}
-"""Bits of a level of every type that can be repacked."""
+"""How each type of GGUF is taken apart; its name says how many bits a level has."""

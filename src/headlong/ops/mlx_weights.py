@@ -2,10 +2,12 @@
 
 In:  stored tensors, rows. Out: products in which a row's bits do not depend on the other rows.
 MLX takes one kernel for one row and maybe another for many. Which numbers of rows give a row the
-same bits is measured for every shape of matrix when the first of it is made (`_measure`).
+same bits is measured for every shape of matrix when the first of it is made (`_measure`); so is, on
+Metal, whether our own kernels do as they should (`mlx_metal.py`).
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -14,9 +16,11 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
 from headlong.arrays import FloatArray
-from headlong.ops.mlx_packing import GROUP, AffineGroups, can_repack, repack
+from headlong.ops import mlx_metal
+from headlong.ops.mlx_metal import multiply_rows
+from headlong.ops.mlx_packing import GROUP, Packing, packing_of, repack
 from headlong.ops.numpy_weights import round_to
-from headlong.weights.tensors import StoredTensor
+from headlong.weights.tensors import StoredTensor, StoredType
 
 TILE = 8
 """Rows of one matrix product at most."""
@@ -29,13 +33,23 @@ _PACKED = {
 """Precisions that may be asked for and are kept packed; all others are kept as floats."""
 
 
+_FLOATS: dict[StoredType, Any] = {
+    GGMLQuantizationType.F16: mx.float16,
+    GGMLQuantizationType.BF16: mx.bfloat16,
+    GGMLQuantizationType.F32: mx.float32,
+}
+_NAMES = {mx.float32: "f32", mx.bfloat16: "bf16"}
+
+
 class RowsAtOnce(NamedTuple):
     """How rows go through a matrix so that none feels the others."""
 
     most: int
     """Rows of one product at most."""
-    is_padded: bool
+    is_padded: bool = False
     """Whether it is always so many, filled up with zeros, since kernels differ between numbers."""
+    is_ours: bool = False
+    """Whether our own kernel multiplies, which takes any number of rows."""
 
 
 _measured: dict[tuple[Any, ...], RowsAtOnce] = {}
@@ -51,6 +65,7 @@ class MlxMatrix:
         """(values,), or (words, scales, biases) of packed ones; rows first."""
         self.bits, self.group_size = bits, group_size
         mx.eval(self.parts)
+        self.rows_at_once = RowsAtOnce(1)
         self.rows_at_once = _rows_at_once(self)
 
     @property
@@ -70,7 +85,9 @@ class MlxMatrix:
 
     def times(self, x: Any) -> Any:
         """Multiply every row as if it were alone: (N, inputs) → (N, outputs)."""
-        most, is_padded = self.rows_at_once
+        most, is_padded, is_ours = self.rows_at_once
+        if is_ours:
+            return multiply_rows(x, self.parts, self.bits, self.group_size)
         num_rows = len(x)
         if is_padded and num_rows % most:
             x = mx.pad(x, ((0, -num_rows % most), (0, 0)))
@@ -82,7 +99,8 @@ class MlxMatrix:
         """Multiply rows with whatever kernel MLX takes for so many."""
         if not self.bits:
             return x @ self.parts[0].T
-        return mx.quantized_matmul(x, *self.parts, group_size=self.group_size, bits=self.bits)
+        sizes = {"group_size": self.group_size, "bits": self.bits}
+        return mx.quantized_matmul(x, *self.parts, **sizes).astype(x.dtype)
 
     def gather(self, x: Any, chosen: Any) -> Any:
         """Multiply single rows with matrices of a stack: (N, k, inputs), (N, k) → (N, k, outputs).
@@ -93,7 +111,8 @@ class MlxMatrix:
         if not self.bits:
             return mx.gather_mm(rows, self.parts[0].swapaxes(-1, -2), rhs_indices=chosen)[..., 0, :]
         sizes = {"group_size": self.group_size, "bits": self.bits}
-        return mx.gather_qmm(rows, *self.parts, rhs_indices=chosen, **sizes)[..., 0, :]
+        found = mx.gather_qmm(rows, *self.parts, rhs_indices=chosen, **sizes)[..., 0, :]
+        return found.astype(x.dtype)
 
     def rows(self, indices: Any) -> Any:
         """Return some rows as floats, which is what an embedding table is for."""
@@ -127,7 +146,8 @@ def stack(matrices: Sequence[MlxMatrix]) -> MlxMatrix:
     """Put matrices of one kind and shape beside each other; they become views of the stack."""
     stacked = object.__new__(MlxMatrix)  # its rows go one by one: nothing is to be measured
     parts = zip(*(one.parts for one in matrices), strict=True)
-    stacked.parts = tuple(mx.stack(part) for part in parts)
+    # Half-precision scales beside bfloat16 rows would be widened in every pass.
+    stacked.parts = tuple(_wide(mx.stack(part)) for part in parts)
     stacked.bits, stacked.group_size = matrices[0].bits, matrices[0].group_size
     mx.eval(stacked.parts)
     for place, one in enumerate(matrices):
@@ -137,33 +157,49 @@ def stack(matrices: Sequence[MlxMatrix]) -> MlxMatrix:
 
 def make_matrix(tensor: StoredTensor, quant: str | None, dtype: Any) -> MlxMatrix:
     """Pack a stored matrix, rounded to the precision of `quant` if given."""
-    groups = _groups(tensor, quant)
-    if groups is None:
+    packing = _packing(tensor, quant)
+    if packing is None:
         values = tensor.to_float32()
         rounded = values if quant is None else round_to(values, quant)
         return MlxMatrix([mx.array(rounded).astype(dtype)])
-    scales, biases = (mx.array(one).astype(dtype) for one in (groups.scales, groups.biases))
-    return MlxMatrix([mx.array(groups.words), scales, biases], groups.bits, groups.group_size)
-
-
-def bits_of(tensor: StoredTensor, quant: str | None) -> int:
-    """Return how many bits a level takes once packed; 0 where floats are kept."""
     if quant is not None:
-        is_whole = quant in _PACKED and tensor.shape[-1] % GROUP == 0
-        return int(quant[1:]) if is_whole else 0
-    return int(tensor.type.name[1]) if can_repack(tensor) else 0
+        kind = _PACKED[quant]
+        data = quantize(tensor.to_float32(), kind)
+        tensor = StoredTensor(tensor.name, tensor.shape, kind, data)
+    words, *beside = repack(tensor)
+    kept = _type_of_scales(packing, dtype)
+    scales, biases = (mx.array(one).astype(kept) for one in beside)
+    return MlxMatrix([mx.array(words), scales, biases], packing.bits, packing.group_size)
 
 
-def _groups(tensor: StoredTensor, quant: str | None) -> AffineGroups | None:
-    """Return a matrix in affine groups; None where floats are to be kept."""
-    if not bits_of(tensor, quant):
-        return None
+def matrix_bytes(tensor: StoredTensor, quant: str | None, dtype: Any) -> int:
+    """Return the bytes of what `make_matrix` makes."""
+    packing, numbers = _packing(tensor, quant), math.prod(tensor.shape)
+    if packing is None:
+        return int(numbers * dtype.size)
+    scales = 2 * numbers // packing.group_size * _type_of_scales(packing, dtype).size
+    return int(numbers * packing.bits // 8 + scales)
+
+
+def matrix_format(tensor: StoredTensor, quant: str | None, dtype: Any) -> str:
+    """Return the name of the format `make_matrix` packs a tensor in."""
+    packing = _packing(tensor, quant)
+    return f"q{packing.bits}" if packing is not None else _NAMES[dtype]
+
+
+def _packing(tensor: StoredTensor, quant: str | None) -> Packing | None:
+    """Return how a matrix is packed; None where floats are kept."""
     if quant is None:
-        return repack(tensor)
-    kind = _PACKED[quant]
-    return repack(
-        StoredTensor(tensor.name, tensor.shape, kind, quantize(tensor.to_float32(), kind))
-    )
+        return packing_of(tensor)
+    is_whole = quant in _PACKED and tensor.shape[-1] % GROUP == 0
+    return Packing(int(quant[1:])) if is_whole else None
+
+
+def _type_of_scales(packing: Packing, dtype: Any) -> Any:
+    """Return what scales are kept as: on Metal as stored, where our kernel reads them."""
+    if dtype == mx.float32 or packing.bits not in mlx_metal.BITS:
+        return mx.float32
+    return _FLOATS[packing.scales_type]
 
 
 def _rows_at_once(matrix: MlxMatrix) -> RowsAtOnce:
@@ -175,27 +211,54 @@ def _rows_at_once(matrix: MlxMatrix) -> RowsAtOnce:
 
 
 def _measure(matrix: MlxMatrix) -> RowsAtOnce:
-    """Find the most rows that MLX multiplies without one feeling the others.
+    """Find the most rows that are multiplied together without one feeling the others.
 
-    It chooses kernels by shape, not by value, so random rows tell.
+    Kernels are chosen by shape, not by value, so random rows tell.
     """
-    dtype = matrix.parts[-1].dtype
     num_inputs = matrix.parts[0].shape[-1]
     if matrix.bits:
         num_inputs = num_inputs * 32 // matrix.bits
+    dtype = mx.bfloat16 if mx.metal.is_available() else mx.float32
     x = mx.random.normal((TILE, num_inputs), key=mx.random.key(0)).astype(dtype)
-    alone = _bits(mx.concatenate([matrix.multiply(x[i : i + 1]) for i in range(TILE)]))
+    if mx.metal.is_available() and _is_fit(matrix, x):
+        return RowsAtOnce(TILE, is_ours=True)
     whole = _bits(matrix.multiply(x))
-    numbers = (2, 3, 5, TILE)
-    if all(_are_equal(_bits(matrix.multiply(x[:n])), alone[:n]) for n in numbers):
-        return RowsAtOnce(TILE, is_padded=False)
+    if _keeps_alone(matrix.multiply, x, (2, 3, 5, TILE)):
+        return RowsAtOnce(TILE)
     for shift in (1, TILE // 2):
         turned = _bits(matrix.multiply(mx.roll(x, shift, 0)))
         if not _are_equal(turned, np.roll(whole, shift, 0)):
-            return RowsAtOnce(1, is_padded=False)
+            return RowsAtOnce(1)
     lonely = _bits(matrix.multiply(mx.pad(x[:1], ((TILE - 1, 0), (0, 0)))))
-    is_apart = _are_equal(lonely[-1], whole[0])
-    return RowsAtOnce(TILE, is_padded=True) if is_apart else RowsAtOnce(1, is_padded=False)
+    return RowsAtOnce(TILE, is_padded=True) if _are_equal(lonely[-1], whole[0]) else RowsAtOnce(1)
+
+
+def _is_fit(matrix: MlxMatrix, x: Any) -> bool:
+    """Tell whether our kernel keeps rows apart on this device and gives what MLX's own gives."""
+    if matrix.bits and matrix.bits not in mlx_metal.BITS:
+        return False
+
+    def ours(rows: Any) -> Any:
+        return multiply_rows(rows, matrix.parts, matrix.bits, matrix.group_size)
+
+    try:
+        found, expected = _bits(ours(x)), _bits(matrix.multiply(x))
+        more = mx.concatenate([x, x[:3]])
+        is_apart = _keeps_alone(ours, more, (2, 3, 5, TILE, len(more)))
+    except RuntimeError:  # a compiler that refuses the kernel costs speed only
+        return False
+    size = np.abs(expected).max()
+    return is_apart and bool(np.abs(found - expected).max() <= 0.02 * size)
+
+
+def _keeps_alone(multiply: Callable[[Any], Any], x: Any, numbers: Sequence[int]) -> bool:
+    """Tell whether rows get the same bits alone and as so many of them."""
+    alone = _bits(mx.concatenate([multiply(x[i : i + 1]) for i in range(len(x))]))
+    return all(_are_equal(_bits(multiply(x[:n])), alone[:n]) for n in numbers)
+
+
+def _wide(part: Any) -> Any:
+    return part.astype(mx.float32) if part.dtype == mx.float16 else part
 
 
 def _bits(x: Any) -> FloatArray:

@@ -50,7 +50,7 @@ def start_fleet(
 
 def named_replicas(settings: ServerSettings, tokenizer: Tokenizer) -> Iterator[Replica]:
     """Yield the engines that the settings name by their addresses."""
-    dialect, key = make_dialect(settings.engine, tokenizer), _read_key(settings.engine_key_file)
+    dialect, key = make_dialect(settings.engine, tokenizer), read_key(settings.engine_key_file)
     depths = dict.fromkeys(settings.engine_url, 0)
     for text in settings.speculative_url:
         url, _, most = text.rpartition("=")
@@ -91,7 +91,8 @@ def start_replicas(
     return [Replica(plan.url, dialect, num_drafted) for plan, num_drafted in plans]
 
 
-def _read_key(path: str | None) -> str | None:
+def read_key(path: str | None) -> str | None:
+    """Return the API key in a file, if one is named."""
     if path is None:
         return None
     try:

@@ -36,7 +36,7 @@ class PreTokenizer:
 
 def find_pre_tokenizer(name: object) -> PreTokenizer:
     """Return the pre-tokenizer called `name`, or refuse it."""
-    found = _PRE_TOKENIZERS.get(name) if isinstance(name, str) else None
+    found = PRE_TOKENIZERS.get(name) if isinstance(name, str) else None
     if found is None:
         stated = f"is {name!r}, which is not one we know" if name is not None else "is missing"
         raise TextError(
@@ -80,7 +80,7 @@ _DIGITS_RULE = PreTokenizer((r"\p{N}", _GPT2))
 _COMPOSED_RULE = PreTokenizer((_GPT2,), composes=True)
 _LLAMA3_RULE = PreTokenizer((_LLAMA3,), ignores_merges=True, adds_bos=True)
 
-_PRE_TOKENIZERS = {
+PRE_TOKENIZERS = {
     "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
     "gpt-2": PreTokenizer((_GPT2,)),
     "mpt": _COMPOSED_RULE,

@@ -15,6 +15,13 @@ from gguf import GGMLQuantizationType, GGUFWriter
 
 from headlong.weights.tensors import StoredTensor, numbers_together
 
+FILE_TYPES = {
+    GGMLQuantizationType.F32: 0,
+    GGMLQuantizationType.F16: 1,
+    GGMLQuantizationType.BF16: 32,
+}
+"""What `general.file_type` says of a file whose matrices are of one type."""
+
 
 @dataclass(frozen=True, slots=True)
 class GgufEntry:
@@ -62,7 +69,7 @@ def _add(writer: GGUFWriter, key: str, value: Any) -> None:
     elif isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):
-        writer.add_uint32(key, value)
+        (writer.add_uint32 if value >= 0 else writer.add_int32)(key, value)
     elif isinstance(value, float):
         writer.add_float32(key, value)
     else:

@@ -91,6 +91,19 @@ def unify_safetensors(
     return unified
 
 
+def published(architecture: str, tensor: StoredTensor) -> StoredTensor:
+    """Return a tensor of an attending layer as Hugging Face folders have it."""
+    if architecture in _ONE_PLUS and _NORM.fullmatch(tensor.name):
+        return _with_values(tensor, tensor.to_float32() - np.float32(1))
+    return tensor
+
+
+def name_in_gguf(architecture: str, name: str) -> str:
+    """Return what llama.cpp's converter calls a tensor of an attending layer."""
+    is_mimo = architecture == "mimo2"
+    return name.replace(".nextn.shared_head_norm.", _LAYER_NORM) if is_mimo else name
+
+
 def _as_matrix(name: str, tensor: StoredTensor) -> StoredTensor:
     if _ROW.fullmatch(name) and len(tensor.shape) == 1:
         return replace(tensor, shape=(1, *tensor.shape))

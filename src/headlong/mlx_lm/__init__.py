@@ -1,0 +1,1 @@
+"""mlx-lm's interface: a program written for mlx-lm changes one import."""

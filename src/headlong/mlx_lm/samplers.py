@@ -1,0 +1,98 @@
+"""What mlx-lm passes as functions over logits: samplers and logits processors, as named options.
+
+In:  mlx-lm's arguments.
+Out: objects that say what they do, so that drafts are verified with the very same noise. Functions
+     of one's own are refused: they could not be.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headlong.errors import RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOptions:
+    """Options of a generation that a sampler or a logits processor stands for."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def make_sampler(
+    temp: float = 0.0,
+    top_p: float = 0.0,
+    min_p: float = 0.0,
+    min_tokens_to_keep: int = 1,
+    top_k: int = 0,
+    **others: Any,
+) -> NamedOptions:
+    """Return a sampler for `generate`, with mlx-lm's arguments.
+
+    Filters see probabilities after the temperature; in mlx-lm they see those before it.
+    """
+    if others.get("xtc_probability", 0) > 0:
+        raise RequestError("xtc_probability is not supported.", "Use top_p, min_p or top_k.")
+    if min_tokens_to_keep != 1:
+        problem = f"min_tokens_to_keep is {min_tokens_to_keep!r}."
+        raise RequestError(problem, "It is always 1: the best token is never filtered out.")
+    _refuse_others(others, ("xtc_probability", "xtc_threshold", "xtc_special_tokens"))
+    share = top_p if 0 < top_p < 1 else 1.0  # mlx-lm's 0 keeps all
+    return NamedOptions({"temperature": temp, "top_p": share, "min_p": min_p, "top_k": top_k})
+
+
+def make_logits_processors(
+    logit_bias: Mapping[int, float] | None = None,
+    repetition_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    frequency_penalty: float | None = None,
+    **others: Any,
+) -> list[NamedOptions]:
+    """Return logits processors for `generate`, with mlx-lm's arguments.
+
+    Penalties look at the whole text, not at a window of it.
+    """
+    for name, value in others.items():
+        if name.endswith("_context_size") and value is not None:
+            problem = f"{name} is {value!r}; penalties look at the whole text here."
+            raise RequestError(problem, "Leave it out.")
+    _refuse_others(others, [f"{one}_context_size" for one in _PENALTIES])
+    given = {
+        "logit_bias": logit_bias,
+        "repetition_penalty": repetition_penalty,
+        "presence_penalty": presence_penalty,
+        "frequency_penalty": frequency_penalty,
+    }
+    options = {name: value for name, value in given.items() if value}
+    return [NamedOptions(options)] if options else []
+
+
+_PENALTIES = ("repetition", "presence", "frequency")
+
+
+def named_options(sampler: Any, processors: Any) -> dict[str, Any]:
+    """Return what a sampler and logits processors stand for; refuse functions."""
+    options: dict[str, Any] = {}
+    given = [("sampler", sampler, "make_sampler"), *_each(processors)]
+    for what, one, maker in given:
+        if one is None:
+            continue
+        if not isinstance(one, NamedOptions):
+            raise RequestError(
+                f"{what} holds {one!r}, whose work cannot be repeated for drafts.",
+                f"Make it with headlong.{maker}, or give temperature, top_p, logit_bias, … "
+                "themselves.",
+            )
+        options |= one.options
+    return options
+
+
+def _each(processors: Any) -> list[tuple[str, Any, str]]:
+    listed = processors if isinstance(processors, Sequence) else [processors]
+    return [("logits_processors", one, "make_logits_processors") for one in listed]
+
+
+def _refuse_others(others: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = [name for name in others if name not in known]
+    if unknown:
+        raise RequestError(f"Unknown option {unknown[0]!r}.", "Use the arguments of mlx-lm.")

@@ -161,6 +161,21 @@ def test_health_card_and_metrics_show_every_replica(
     assert f"headlong:replica_draft_tokens_total{{{labels}}}" in metrics
 
 
+def test_server_that_stops_lets_answers_end(model: Path, says: ScriptedModel) -> None:
+    with run_engine(model=says, token_s=0.02) as slow:
+        with serve(model, "--engine", "vllm", "--engine-url", slow.url) as server:
+            client = server.client()
+            stream = client.completions.create(
+                model="default", prompt=PROMPT, max_tokens=50, temperature=0, stream=True
+            )
+            next(iter(stream))
+            server.process.terminate()
+            reasons = [event.choices[0].finish_reason for event in stream if event.choices]
+            assert reasons[-1] == "length"
+            assert server.process.wait(20) == 0
+        assert (slow.num_finished, slow.num_left) == (1, 0)
+
+
 def test_server_without_an_engine_that_answers_ends_with_the_reason(
     model: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,7 +45,7 @@ class AnswerCheck:
         Raises:
             GarbledError: It cannot be an answer to the request.
         """
-        self._told = _joined(self._told, delta)
+        self._note(delta)
         if self._last is not None:  # tokens behind the end are an engine's slip, and dropped
             return Delta()
         delta = self._cut(delta)
@@ -72,6 +72,17 @@ class AnswerCheck:
             is_end=True,
         )
 
+    def _note(self, delta: Delta) -> None:
+        """Keep what is told besides tokens."""
+        told, num_cached = self._told, delta.num_cached_tokens
+        if delta.stats is None and num_cached is None and delta.prompt_logprobs is None:
+            return
+        self._told = Delta(
+            stats=delta.stats or told.stats,
+            num_cached_tokens=told.num_cached_tokens if num_cached is None else num_cached,
+            prompt_logprobs=delta.prompt_logprobs or told.prompt_logprobs,
+        )
+
     def _cut(self, delta: Delta) -> Delta:
         """Return a delta that ends where the answer has to, with the reason if it does."""
         ids, stopping, eos_ids = delta.token_ids, self._request.stopping, self._request.eos_ids
@@ -79,6 +90,8 @@ class AnswerCheck:
         num = min([one + 1 for one in ends[:1]] + [self._num_left, len(ids)])
         self._num_left -= num
         reason = delta.finish_reason
+        if reason is None and not ends and self._num_left:
+            return delta
         if ends and num == ends[0] + 1:
             reason = FinishReason.STOP
         elif not self._num_left:
@@ -137,7 +150,7 @@ class AnswerAsSent(AnswerCheck):
 
     def read(self, delta: Delta) -> Delta:
         """Return the tokens of a delta, those behind the end included."""
-        self._told = _joined(self._told, delta)
+        self._note(delta)
         if self._last is None and delta.finish_reason is not None:
             self._last = Delta(finish_reason=delta.finish_reason)
         return Delta(delta.token_ids, delta.logprobs)
@@ -159,13 +172,3 @@ def _check_logprobs(token_ids: Sequence[int], logprobs: Sequence[TokenLogprob]) 
     if not fit:
         problem = "The engine's log-probabilities are not those of its tokens."
         raise GarbledError(problem, "Report it to its makers.")
-
-
-def _joined(told: Delta, delta: Delta) -> Delta:
-    """Return what was told, with what a further delta tells."""
-    is_news = delta.num_cached_tokens is not None
-    return Delta(
-        stats=delta.stats or told.stats,
-        num_cached_tokens=delta.num_cached_tokens if is_news else told.num_cached_tokens,
-        prompt_logprobs=delta.prompt_logprobs or told.prompt_logprobs,
-    )

@@ -21,8 +21,6 @@ class ReplicaState(StrEnum):
     """Failed a moment ago: gets requests only where no other can take them."""
     DOWN = "down"
     """Gets none until it has been seen well again."""
-    DRAINING = "draining"
-    """Ends the requests it has and gets no more."""
 
 
 @dataclass(slots=True, eq=False)

@@ -16,6 +16,7 @@ from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
 from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.sources import resolve_model
+from mlx_files import write_mlx_folder
 from talking_model import write_talking_model
 
 # Shared machines stall for seconds at a time; a slow example is not a wrong one.
@@ -50,6 +51,17 @@ def default_llm(default_model_path: Path) -> LLM:
     return LLM.load(default_model_path)
 
 
+def _write_deep_folder(folder: Path, architecture: str) -> None:
+    """Write a tiny model of `NUM_LAYERS`; with "mlx-" before its name as mlx-lm converts it."""
+    own_name = architecture.removeprefix("mlx-")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(model_files.NUM_LAYERS, own_name, NUM_LAYERS)
+        if own_name == architecture:
+            model_files.write_hf_folder(folder, architecture)
+        else:
+            write_mlx_folder(folder, own_name, group_size=64, own={"lm_head": 8})
+
+
 @pytest.fixture(scope="session")
 def tiny_backbone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Backbone]:
     """Tiny random backbones by architecture name, each made once, on the numpy backend.
@@ -64,10 +76,8 @@ def tiny_backbone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], B
             if architecture in model_files.FROM_GOLDEN:
                 folder = GOLDEN / architecture
             else:
-                with pytest.MonkeyPatch.context() as patch:
-                    patch.setitem(model_files.NUM_LAYERS, architecture, NUM_LAYERS)
-                    folder = tmp_path_factory.mktemp(architecture)
-                    model_files.write_hf_folder(folder, architecture)
+                folder = tmp_path_factory.mktemp(architecture)
+                _write_deep_folder(folder, architecture)
             checkpoint = open_checkpoint(folder)
             made[name] = load_backbone(checkpoint, make_ops(backend or "numpy")).backbone
         return made[name]

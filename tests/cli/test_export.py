@@ -2,11 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from export_parts import Pair, write_pair
 from headlong.cli.main import main
+from headlong.cli.verbs import make_verb_parser
+from headlong.export.targets import TargetName
+from headlong.heads.head_weights import FloatType
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +43,9 @@ def test_json_names_command_files_and_notes(
     assert [*told["files"]] == ["head/model.safetensors"]
     assert told["shares_changed"]["head"] > 0
     assert any("Prefer float16" in note for note in told["notes"])
+
+
+def test_options_are_those_of_the_types() -> None:
+    actions = {action.dest: action for action in make_verb_parser("export")._actions}
+    assert set(actions["dtype"].choices or ()) == set(get_args(FloatType))
+    assert set(actions["to"].choices or ()) == set(get_args(TargetName))

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 import model_files
 from export_parts import write_model
 from headlong.arrays import FloatArray
-from headlong.errors import ArchitectureError, TensorError
+from headlong.errors import ArchitectureError, TensorError, TextError
 from headlong.export import backbone_folder
 from headlong.export.backbone_config import hugging_face_config, hugging_face_names
 from headlong.export.backbone_folder import write_backbone_folder
@@ -28,6 +28,7 @@ from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from headlong.weights.progress import LogProgress
 
 DENSE = ("llama", "qwen2", "qwen3")
+RULES = {"llama": "smollm", "qwen2": "qwen2", "qwen3": "qwen2"}
 
 
 def unpack(folder: Path, model: Path) -> Checkpoint:
@@ -52,7 +53,7 @@ def assert_same(one: Checkpoint, other: Checkpoint) -> None:
 
 @pytest.mark.parametrize("architecture", DENSE)
 def test_there_and_back_is_the_same_model(tmp_path: Path, architecture: str) -> None:
-    model = write_model(tmp_path / "tiny.gguf", architecture)
+    model = write_model(tmp_path / "tiny.gguf", architecture, pre=RULES[architecture])
     folder = unpack(tmp_path / "folder", model)
     assert_same(open_checkpoint(model), folder)
     write_backbone_gguf(tmp_path / "back.gguf", folder, Conversion("float32"), LogProgress())
@@ -67,7 +68,7 @@ def test_there_and_back_is_the_same_model(tmp_path: Path, architecture: str) -> 
 
 @pytest.mark.parametrize("architecture", DENSE)
 def test_folder_has_the_names_of_its_publisher(tmp_path: Path, architecture: str) -> None:
-    model = write_model(tmp_path / "tiny.gguf", architecture)
+    model = write_model(tmp_path / "tiny.gguf", architecture, pre=RULES[architecture])
     unpack(tmp_path / "folder", model)
     published = {tensor.hf_name for tensor in model_files.tiny_tensors(architecture, 0)}
     assert load_file(tmp_path / "folder/model.safetensors").keys() == published
@@ -130,6 +131,13 @@ def test_llama_3_frequencies_become_their_rule(tmp_path: Path) -> None:
 def test_architectures_without_a_rule_are_refused(tmp_path: Path) -> None:
     model = write_model(tmp_path / "tiny.gguf", "gemma3")
     with pytest.raises(ArchitectureError, match=r"'gemma3'.*not turned into"):
+        unpack(tmp_path / "folder", model)
+
+
+def test_qwen2_with_other_tokens_is_refused(tmp_path: Path) -> None:
+    """transformers would cut its text by Qwen2's rule, whatever the folder says."""
+    model = write_model(tmp_path / "tiny.gguf", "qwen2", pre="deepseek-r1-qwen")
+    with pytest.raises(TextError, match="'deepseek-r1-qwen'; transformers reads every qwen2"):
         unpack(tmp_path / "folder", model)
 
 

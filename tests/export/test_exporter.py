@@ -87,6 +87,20 @@ def test_speculators_folder_says_what_its_format_would_take_otherwise(
     assert not [name for name in tensors if name.startswith("midlayer")]
 
 
+def test_exported_heads_are_exported_again(pair: Pair, tmp_path: Path) -> None:
+    """What one engine's file says is enough for another's."""
+    head, place = pair.head, tmp_path / "original"
+    for name in ("llama.cpp", "speculators", "sglang"):
+        place = tmp_path / name
+        again = request(pair, place, name, head=head, has_backbone=False, float_type="float32")
+        export(again, LogProgress())
+        head = place / TARGETS[name].head_name
+    assert drafts(pair.model, head) == drafts(pair.model, pair.head)
+    config = json.loads((head / "config.json").read_text())
+    assert "speculators_config" not in config
+    assert config["eagle_aux_hidden_state_layer_ids"] == list(TAPS)
+
+
 def test_gguf_has_the_keys_that_llama_cpp_asks_for(pair: Pair, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(request(pair, out, "llama.cpp", float_type="float16"), LogProgress())

@@ -108,6 +108,20 @@ def test_requests_that_no_replica_could_run_are_refused() -> None:
         assert plain.num_requests == 0
 
 
+def test_answer_that_ends_early_says_that_its_drafts_were_not_told() -> None:
+    """No rounds at all, without a word, looked as if nothing had been drafted."""
+    long = request(stopping=StopParams(max_tokens=500), mtp=4)
+    with run_engine(token_s=0.01, num_spec_tokens=4) as drafting, run_fleet(drafting) as engine:
+        stream = engine.submit(long)
+        while stream.num_ready < 9:
+            engine.step()
+        stream.take(9)
+        engine.cancel(stream, FinishReason.STOP)
+        report = stream.report()
+        assert report.stats.rounds == 0
+        assert report.explanation.endswith("It ended before the engine told what was accepted.")
+
+
 def _wait_for(holds: object, deadline_s: float = 10.0) -> None:
     end_s = time.monotonic() + deadline_s
     while not holds():  # type: ignore[operator]

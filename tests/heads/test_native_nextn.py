@@ -1,5 +1,6 @@
 """MTP heads that models bring along: found under every spelling and in files apart, or refused."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from headlong.arrays import FloatArray
 from headlong.errors import HeadError
 from headlong.heads.head_files import build_head, find_native_head, load_head
 from headlong.heads.head_weights import HeadWeights, store_arrays
-from headlong.heads.native_nextn import announced_modules
+from headlong.heads.native_nextn import announced_modules, find_stripped
 from headlong.heads.nextn import NextnHead, make_nextn_config
 from headlong.heads.nextn_families import NextnSwitches
 from headlong.heads.parallel import MetaHeads
@@ -21,7 +22,8 @@ from headlong.models.transformer import Backbone
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.ops.op_set import Array
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
-from model_files import NUM_LAYERS
+from mlx_files import sanitised, write_float_folder
+from model_files import HYBRID, NUM_LAYERS
 from native_heads import (
     DEEPSEEK,
     GGUF,
@@ -157,6 +159,21 @@ def test_announced_modules_are_read_wherever_they_are_said(
     assert announced_modules(checkpoint) == expected
 
 
+@pytest.mark.parametrize(
+    ("architecture", "metadata", "words"),
+    [
+        ("glm4moe", {"glm4moe.nextn_predict_layers": 1}, "says it comes with 1 MTP layer, "),
+        ("qwen3next", {}, "of this kind are published with MTP layers, "),
+        ("llama", {}, None),
+    ],
+)
+def test_stripped_models_are_told(
+    architecture: str, metadata: dict[str, Any], words: str | None
+) -> None:
+    problem = find_stripped(Checkpoint(Path("model"), "gguf", architecture, metadata, {}, 2))
+    assert (problem is None) if words is None else (problem and words in problem.problem)
+
+
 def test_mtp_layers_in_a_file_apart_draft_as_those_inside(tmp_path: Path) -> None:
     """Converters write them to a GGUF of their own; publishers to one more safetensors file."""
     folder = write_folder_with(tmp_path / "plain", "llama", {})
@@ -175,6 +192,50 @@ def test_mtp_layers_in_a_file_apart_draft_as_those_inside(tmp_path: Path) -> Non
         head = load_head(path, plain)
         assert isinstance(head, NextnHead)
         assert carried(head).tobytes() == expected
+
+
+def test_shards_of_the_original_give_their_mtp_layer(tmp_path: Path) -> None:
+    """Of the model's files only those with its tensors are needed."""
+    _, plain = open_model(write_folder_with(tmp_path / "plain", "llama", {}))
+    arrays = head_arrays(plain.config)
+    expected = carried(directly_built(plain, arrays, NextnSwitches())).tobytes()
+    whole = write_folder_with(tmp_path / "whole", "llama", spell(arrays, DEEPSEEK, DEPTH))
+    tensors = list(load_file(whole / "model.safetensors").items())
+    (whole / "model.safetensors").unlink()
+    for number in range(3):
+        name = f"model-0000{number + 1}-of-00003.safetensors"
+        save_file(dict(tensors[number::3]), whole / name)
+    head = load_head(whole, plain)
+    assert isinstance(head, NextnHead)
+    assert carried(head).tobytes() == expected
+
+
+def test_an_mlx_conversion_takes_the_original_s_mtp_layer(tmp_path: Path) -> None:
+    """mlx-lm's norms hold 1 + w; those of the original's layer are still to be shifted."""
+    _, plain = open_model(write_folder_with(tmp_path / "plain", HYBRID, {}))
+    published = load_file(tmp_path / "plain/model.safetensors")
+    extra = {
+        name.replace("model.layers.3.", "mtp.layers.0."): values
+        for name, values in published.items()
+        if name.startswith("model.layers.3.")
+    }
+    hidden = plain.config.hidden_size
+    rng = np.random.default_rng(8)
+    for name in ("mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.norm"):
+        extra[f"{name}.weight"] = rng.normal(0, 0.2, hidden).astype(np.float32)
+    extra["mtp.fc.weight"] = rng.normal(0, 0.1, (hidden, 2 * hidden)).astype(np.float32)
+    original = write_folder_with(tmp_path / "original", HYBRID, extra)
+    converted = write_float_folder(tmp_path / "mlx", HYBRID, sanitised(HYBRID))
+    announced = json.loads((converted / "config.json").read_text())
+    announced["mtp_num_hidden_layers"] = 1
+    (converted / "config.json").write_text(json.dumps(announced))
+    stripped, backbone = open_model(converted)
+    problem = find_stripped(stripped)
+    assert problem is not None
+    assert "--head" in problem.remedy
+    head = load_head(original, backbone)
+    assert isinstance(head, NextnHead)
+    assert carried(head).tobytes() == carried(find(original)).tobytes()
 
 
 def test_file_apart_for_another_architecture_is_refused(tmp_path: Path) -> None:

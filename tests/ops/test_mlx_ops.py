@@ -5,6 +5,7 @@ On its CPU device here; `bench/apple.sh` proves the same on a Mac.
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,13 +98,18 @@ def test_each_block_equals_the_oracle(tiny: Maker, architecture: str) -> None:
     assert_close(ours.embed(token_ids(2, 5)), theirs.embed(token_ids(2, 5)))
 
 
-@pytest.mark.parametrize("kind", HEAD_KINDS)
-def test_heads_equal_the_oracle(tiny: Maker, kind: HeadKind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "switches"),
+    [*((kind, {}) for kind in HEAD_KINDS), ("eagle3", {"norm_before_residual": True})],
+)
+def test_heads_equal_the_oracle(tiny: Maker, kind: HeadKind, switches: dict[str, bool]) -> None:
     ours, theirs = tiny("llama", MlxOps()), tiny("llama", NumpyOps())
     ids = token_ids(3, 12)
 
     def logits(backbone: Backbone) -> FloatArray:
-        head = build_head(random_head(kind, backbone.config, 1), backbone)
+        weights = random_head(kind, backbone.config, 1)
+        weights = replace(weights, config={**weights.config, **switches})
+        head = build_head(weights, backbone)
         hidden = backbone.forward([ids[:-1]], [backbone.make_cache()], head.tap_layers)
         features = head.features(hidden)
         if isinstance(head, RecursiveHead):

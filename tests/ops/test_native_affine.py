@@ -10,26 +10,11 @@ from headlong.errors import TensorError
 from headlong.ops.blocks import Linear
 from headlong.ops.native_weights import packed_bytes
 from headlong.ops.numpy_ops import NumpyOps
-from headlong.weights.tensors import AffineType, GroupScales, StoredTensor
-from mlx_files import quantise
+from headlong.weights.tensors import GroupScales, StoredTensor
+from mlx_files import affine
 from native_parts import INSTRUCTION_SETS, native_ops, random
 
 FORMATS = {2: "q4", 3: "q4", 4: "q4", 5: "q5", 6: "q8", 8: "q8"}
-
-
-def affine(
-    bits: int, group_size: int, dtype: str, outputs: int = 37, inputs: int = 384
-) -> StoredTensor:
-    """Return a random matrix as an MLX file holds it."""
-    words, *parts = quantise(random(7, outputs, inputs), bits, group_size, dtype)
-    kind = GGMLQuantizationType[dtype]
-    scales = [
-        StoredTensor("s", part.shape, kind, np.ascontiguousarray(part).view(np.uint8))
-        for part in parts
-    ]
-    data = np.ascontiguousarray(words).view(np.uint8)
-    shape = (outputs, inputs)
-    return StoredTensor("w", shape, AffineType(bits, group_size), data, GroupScales(*scales))
 
 
 def scaled(tensor: StoredTensor, factor: float) -> StoredTensor:

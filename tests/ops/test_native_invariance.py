@@ -11,6 +11,7 @@ import pytest
 
 from headlong.ops.blocks import Layer, Linear
 from headlong.ops.op_set import Rows, Span
+from mlx_files import affine
 from native_parts import (
     EXACT_TYPES,
     INSTRUCTION_SETS,
@@ -23,13 +24,21 @@ from native_parts import (
     random_matrix,
 )
 
+AFFINE = [(4, 32), (4, 64), (5, 64), (8, 32), (8, 64)]
+"""Bits and groups of MLX's matrices that have kernels of their own."""
+
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-@pytest.mark.parametrize("type_name", EXACT_TYPES)
-def test_projected_rows_do_not_know_their_mates(instruction_set: str, type_name: str) -> None:
+@pytest.mark.parametrize("kind", [*EXACT_TYPES, *AFFINE])
+def test_projected_rows_do_not_know_their_mates(
+    instruction_set: str, kind: str | tuple[int, int]
+) -> None:
     rng = np.random.default_rng(1)
     for outputs, inputs in ((1, 32), (50, 96), (83, 160), (256, 64)):
-        tensor = random_matrix(type_name, 3, outputs, inputs)
+        if isinstance(kind, str):
+            tensor = random_matrix(kind, 3, outputs, inputs)
+        else:
+            tensor = affine(*kind, "BF16", outputs, 2 * inputs)
         x = random(2, 40, tensor.shape[1])
         ops = native_ops(instruction_set, threads=1)
         whole = ops.project(x, Linear(ops.matrix(tensor), None))

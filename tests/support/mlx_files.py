@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gguf import GGMLQuantizationType
 
 from float8_files import write_safetensors
 from headlong.arrays import ByteArray, FloatArray
+from headlong.weights.tensors import AffineType, GroupScales, StoredTensor
 from latent_files import PLAIN_DIM
 from model_files import HYBRID, LATENT, MIXTURE, NUM_HEADS, hf_config, tiny_tensors
 
@@ -65,6 +67,22 @@ def meaning(words: ByteArray, scales: Any, biases: Any, bits: int, dtype: str) -
     by_group = [from_type(part, dtype)[..., None] for part in (scales, biases)]
     values: FloatArray = groups * by_group[0] + by_group[1]
     return values.reshape(levels.shape)
+
+
+def affine(
+    bits: int, group_size: int, dtype: str, outputs: int = 37, inputs: int = 384
+) -> StoredTensor:
+    """Return a random matrix as an MLX file holds it."""
+    values = np.random.default_rng(7).standard_normal((outputs, inputs)).astype(np.float32)
+    words, *parts = quantise(values, bits, group_size, dtype)
+    kind = GGMLQuantizationType[dtype]
+    scales = [
+        StoredTensor("s", part.shape, kind, np.ascontiguousarray(part).view(np.uint8))
+        for part in parts
+    ]
+    data = np.ascontiguousarray(words).view(np.uint8)
+    shape = (outputs, inputs)
+    return StoredTensor("w", shape, AffineType(bits, group_size), data, GroupScales(*scales))
 
 
 def sanitised(architecture: str) -> dict[str, FloatArray]:

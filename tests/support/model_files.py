@@ -58,8 +58,9 @@ EVERY_BACKBONE = (
     *HYBRIDS,
     SINKS,
     f"{SINKS}@native",
+    "mlx-qwen3@native",
 )
-"""Every architecture on the numpy and on the native backend."""
+"""Every architecture on the numpy and on the native backend, and one as mlx-lm converts it."""
 
 HIDDEN_SIZE = 64
 INTERMEDIATE_SIZE = 96

@@ -10,8 +10,9 @@ from pathlib import Path
 from headlong.cli.bars import ProgressBar
 from headlong.cli.model_arguments import add_model_arguments
 from headlong.cli.output import add_json_argument, format_path, make_console, write_json
+from headlong.export.targets import TARGETS
+from headlong.weights.sources import resolve_model
 
-_ENGINES = ("vllm", "sglang", "llama.cpp", "speculators")
 _FLOAT_TYPES = ("float16", "float32", "bfloat16")
 
 
@@ -19,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     # fmt: off
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder to make")
-    parser.add_argument("--to", choices=_ENGINES, required=True, help="which engine shall run it")
+    parser.add_argument("--to", choices=tuple(TARGETS), required=True,
+                        help="which engine shall run it")
     parser.add_argument("--backbone", action="store_true",
                         help="also write the model the head drafts for, as the engine reads it")
     parser.add_argument("--dtype", choices=_FLOAT_TYPES,
@@ -37,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
     request = ExportRequest(
         args.to, args.out, args.model, args.head, has_backbone=args.backbone, float_type=args.dtype
     )
+    with ProgressBar() as progress:
+        resolve_model(args.model, progress=progress)
     with ProgressBar("writing") as progress:
         exported = export(request, progress)
     console = make_console(stderr=args.json)

@@ -1,7 +1,9 @@
 """`headlong inspect [MODEL]`: show what is inside a model file.
 
-In:  a model's name; none means the default model. Perhaps a head folder to hold against it.
-Out: sizes, storage types, heads, memory. The model's weights are never unpacked for this.
+In:  a model's name; none means the default model. Perhaps a head folder to hold against it. Or a
+     head alone.
+Out: sizes, storage types, heads, memory; of a head, what it is and whom it fits. Weights are never
+     unpacked for this.
 """
 
 import argparse
@@ -38,7 +40,10 @@ _NAMES_SHOWN = 8
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's options."""
     parser.add_argument(
-        "model", nargs="?", metavar="MODEL", help="which model (default: the default model)"
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="a model or a head (default: the default model)",
     )
     parser.add_argument(
         "--head", type=Path, metavar="DIR", help="also hold the head in this folder against it"
@@ -51,12 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Describe the model."""
     # Imported now: they bring numpy, which --help can do without.
+    from headlong.cli.head_facts import describe_lone_head
+    from headlong.cli.head_view import print_head
     from headlong.cli.model_description import describe_model
     from headlong.ops.backends import make_ops
 
     ops = make_ops(args.backend)
     with ProgressBar() as progress:
         path = resolve_model(args.model, progress=progress)
+    head = None if args.model is None or args.head else describe_lone_head(path)
+    if head is not None:
+        write_json(head.to_dict()) if args.json else print_head(head, make_console())
+        return 0
     model = describe_model(path, ops, args.head)
     if args.json:
         write_json(model.to_dict())

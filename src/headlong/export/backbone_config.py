@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headlong.errors import ArchitectureError, TensorError
+from headlong.errors import ArchitectureError, TensorError, TextError
 from headlong.heads.head_weights import FloatType, list_names
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.rope import divide_rope, make_rope
@@ -24,11 +24,13 @@ class _Family:
 
     class_name: str
     extra_parts: tuple[str, ...] = ()
+    cutting: str | None = None
+    """The only rule to cut text by that transformers has for it, whatever tokenizer.json says."""
 
 
 _FAMILIES = {
     "llama": _Family("LlamaForCausalLM"),
-    "qwen2": _Family("Qwen2ForCausalLM", ("attn_q.bias", "attn_k.bias", "attn_v.bias")),
+    "qwen2": _Family("Qwen2ForCausalLM", ("attn_q.bias", "attn_k.bias", "attn_v.bias"), "qwen2"),
     "qwen3": _Family("Qwen3ForCausalLM", ("attn_q_norm.weight", "attn_k_norm.weight")),
 }
 _FRAME = {
@@ -82,7 +84,13 @@ def hugging_face_config(
     checkpoint: Checkpoint, vocabulary: Vocabulary, float_type: FloatType
 ) -> dict[str, Any]:
     """Return the config.json of a GGUF file's backbone."""
-    config = read_config(checkpoint)
+    config, rule = read_config(checkpoint), checkpoint.metadata.get("tokenizer.ggml.pre")
+    if _family(checkpoint).cutting not in (None, rule):
+        raise TextError(
+            f"{checkpoint.path.name} cuts text by the rule {rule!r}; transformers reads every "
+            f"{checkpoint.architecture} folder by its own.",
+            "Take the Hugging Face folder that the model was converted from.",
+        )
     ends = sorted(vocabulary.eos_ids)
     scaling = _rope_scaling(checkpoint, config)
     return {

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from headlong.errors import CheckpointError
 from headlong.export.backbone_config import hugging_face_config, hugging_face_names
 from headlong.export.conversion import Conversion
 from headlong.export.tokenizer_files import check_tokenizer, write_tokenizer
-from headlong.models.model_config import read_config
+from headlong.models.model_config import ModelConfig, read_config
 from headlong.text.gguf_vocabulary import read_gguf_vocabulary
 from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
@@ -70,10 +71,20 @@ def _unpack(
     _write_shards(folder, entries)
     copy = open_checkpoint(folder)
     shapes = {name: tensor.shape for name, tensor in copy.tensors.items()}
-    if shapes != {name: checkpoint.tensors[name].shape for name in names}:
+    is_whole = shapes == {name: checkpoint.tensors[name].shape for name in names}
+    if not is_whole or _essence(read_config(copy)) != _essence(config):
         raise CheckpointError(
             f"{folder} does not read back as it was written.", "Check the disk, and export again."
         )
+
+
+def _essence(config: ModelConfig) -> ModelConfig:
+    """Return what both formats say alike; a window that no layer looks through says nothing.
+
+    How positions are stretched was compared when the config was made.
+    """
+    window = config.sliding_window if config.local_layers else None
+    return replace(config, rope_scaling=None, sliding_window=window)
 
 
 def _bytes_of(

@@ -14,12 +14,16 @@ from headlong.engine.request import FinishReason
 from headlong.errors import GarbledError
 from headlong.fleet.dialect import Delta
 
+_FEW = 8
 _ROUNDING = 1e-3
 """How far above 0 a log-probability may be by rounding."""
 
 
 class AnswerCheck:
     """Follows one answer."""
+
+    counts_as_we_do = True
+    """Whether the engine's tokens are ours, so that `max_tokens` means the same to both."""
 
     def __init__(self, request: Request, vocab_size: int) -> None:
         """Begin an answer to `request`; token ids go up to `vocab_size`."""
@@ -79,7 +83,7 @@ class AnswerCheck:
             reason = FinishReason.STOP
         elif not self._num_left:
             reason = FinishReason.LENGTH
-        elif reason is FinishReason.LENGTH:
+        elif reason is FinishReason.LENGTH and self.counts_as_we_do:
             problem = f"The engine ended its answer {self._num_left} tokens early, for want of room"
             raise GarbledError(f"{problem}.", "Start it with a longer context.")
         return replace(
@@ -104,6 +108,28 @@ class AnswerCheck:
                 problem = "The engine's answer does not have the form that was asked for."
                 raise GarbledError(problem, "Its structured output is broken; see its log.")
             self._constraint.push(token_id)
+
+
+class SpeltAnswerCheck(AnswerCheck):
+    """Follows an answer that came as text and was spelt in our tokens, which may be more or fewer.
+
+    The newest token waits for the next event, since the one that ends the answer brings none.
+    """
+
+    counts_as_we_do = False
+
+    def __init__(self, request: Request, vocab_size: int) -> None:
+        """Begin an answer to `request`, of about as many tokens as it may have."""
+        super().__init__(request, vocab_size)
+        self._num_left = 2 * self._num_left + _FEW
+        self._held: tuple[int, ...] = ()
+
+    def read(self, delta: Delta) -> Delta:
+        """Return what a delta brings, and what was held back of the one before."""
+        ids = (*self._held, *delta.token_ids)
+        num = len(ids) if delta.finish_reason is not None else max(0, len(ids) - 1)
+        self._held = ids[num:]
+        return super().read(replace(delta, token_ids=ids[:num]))
 
 
 class AnswerAsSent(AnswerCheck):

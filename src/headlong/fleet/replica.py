@@ -56,6 +56,11 @@ class Replica:
         return self.num_draft_tokens > 0
 
     @property
+    def knows_tokens(self) -> bool:
+        """Whether it takes and gives token ids; else text goes to and fro."""
+        return Feature.TOKEN_IDS in self.dialect.features
+
+    @property
     def name(self) -> str:
         """How people and metrics call it: its address without the scheme."""
         return self.url.partition("://")[2]

@@ -87,10 +87,19 @@ class FleetStream:
             num_cached_tokens=self._num_cached,
             num_completion_tokens=self.num_arrived,
             off_reason=None if route is None else route.off_reason,
-            explanation="It has not begun." if route is None else route.explanation,
+            explanation=self._explanation(),
             prompt_logprobs=self._prompt_logprobs,
             bound_reason=None if route is None else route.bound_reason,
         )
+
+    def _explanation(self) -> str:
+        if self.route is None:
+            return "It has not begun."
+        is_untold = self.finish_reason is not None and not self._stats.rounds
+        if self.route.replica.drafts and is_untold and self.num_arrived > 1:
+            # Engines tell them behind the last token; a stop string ends an answer before.
+            return f"{self.route.explanation} It ended before the engine told what was accepted."
+        return self.route.explanation
 
     def _timings(self) -> Timings:
         """Return what this side of the wire can tell of time."""

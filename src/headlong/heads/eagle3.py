@@ -43,6 +43,7 @@ from headlong.ops.op_set import Array, Rows
 NUM_TAPS = 3
 LAYER = "midlayer."
 
+_TAPS = "eagle_aux_hidden_state_layer_ids"
 _OTHER_MATHS = ("fc_norm", "parallel_drafting")
 """Switches of dialects that are not computed here; each changes what the head means."""
 
@@ -146,31 +147,34 @@ def default_taps(num_layers: int) -> tuple[int, int, int]:
     return (2, num_layers // 2, num_layers - 3)
 
 
-def resolve_taps(keys: Settings, num_layers: int, source: str) -> tuple[int, ...]:
-    """Return the tap layers a head's config names, or the default ones; refuse impossible ones.
+def named_taps(keys: Settings) -> tuple[Any, ...]:
+    """Return the layers whose inputs a head's config says are tapped, empty if it says nothing.
 
     At the top level all engines count the layers whose inputs are tapped. Under `eagle_config`
     most writers count those whose outputs are; a first tap of 1 tells them from the others.
     """
+    nested = tuple(keys.items(f"eagle_config.{_TAPS}"))
+    if nested[:1] == (1,):
+        nested = tuple(tap + 1 if isinstance(tap, int) else tap for tap in nested)
+    return tuple(keys.items(_TAPS)) or nested
+
+
+def resolve_taps(keys: Settings, num_layers: int, source: str) -> tuple[int, ...]:
+    """Return the tap layers a head's config names, or the default ones; refuse impossible ones."""
     usual = default_taps(num_layers)
-    name = "eagle_aux_hidden_state_layer_ids"
-    taps = tuple(keys.items(name))
-    nested = tuple(keys.items(f"eagle_config.{name}"))
-    if nested:
-        counts_outputs = not taps and nested[0] == 1
-    else:  # some put outputs at the top level, which shows where they are the usual ones
-        counts_outputs = taps == tuple(tap - 1 for tap in usual)
-    taps = taps or nested or usual
+    taps = named_taps(keys) or usual
+    # Some put outputs at the top level, which shows where they are those of the usual inputs.
+    if taps == tuple(tap - 1 for tap in usual) and not keys.items(f"eagle_config.{_TAPS}"):
+        taps = usual
     if not all(isinstance(tap, int) and not isinstance(tap, bool) for tap in taps):
-        raise HeadError(f"{source}: {name} is {taps!r}.", "It must list three layer numbers.")
-    taps = tuple(tap + counts_outputs for tap in taps)
+        raise HeadError(f"{source}: {_TAPS} is {taps!r}.", "It must list three layer numbers.")
     is_ascending = all(low < high for low, high in pairwise(taps))
     if len(taps) != NUM_TAPS or not is_ascending or taps[0] < 0 or taps[-1] >= num_layers:
         raise HeadError(
             f"{source} taps the inputs of layers {list(taps)}; the backbone has {num_layers}.",
             f"An EAGLE-3 head needs {NUM_TAPS} different layers in ascending order; with fewer "
             "than 7 layers the usual ones coincide, so name them in config.json "
-            f"({name}) or use a nextn head.",
+            f"({_TAPS}) or use a nextn head.",
         )
     return taps
 

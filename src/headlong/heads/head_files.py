@@ -146,8 +146,8 @@ def _read_mtp_file(path: Path) -> HeadWeights | None:
     """Read a model's MTP layers from a file apart; None where it is a head of another kind.
 
     That is a GGUF file with blocks behind the backbone's last, or a folder with the model's
-    config.json and the MTP tensors under the names they have in the model. Or it is an assistant,
-    or an EAGLE-3 head as llama.cpp has it.
+    config.json and the MTP tensors under the names they have in the model, in a file of their own
+    or in shards among others. Or it is an assistant, or an EAGLE-3 head as llama.cpp has it.
     """
     if path.suffix == ".gguf" and path.is_file():
         checkpoint = open_checkpoint(path)
@@ -156,16 +156,19 @@ def _read_mtp_file(path: Path) -> HeadWeights | None:
         if checkpoint.architecture == EAGLE3:
             return read_eagle3_gguf(checkpoint)
     else:
-        file = path if path.suffix == ".safetensors" else _find_weights(path)
-        config = read_json_object(file.parent / CONFIG_FILE, MAX_CONFIG_BYTES)
+        files = _find_parts(path)
+        config = read_json_object(files[0].parent / CONFIG_FILE, MAX_CONFIG_BYTES)
         if "nextn" in config or not isinstance(config.get("model_type"), str):
             return None
         if canonical_architecture(config["model_type"]) == ASSISTANT:
-            return read_assistant(open_part(file))
+            return read_assistant(open_part(*files))
         num_layers = count_layers(config)
-        if num_layers is None or not has_mtp_module(read_safetensors(file), num_layers):
+        if num_layers is None:
             return None
-        checkpoint = open_part(file)
+        files = [one for one in files if has_mtp_module(read_safetensors(one), num_layers)]
+        if not files:
+            return None
+        checkpoint = open_part(*files)
     native = read_native_nextn(checkpoint, checkpoint.num_layers or 0)
     if native is None and checkpoint.format == "gguf":
         raise HeadError(
@@ -173,6 +176,15 @@ def _read_mtp_file(path: Path) -> HeadWeights | None:
             "Give a GGUF file with nextn tensors or of an EAGLE-3 head, or a head folder.",
         )
     return native
+
+
+def _find_parts(path: Path) -> list[Path]:
+    """Return the file named, or what of a model is in a folder: maybe some of its shards."""
+    if path.suffix == ".safetensors":
+        return [path]
+    files = sorted(path.glob("*.safetensors"))
+    is_model = len(files) > 1 and (path / CONFIG_FILE).is_file()
+    return files if is_model else [_find_weights(path)]
 
 
 def _find_weights(path: Path) -> Path:

@@ -36,6 +36,8 @@ _ANNOUNCED = (
     "num_mtp_layers",
     "num_mtp_modules",
 )
+_NEVER_ANNOUNCED = ("mimo2", "qwen3next")
+"""Architectures whose MTP layers no metadata mention."""
 
 
 def read_native_nextn(checkpoint: Checkpoint, num_layers: int) -> HeadWeights | None:
@@ -138,12 +140,14 @@ def announced_modules(checkpoint: Checkpoint) -> int:
 def find_stripped(checkpoint: Checkpoint) -> HeadError | None:
     """Return what is to be said of a checkpoint that lost its MTP modules; None of all others."""
     announced = announced_modules(checkpoint)
+    says = f"The model says it comes with {announced} MTP layer{'s' if announced > 1 else ''}"
+    if not announced and checkpoint.architecture in _NEVER_ANNOUNCED:
+        announced, says = 1, "Models of this kind are published with MTP layers"
     if not announced or read_native_nextn(checkpoint, checkpoint.num_layers or 0) is not None:
         return None
     return HeadError(
-        f"The model says it comes with {announced} MTP layer{'s' if announced > 1 else ''}, but "
-        "their tensors are not in the file: it was stripped.",
-        "Get a file that kept them (many converters drop `mtp` or `nextn` tensors), give them with "
+        f"{says}, but their tensors are not in the file: it was stripped.",
+        "Get a file that kept them (many converters drop them, mlx-lm always), give them with "
         "--head PATH (head=… in Python), or train a head with `headlong train`.",
     )
 

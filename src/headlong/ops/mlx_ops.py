@@ -284,6 +284,7 @@ class MlxOps(BlockByBlock):
             angles = plan.angles(block.rope, block.ahead)
             query = self._heads(self.project(normed, block.query), block.query_norm, block, angles)
         else:
+            x = normed if block.adds_to_normed else x
             if block.beside_norm is not None:
                 normed = mx.concatenate([self.norm(beside, block.beside_norm), normed], -1)
             query, gate = self._write(normed, block, states, plan)

@@ -59,9 +59,10 @@ def open_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(problem, "Check that you may read it and all it holds.") from error
 
 
-def open_part(file: Path) -> Checkpoint:
-    """Open one safetensors file with its model's config.json beside it, whatever else there is."""
-    return _open_folder(file.parent, read_safetensors(file))
+def open_part(*files: Path) -> Checkpoint:
+    """Open some safetensors files of a folder with its config.json, whatever else there is."""
+    tensors = {name: one for file in files for name, one in read_safetensors(file).items()}
+    return _open_folder(files[0].parent, tensors)
 
 
 def _open_file(path: Path) -> Checkpoint:

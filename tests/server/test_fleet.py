@@ -7,12 +7,14 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, expect
 
 from headlong.cli.main import main
 from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import open_checkpoint
 from http_engine import HttpEngine, run_engine
 from live_server import LiveServer, serve
+from page_visits import Visits
 from scripted_model import ScriptedModel
 from talking_model import write_talking_model
 
@@ -159,6 +161,24 @@ def test_health_card_and_metrics_show_every_replica(
     labels = f'engine="vllm",pool="K=4",replica="{drafting.url[7:]}"'
     assert f"headlong:replica_up{{{labels}}} 1.0" in metrics
     assert f"headlong:replica_draft_tokens_total{{{labels}}}" in metrics
+
+
+def test_page_shows_replicas_and_what_their_engines_drafted(
+    server: LiveServer, browser: Browser, drafting: HttpEngine
+) -> None:
+    visits = Visits(browser, server.url)
+    page = visits.open()
+    expect(page.locator("#card")).to_contain_text(f"{drafting.url[7:]}vllm · K=4 · up")
+    described = page.evaluate(
+        """async () => {
+            const sources = await import("/page/sources.js");
+            const token = { source: "engine", depth: 2 };
+            return [sources.colourKey(token), sources.describeSource(token)];
+        }"""
+    )
+    assert described == ["head-2", "Drafted by its engine, depth 2"]
+    visits.close()
+    assert visits.complaints == []
 
 
 def test_server_that_stops_lets_answers_end(model: Path, says: ScriptedModel) -> None:

@@ -108,6 +108,17 @@ def test_stretched_positions_reach_llama_cpp(pair: Pair, tmp_path: Path) -> None
     assert own.min() < 0.2 * make_rope(16, pair.config.rope_theta).frequencies.min()
 
 
+def test_tensors_that_nothing_reads_stay_behind(pair: Pair, tmp_path: Path) -> None:
+    """vLLM stops at a name it does not know."""
+    weights = read_head_weights(pair.head)
+    unread = store_array("midlayer.self_attn.rotary_emb.inv_freq", np.ones(8))
+    tensors = {**weights.tensors, unread.name: unread}
+    save_head(tmp_path / "head", replace(weights, tensors=tensors))
+    request = ExportRequest("vllm", tmp_path / "out", str(pair.model), tmp_path / "head")
+    export(request, LogProgress())
+    assert read_head_weights(tmp_path / "out/head").tensors.keys() == weights.tensors.keys()
+
+
 def test_config_is_closed_with_the_backbones_numbers(pair: Pair, tmp_path: Path) -> None:
     """A head that says little runs here with the backbone's numbers; others would guess."""
     weights = read_head_weights(pair.head)

@@ -10,7 +10,7 @@ from headlong.decode.request import Request
 from headlong.decode.stats import DecodeStats
 from headlong.engine.request import FinishReason
 from headlong.errors import GarbledError
-from headlong.fleet.answer_check import AnswerAsSent, AnswerCheck, check_whole
+from headlong.fleet.answer_check import AnswerAsSent, AnswerCheck, SpeltAnswerCheck, check_whole
 from headlong.fleet.dialect import Delta
 from headlong.text.grammar import json_schema_grammar
 from headlong.text.tokenizer import Tokenizer
@@ -72,6 +72,19 @@ def test_broken_answers_are_refused() -> None:
             check(request).read(delta)
     with pytest.raises(GarbledError, match="broke its answer off"):
         check().end()
+
+
+def test_answer_that_came_as_text_may_have_fewer_tokens_or_more() -> None:
+    """Guards text that is held back for a character's end: the last token brings the reason."""
+    it = SpeltAnswerCheck(REQUEST, 300)
+    given = [it.read(delta).token_ids for delta in (Delta((5,)), Delta((6, 8)), Delta())]
+    it.read(Delta(finish_reason=LENGTH))
+    assert [*given, it.end().token_ids] == [(), (5, 6), (), (8,)]
+    assert it.end().finish_reason is LENGTH
+    it = SpeltAnswerCheck(REQUEST, 300)
+    it.read(Delta((5,) * 6))
+    it.read(Delta(finish_reason=LENGTH))
+    assert it.end().token_ids == (5,)
 
 
 def test_answer_must_follow_its_grammar() -> None:

@@ -119,7 +119,7 @@ def test_replica_gets_nothing_while_it_is_not_well_or_not_probed() -> None:
     drafting.verdict = None
     assert router.choose(request(), NO_TRY) is None
     drafting.verdict = Verdict(0.0)
-    for state in (ReplicaState.STARTING, ReplicaState.DOWN, ReplicaState.DRAINING):
+    for state in (ReplicaState.STARTING, ReplicaState.DOWN):
         drafting.state = state
         assert router.choose(request(), NO_TRY) is None
     assert router.choose(request(), NO_TRY, without=[drafting]) is None

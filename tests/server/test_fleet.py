@@ -7,12 +7,14 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, expect
 
 from headlong.cli.main import main
 from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import open_checkpoint
 from http_engine import HttpEngine, run_engine
 from live_server import LiveServer, serve
+from page_visits import Visits
 from scripted_model import ScriptedModel
 from talking_model import write_talking_model
 
@@ -159,6 +161,39 @@ def test_health_card_and_metrics_show_every_replica(
     labels = f'engine="vllm",pool="K=4",replica="{drafting.url[7:]}"'
     assert f"headlong:replica_up{{{labels}}} 1.0" in metrics
     assert f"headlong:replica_draft_tokens_total{{{labels}}}" in metrics
+
+
+def test_page_shows_replicas_and_what_their_engines_drafted(
+    server: LiveServer, browser: Browser, drafting: HttpEngine
+) -> None:
+    visits = Visits(browser, server.url)
+    page = visits.open()
+    expect(page.locator("#card")).to_contain_text(f"{drafting.url[7:]}vllm · K=4 · up")
+    described = page.evaluate(
+        """async () => {
+            const sources = await import("/page/sources.js");
+            const token = { source: "engine", depth: 2 };
+            return [sources.colourKey(token), sources.describeSource(token)];
+        }"""
+    )
+    assert described == ["head-2", "Drafted by its engine, depth 2"]
+    visits.close()
+    assert visits.complaints == []
+
+
+def test_server_that_stops_lets_answers_end(model: Path, says: ScriptedModel) -> None:
+    with run_engine(model=says, token_s=0.02) as slow:
+        with serve(model, "--engine", "vllm", "--engine-url", slow.url) as server:
+            client = server.client()
+            stream = client.completions.create(
+                model="default", prompt=PROMPT, max_tokens=50, temperature=0, stream=True
+            )
+            next(iter(stream))
+            server.process.terminate()
+            reasons = [event.choices[0].finish_reason for event in stream if event.choices]
+            assert reasons[-1] == "length"
+            assert server.process.wait(20) == 0
+        assert (slow.num_finished, slow.num_left) == (1, 0)
 
 
 def test_server_without_an_engine_that_answers_ends_with_the_reason(

@@ -14,12 +14,16 @@ from headlong.engine.request import FinishReason
 from headlong.errors import GarbledError
 from headlong.fleet.dialect import Delta
 
+_FEW = 8
 _ROUNDING = 1e-3
 """How far above 0 a log-probability may be by rounding."""
 
 
 class AnswerCheck:
     """Follows one answer."""
+
+    counts_as_we_do = True
+    """Whether the engine's tokens are ours, so that `max_tokens` means the same to both."""
 
     def __init__(self, request: Request, vocab_size: int) -> None:
         """Begin an answer to `request`; token ids go up to `vocab_size`."""
@@ -41,7 +45,7 @@ class AnswerCheck:
         Raises:
             GarbledError: It cannot be an answer to the request.
         """
-        self._told = _joined(self._told, delta)
+        self._note(delta)
         if self._last is not None:  # tokens behind the end are an engine's slip, and dropped
             return Delta()
         delta = self._cut(delta)
@@ -68,6 +72,17 @@ class AnswerCheck:
             is_end=True,
         )
 
+    def _note(self, delta: Delta) -> None:
+        """Keep what is told besides tokens."""
+        told, num_cached = self._told, delta.num_cached_tokens
+        if delta.stats is None and num_cached is None and delta.prompt_logprobs is None:
+            return
+        self._told = Delta(
+            stats=delta.stats or told.stats,
+            num_cached_tokens=told.num_cached_tokens if num_cached is None else num_cached,
+            prompt_logprobs=delta.prompt_logprobs or told.prompt_logprobs,
+        )
+
     def _cut(self, delta: Delta) -> Delta:
         """Return a delta that ends where the answer has to, with the reason if it does."""
         ids, stopping, eos_ids = delta.token_ids, self._request.stopping, self._request.eos_ids
@@ -75,11 +90,13 @@ class AnswerCheck:
         num = min([one + 1 for one in ends[:1]] + [self._num_left, len(ids)])
         self._num_left -= num
         reason = delta.finish_reason
+        if reason is None and not ends and self._num_left:
+            return delta
         if ends and num == ends[0] + 1:
             reason = FinishReason.STOP
         elif not self._num_left:
             reason = FinishReason.LENGTH
-        elif reason is FinishReason.LENGTH:
+        elif reason is FinishReason.LENGTH and self.counts_as_we_do:
             problem = f"The engine ended its answer {self._num_left} tokens early, for want of room"
             raise GarbledError(f"{problem}.", "Start it with a longer context.")
         return replace(
@@ -106,12 +123,34 @@ class AnswerCheck:
             self._constraint.push(token_id)
 
 
+class SpeltAnswerCheck(AnswerCheck):
+    """Follows an answer that came as text and was spelt in our tokens, which may be more or fewer.
+
+    The newest token waits for the next event, since the one that ends the answer brings none.
+    """
+
+    counts_as_we_do = False
+
+    def __init__(self, request: Request, vocab_size: int) -> None:
+        """Begin an answer to `request`, of about as many tokens as it may have."""
+        super().__init__(request, vocab_size)
+        self._num_left = 2 * self._num_left + _FEW
+        self._held: tuple[int, ...] = ()
+
+    def read(self, delta: Delta) -> Delta:
+        """Return what a delta brings, and what was held back of the one before."""
+        ids = (*self._held, *delta.token_ids)
+        num = len(ids) if delta.finish_reason is not None else max(0, len(ids) - 1)
+        self._held = ids[num:]
+        return super().read(replace(delta, token_ids=ids[:num]))
+
+
 class AnswerAsSent(AnswerCheck):
     """Follows an answer without cutting it: the probe judges engines by what they really send."""
 
     def read(self, delta: Delta) -> Delta:
         """Return the tokens of a delta, those behind the end included."""
-        self._told = _joined(self._told, delta)
+        self._note(delta)
         if self._last is None and delta.finish_reason is not None:
             self._last = Delta(finish_reason=delta.finish_reason)
         return Delta(delta.token_ids, delta.logprobs)
@@ -133,13 +172,3 @@ def _check_logprobs(token_ids: Sequence[int], logprobs: Sequence[TokenLogprob]) 
     if not fit:
         problem = "The engine's log-probabilities are not those of its tokens."
         raise GarbledError(problem, "Report it to its makers.")
-
-
-def _joined(told: Delta, delta: Delta) -> Delta:
-    """Return what was told, with what a further delta tells."""
-    is_news = delta.num_cached_tokens is not None
-    return Delta(
-        stats=delta.stats or told.stats,
-        num_cached_tokens=delta.num_cached_tokens if is_news else told.num_cached_tokens,
-        prompt_logprobs=delta.prompt_logprobs or told.prompt_logprobs,
-    )

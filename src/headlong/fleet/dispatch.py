@@ -16,7 +16,7 @@ from typing import TypeAlias
 from headlong.config import SamplingParams
 from headlong.decode.request import Request
 from headlong.errors import BusyError, EngineDownError, EngineError, HeadlongError
-from headlong.fleet.dialect import Delta, Feature
+from headlong.fleet.dialect import Delta
 from headlong.fleet.exchange import Exchanger, UnreachableError
 from headlong.fleet.gain import kind_of
 from headlong.fleet.health import Health
@@ -151,5 +151,5 @@ def _can_go_on(request: Request, replica: Replica) -> bool:
         (sampling.temperature == 0 or sampling.top_p == 0)
         and all(getattr(sampling, name) == getattr(free, name) for name in counts)
         and request.grammar is None
-        and Feature.TOKEN_IDS in replica.dialect.features
+        and replica.knows_tokens
     )

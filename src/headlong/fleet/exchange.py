@@ -16,7 +16,7 @@ import httpx
 
 from headlong.decode.request import Request
 from headlong.errors import EngineError, GarbledError
-from headlong.fleet.answer_check import AnswerCheck
+from headlong.fleet.answer_check import AnswerCheck, SpeltAnswerCheck
 from headlong.fleet.dialect import AnswerReader, Delta
 from headlong.fleet.replica import Replica
 from headlong.fleet.transport import ReplicaTransport
@@ -107,7 +107,8 @@ class Exchanger:
         limit: asyncio.Timeout,
     ) -> None:
         call = replica.dialect.write(request, replica.model)
-        check = self.follow(request, self.vocab_size)
+        follow = self.follow if replica.knows_tokens else SpeltAnswerCheck
+        check = follow(request, self.vocab_size)
         body = json.dumps(call.body).encode()
         headers = {"content-type": "application/json", **key_header(replica)}
         if not replica.dialect.keeps_connections:

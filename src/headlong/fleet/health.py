@@ -71,7 +71,7 @@ class Health:
         record = self._records[replica]
         record.num_failures += 1
         replica.num_failed += 1
-        if replica.state in (ReplicaState.DOWN, ReplicaState.DRAINING):
+        if replica.state is ReplicaState.DOWN:
             return
         is_down = record.num_failures >= MAX_FAILURES
         self._move(replica, ReplicaState.DOWN if is_down else ReplicaState.SUSPECT, error.problem)
@@ -95,8 +95,6 @@ class Health:
 
     async def check(self, replica: Replica) -> None:
         """Ask a replica how it is and which model it has."""
-        if replica.state is ReplicaState.DRAINING:
-            return
         record = self._records[replica]
         try:
             async with asyncio.timeout(ANSWER_S):

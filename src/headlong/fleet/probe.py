@@ -38,15 +38,15 @@ PROMPTS = {
 CHECKS: Mapping[Aspect, Callable[[Examined], Awaitable[Judgement]]] = {
     Aspect.GREEDY: check_greedy,
     Aspect.DRAFTS: check_drafts,
-    Aspect.SAMPLED: check_sampled,
     Aspect.LENGTH: check_length,
     Aspect.STOP: check_stop,
     Aspect.JSON: check_json,
     Aspect.GRAMMAR: check_grammar,
+    Aspect.SAMPLED: check_sampled,
     Aspect.LOGPROBS: check_logprobs,
     Aspect.SEED: check_seed,
 }
-"""In order: what matters most comes before the time may run out."""
+"""In order: what is quickly done comes before what may use up the time."""
 
 Tell = Callable[[Judgement], None]
 

@@ -90,4 +90,5 @@ class _Samples:
         answer = await self._side.ask(self._examined.request(question, **sampled))
         if not answer.token_ids:
             raise NotChecked(f"{self._side.name.capitalize()} sent an answer without tokens.")
-        return await self._examined.judge.score(question.prompt_ids, answer.token_ids)
+        ids = (question.prompt_ids, answer.token_ids)
+        return await self._examined.judge.score(*ids, may_skip=True)

@@ -24,6 +24,10 @@ AT_ONCE = 4
 """Requests that a side gets at one time."""
 
 
+_STRIDE = 4
+"""Of tokens that are scored by a request each, every so many."""
+
+
 class NotChecked(Exception):
     """Nothing can be said, for this reason."""
 
@@ -108,9 +112,12 @@ class Side:
             raise NotChecked(f"The engine has no {lacking}{while_drafting}.")
 
     async def score(
-        self, prompt_ids: tuple[int, ...], answer_ids: Sequence[int]
+        self, prompt_ids: tuple[int, ...], answer_ids: Sequence[int], *, may_skip: bool = False
     ) -> list[TokenLogprob]:
-        """Return how likely the engine finds each token of somebody's answer."""
+        """Return how likely the engine finds each token of somebody's answer.
+
+        One that cannot score prompts is asked token by token; if it may, it skips most of them.
+        """
         whole = (*prompt_ids, *answer_ids)
         one_token = StopParams(max_tokens=1)
         at_once = Request(whole, stopping=one_token, prompt_logprobs=MAX_TOP_LOGPROBS)
@@ -122,10 +129,11 @@ class Side:
                 raise NotChecked(f"Scores of some tokens are missing from {self.name}.")
             return [told[place] for place in places]
         sampling = SamplingParams(logprobs=MAX_TOP_LOGPROBS)
-        prompts = (whole[:end] for end in range(len(prompt_ids), len(whole)))
-        requests = [Request(ids, sampling, one_token) for ids in prompts]
+        ends = range(len(prompt_ids), len(whole), _STRIDE if may_skip else 1)
+        requests = [Request(whole[:end], sampling, one_token) for end in ends]
         answers = await together(self.ask(request) for request in requests)
-        return [_scored(*pair) for pair in zip(answers, answer_ids, strict=True)]
+        token_ids = [whole[end] for end in ends]
+        return [_scored(*pair) for pair in zip(answers, token_ids, strict=True)]
 
 
 def _scored(answer: Delta, token_id: int) -> TokenLogprob:

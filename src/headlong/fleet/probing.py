@@ -146,6 +146,9 @@ def _log_verdict(replica: Replica, verdict: Verdict, before: Verdict | None) -> 
             one.seen,
             "It gets no such requests." if verdict.problem is None else "It gets no requests.",
         )
+    for one in verdict.judgements:
+        if one.outcome in (Outcome.NOT_EXACT, Outcome.NOT_CHECKED):
+            _log.info("The replica %s, %s: %s. %s", replica.name, one.aspect, one.outcome, one.seen)
     if before is not None and before.failed and not verdict.failed:
         _log.warning("The replica %s passes the probe again.", replica.name)
     of_outcome = {

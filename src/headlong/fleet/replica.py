@@ -21,8 +21,6 @@ class ReplicaState(StrEnum):
     """Failed a moment ago: gets requests only where no other can take them."""
     DOWN = "down"
     """Gets none until it has been seen well again."""
-    DRAINING = "draining"
-    """Ends the requests it has and gets no more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,6 +52,11 @@ class Replica:
     def drafts(self) -> bool:
         """Whether it speculates."""
         return self.num_draft_tokens > 0
+
+    @property
+    def knows_tokens(self) -> bool:
+        """Whether it takes and gives token ids; else text goes to and fro."""
+        return Feature.TOKEN_IDS in self.dialect.features
 
     @property
     def name(self) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from headlong.decode.request import Request
 from headlong.errors import RequestError
-from headlong.fleet.dialect import Feature
 from headlong.fleet.gain import BEGINNING, Forecast, Gains, kind_of
 from headlong.fleet.replica import Replica, ReplicaState
 
@@ -119,18 +118,12 @@ class Router:
 def _route_off(request: Request, plain: list[Replica], drafting: list[Replica]) -> Route:
     if plain:
         return Route(_pick(plain, request), "No drafts: the request asked for none.")
-    able = [one for one in drafting if _obeys(one)]
-    if able:
-        return Route(_pick(able, request), "No drafts: the request asked for none.")
     text = "Drafts, though the request asked for none: no replica without drafts is up."
     return Route(_pick(drafting, request), text)
 
 
 def _route_fixed(request: Request, num_wanted: int, drafting: list[Replica]) -> Route:
     """Go to the replica whose K is nearest, and say so where it is another."""
-    enough = [one for one in drafting if _obeys(one) and one.num_draft_tokens >= num_wanted]
-    if enough:
-        return Route(_pick(enough, request), f"Drafts K={num_wanted}: the request asked for that.")
     far = min(abs(one.num_draft_tokens - num_wanted) for one in drafting)
     near = [one for one in drafting if abs(one.num_draft_tokens - num_wanted) == far]
     replica = _pick(near, request)
@@ -148,11 +141,6 @@ def _can_run(replica: Replica, request: Request) -> bool:
     is_blocked = replica.verdict is not None and replica.verdict.blocks(request) is not None
     is_able = replica.has_room(request) and replica.missing(request) is None
     return replica.is_usable and is_able and not is_blocked
-
-
-def _obeys(replica: Replica) -> bool:
-    """Tell whether a replica drafts as each request says."""
-    return Feature.K_PER_REQUEST in replica.dialect.features_with_drafts
 
 
 def _busyness(pool: Sequence[Replica]) -> float:

@@ -13,11 +13,12 @@ const NAMES = {
   ngram: "n-gram lookup",
   grammar: "grammar",
   "draft-model": "draft model",
+  engine: "its engine",
 };
 
 /** The key of a token's colour: "head-3", "ngram", "backbone"; unknown sources look like the model's. */
 export function colourKey(token) {
-  if (token.source === "head") return `head-${Math.min(Math.max(token.depth, 1), MAX_DEPTH)}`;
+  if (token.source === "head" || token.source === "engine") return `head-${Math.min(Math.max(token.depth, 1), MAX_DEPTH)}`;
   return token.source in NAMES ? token.source : "backbone";
 }
 

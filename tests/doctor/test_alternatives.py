@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,21 +89,25 @@ def test_wrong_order_in_an_eagle3_head_is_named(
     assert found.remedy
 
 
+TAPS = "eagle_aux_hidden_state_layer_ids"
+
+
 def exchange_norms(arrays: Arrays) -> None:
     one, other = "midlayer.input_layernorm.weight", "midlayer.hidden_norm.weight"
     arrays[one], arrays[other] = arrays[other], arrays[one]
 
 
 @pytest.mark.parametrize(
-    ("plant", "taps", "words"),
+    ("plant", "said", "words"),
     [
-        (exchange_norms, [2, 15, 27], "With its two input norms exchanged"),
-        (None, [3, 16, 28], "With taps one layer earlier (2, 15, 27)"),
+        (exchange_norms, {}, "With its two input norms exchanged"),
+        (None, {TAPS: [3, 16, 28]}, "With taps one layer earlier (2, 15, 27)"),
+        (None, {"norm_before_residual": True}, "With norm_before_residual off"),
     ],
 )
 def test_mistake_that_costs_few_drafts_is_known_by_the_record(
     plant: Callable[[Arrays], None] | None,
-    taps: list[int],
+    said: dict[str, Any],
     words: str,
     default_subject: Subject,
     tmp_path: Path,
@@ -110,9 +115,7 @@ def test_mistake_that_costs_few_drafts_is_known_by_the_record(
     """A head may draft nearly as well so: where drafts stand gives it away."""
     folder = copy_shipped(tmp_path / "head", plant)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(
-        json.dumps(config | {"eagle_aux_hidden_state_layer_ids": taps})
-    )
+    (folder / "config.json").write_text(json.dumps(config | {TAPS: [2, 15, 27]} | said))
     subject = with_head(default_subject, folder)
     assert subject.head is not None
     backbone, _ = parts(subject)

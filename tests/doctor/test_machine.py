@@ -77,6 +77,10 @@ def test_fallback_to_numpy_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPa
     assert "headlong.ops.native_ops" in found.seen
     assert "pip install" in found.remedy
     assert check_backend(NumpyOps("asked"), "numpy").level is Severity.OK
+    other = NumpyOps("MLX on Apple's GPU")
+    other.name = "mlx"
+    assert check_backend(other, "auto").level is Severity.OK
+    assert check_backend(other, "mlx").seen == "MLX on Apple's GPU"
     monkeypatch.undo()
     assert check_backend(make_ops("native"), "auto").level is Severity.OK
 

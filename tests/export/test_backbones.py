@@ -14,7 +14,11 @@ from export_parts import write_model
 from headlong.arrays import FloatArray
 from headlong.errors import ArchitectureError, TensorError, TextError
 from headlong.export import backbone_folder
-from headlong.export.backbone_config import hugging_face_config, hugging_face_names
+from headlong.export.backbone_config import (
+    hugging_face_class,
+    hugging_face_config,
+    hugging_face_names,
+)
 from headlong.export.backbone_folder import write_backbone_folder
 from headlong.export.backbone_gguf import write_backbone_gguf
 from headlong.export.conversion import Conversion
@@ -76,6 +80,13 @@ def test_folder_has_the_names_of_its_publisher(tmp_path: Path, architecture: str
     stated = model_files.hf_config(architecture)
     for key in ("architectures", "model_type", "num_key_value_heads", "tie_word_embeddings"):
         assert config[key] == stated[key], key
+
+
+def test_folder_names_its_own_class(tmp_path: Path) -> None:
+    folder = model_files.write_hf_folder(tmp_path / "folder", "gemma3")
+    assert hugging_face_class(open_checkpoint(folder)) == "Gemma3ForCausalLM"
+    model = write_model(tmp_path / "tiny.gguf", "qwen3")
+    assert hugging_face_class(open_checkpoint(model)) == "Qwen3ForCausalLM"
 
 
 def test_float16_and_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,11 @@ from gguf import GGUFReader
 from safetensors.numpy import load_file
 
 from export_parts import TAPS, Pair
-from headlong.errors import SourceError
+from headlong.errors import HeadError, SourceError
 from headlong.export.exporter import ExportRequest, export
 from headlong.export.targets import TARGETS, TargetName
 from headlong.heads.head_files import read_head_weights, save_head
+from headlong.heads.head_weights import HeadWeights, store_array
 from headlong.llm import LLM
 from headlong.weights.progress import LogProgress
 
@@ -179,6 +180,19 @@ def test_nothing_is_overwritten_and_nothing_half_written_stays(
     with pytest.raises(SourceError, match="No space left on device"):
         export(request(pair, tmp_path / "other"), LogProgress())
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_head_that_does_not_read_back_is_refused(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad_disk(path: Path, weights: HeadWeights) -> None:
+        norm = store_array("norm.weight", np.ones(pair.config.hidden_size))
+        save_head(path, replace(weights, tensors={**weights.tensors, "norm.weight": norm}))
+
+    monkeypatch.setattr("headlong.export.head_folder.save_head", bad_disk)
+    with pytest.raises(HeadError, match="does not read back"):
+        export(request(pair, tmp_path / "out"), LogProgress())
+    assert not [*tmp_path.iterdir()]
 
 
 def test_readme_tells_how_to_start_and_what_to_expect(pair: Pair, tmp_path: Path) -> None:

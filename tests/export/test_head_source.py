@@ -54,6 +54,14 @@ def test_mtp_layers_inside_a_model_are_not_exported(pair: Pair, tmp_path: Path) 
     assert "MTP layers inside" in said
 
 
+def test_head_with_a_window_is_refused(pair: Pair, tmp_path: Path) -> None:
+    weights = read_head_weights(pair.head)
+    window = {"layer_types": ["sliding_attention"], "sliding_window": 8}
+    save_head(tmp_path / "head", replace(weights, config={**weights.config, **window}))
+    said = refusal(pair, tmp_path, head=tmp_path / "head")
+    assert "it looks back 8 positions only" in said
+
+
 def test_layers_beyond_the_shared_format_are_refused(pair: Pair, tmp_path: Path) -> None:
     weights = read_head_weights(pair.head)
     size = {"q": pair.config.num_heads, "k": pair.config.num_kv_heads}
@@ -98,6 +106,17 @@ def test_stretched_positions_reach_llama_cpp(pair: Pair, tmp_path: Path) -> None
     read, own = (one.layer.attention.rope.frequencies for one in (head, exported.source.head))
     np.testing.assert_allclose(read, own, rtol=1e-6)
     assert own.min() < 0.2 * make_rope(16, pair.config.rope_theta).frequencies.min()
+
+
+def test_tensors_that_nothing_reads_stay_behind(pair: Pair, tmp_path: Path) -> None:
+    """vLLM stops at a name it does not know."""
+    weights = read_head_weights(pair.head)
+    unread = store_array("midlayer.self_attn.rotary_emb.inv_freq", np.ones(8))
+    tensors = {**weights.tensors, unread.name: unread}
+    save_head(tmp_path / "head", replace(weights, tensors=tensors))
+    request = ExportRequest("vllm", tmp_path / "out", str(pair.model), tmp_path / "head")
+    export(request, LogProgress())
+    assert read_head_weights(tmp_path / "out/head").tensors.keys() == weights.tensors.keys()
 
 
 def test_config_is_closed_with_the_backbones_numbers(pair: Pair, tmp_path: Path) -> None:

@@ -5,10 +5,13 @@ Slow, and only where HEADLONG_PEERS names the folder that `bench/setup_peers.sh`
 """
 
 import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from headlong.decode.request import Request
@@ -22,6 +25,7 @@ from headlong.fleet.vllm_dialect import VllmDialect
 from headlong.llm import LLM, make_request
 from headlong.weights.progress import LogProgress
 from peer_engines import K, llama_server, peers_folder, vllm_server
+from server_process import ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -67,6 +71,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 
 
 @pytest.fixture(scope="module")
+def plain_vllm(exported: Exported) -> Iterator[str]:
+    """The URL of a vLLM without drafts."""
+    with vllm_server(exported.backbone) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
 def speculating_vllm(exported: Exported) -> Iterator[str]:
     """The URL of a vLLM that drafts with the exported head."""
     with vllm_server(exported.backbone, exported.head) as url:
@@ -105,6 +116,49 @@ def test_vllm_tells_the_same_logprobs_while_it_drafts(
         assert ours.pick.logprob is not None
         assert theirs.token_id == ours.pick.token_id
         assert theirs.logprob == pytest.approx(ours.pick.logprob.logprob, abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def front(plain_vllm: str, speculating_vllm: str) -> Iterator[str]:
+    """The URL of a front over both, as soon as the one that drafts has been probed."""
+    pools = ("--engine-url", plain_vllm, "--speculative-url", f"{speculating_vllm}={K}")
+    with ServerProcess("--engine", "vllm", *pools) as server:
+        deadline_s = time.monotonic() + 600
+        while time.monotonic() < deadline_s:
+            replicas = httpx.get(f"{server.url}/health").json()["replicas"]
+            if all(one["takes_requests"] for one in replicas):
+                break
+            time.sleep(1)
+        yield server.url
+
+
+def chat(front: str, **options: object) -> dict[str, Any]:
+    """Return the front's whole answer to a question."""
+    messages = [{"role": "user", "content": QUESTIONS[1]}]
+    body = {"messages": messages, "max_tokens": 40, "temperature": 0, **options}
+    answer = httpx.post(f"{front}/v1/chat/completions", json=body, timeout=300)
+    return dict(answer.raise_for_status().json())
+
+
+def test_requests_go_where_their_mtp_says(front: str) -> None:
+    plain, drafted = chat(front, mtp="off"), chat(front, mtp=K)
+    assert plain["choices"] == drafted["choices"]
+    assert plain["mtp"]["num_drafted"] == 0
+    assert drafted["mtp"]["num_accepted"] > 0
+    assert drafted["mtp"]["off_reason"] is None
+
+
+def test_sampling_that_failed_the_probe_gets_no_drafts(front: str) -> None:
+    """vLLM's CPU build writes nonsense at temperatures above 0 while it drafts."""
+    mtp = chat(front, mtp=K, temperature=0.7)["mtp"]
+    assert mtp["num_drafted"] == 0
+    assert "sampled text with drafts failed the probe" in mtp["off_reason"]
+
+
+def test_what_an_engine_lacks_while_it_drafts_goes_to_a_plain_one(front: str) -> None:
+    mtp = chat(front, mtp=K, logit_bias={"28": -100})["mtp"]
+    assert mtp["num_drafted"] == 0
+    assert "logit_bias" in mtp["off_reason"]
 
 
 def test_llama_cpp_keeps_no_connection_behind_a_stream(

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from headlong.errors import HeadError
-from headlong.heads.eagle3 import Eagle3Head, build_eagle3, default_taps, resolve_taps
+from headlong.heads.eagle3 import Eagle3Head, build_eagle3
 from headlong.heads.head import ParallelHeads, RecursiveHead
 from headlong.heads.head_weights import HeadWeights, store_array
-from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Array
 from model_files import ARCHITECTURES
@@ -31,6 +29,7 @@ def plain_states(
         backbone.config,
         backbone.config.rope_theta,
         adds_to_normed=bool(weights.config["norm_before_residual"]),
+        window=weights.config.get("sliding_window"),
     )
     embedded = backbone.embed(np.array(next_ids)).astype(np.float64)
     return layer.run(states, beside=embedded)
@@ -42,6 +41,10 @@ def plain_enter(weights: HeadWeights, passage: Passage, eps: float) -> Float64Ar
     tensors, taps = arrays_of(weights), passage.hidden.taps.astype(np.float64)
     if "input_norm.weight" in tensors:
         taps = rms(taps, tensors["input_norm.weight"], eps)
+    if "fc_norm.0.weight" in tensors:
+        single = np.split(taps, 3, axis=1)
+        normed = [rms(x, tensors[f"fc_norm.{i}.weight"], eps) for i, x in enumerate(single)]
+        taps = np.concatenate(normed, axis=1)
     return np.asarray(taps @ tensors["fc.weight"].T)
 
 
@@ -69,6 +72,46 @@ def test_states_and_logits_equal_plain_maths(
     np.testing.assert_allclose(states, expected, rtol=1e-3, atol=1e-4)
     expected_logits = rms(expected, tensors["norm.weight"], eps) @ tensors["lm_head.weight"].T
     np.testing.assert_allclose(head.logits(states), expected_logits, rtol=1e-3, atol=1e-3)
+
+
+def test_head_with_a_window_looks_back_as_far(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config)
+    window = {"layer_types": ["sliding_attention"], "sliding_window": 4}
+    near = replace(weights, config={**weights.config, **window})
+    head = build_eagle3(near, backbone)
+    passage = read_passage(backbone, head.tap_layers, num_rows=9)
+    states = observe(head, passage)
+    entered = plain_enter(weights, passage, backbone.config.norm_eps)
+    expected = plain_states(near, backbone, entered, passage.next_ids.tolist())
+    np.testing.assert_allclose(states, expected, rtol=1e-3, atol=1e-4)
+    full = {"layer_types": ["full_attention"], "sliding_window": 4}
+    far = build_eagle3(replace(weights, config={**weights.config, **full}), backbone)
+    assert far.layer.attention.window is None
+    assert not np.allclose(observe(far, passage), states)
+
+
+def test_every_tapped_state_may_have_a_norm_of_its_own(backbone: Backbone) -> None:
+    weights, rng = random_eagle3(backbone.config), np.random.default_rng(3)
+    norms = {f"fc_norm.{i}.weight": 1 + 0.3 * rng.standard_normal(64) for i in range(3)}
+    stored = {name: store_array(name, values) for name, values in norms.items()}
+    normed = replace(weights, tensors={**weights.tensors, **stored})
+    head = build_eagle3(normed, backbone)
+    passage = read_passage(backbone, head.tap_layers)
+    expected = plain_enter(normed, passage, backbone.config.norm_eps)
+    found = head.enter(head.features(passage.hidden))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    assert not np.allclose(found, plain_enter(weights, passage, backbone.config.norm_eps))
+
+
+def test_norm_that_is_switched_off_is_left_alone(backbone: Backbone) -> None:
+    weights = random_eagle3(backbone.config, norm_before_fc=True)
+    off = replace(weights, config={**weights.config, "norm_before_fc": False})
+    silent = {k: v for k, v in weights.config.items() if k != "norm_before_fc"}
+    assert build_eagle3(off, backbone).input_norm is None
+    assert build_eagle3(off, backbone).report.unused_tensors == ("input_norm.weight",)
+    assert build_eagle3(replace(weights, config=silent), backbone).input_norm is not None
+    nested = silent | {"eagle_config": {"norm_before_fc": True}}
+    assert build_eagle3(replace(weights, config=nested), backbone).input_norm is not None
 
 
 @pytest.mark.parametrize("norms", [(), ("norm_before_residual",), ("norm_output",)])
@@ -232,7 +275,8 @@ def test_unknown_part_of_the_fusion_is_refused(backbone: Backbone) -> None:
     ("changes", "message"),
     [
         ({"num_hidden_layers": 2}, "has 2 layers"),
-        ({"fc_norm": True}, "dialect: fc_norm"),
+        ({"fc_norm": True}, r"lacks 3 of 3 tensors: fc_norm\.0\.weight"),
+        ({"parallel_drafting": True}, "dialect: parallel_drafting"),
         ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state = false"),
         ({"eagle_config": {"norm_before_fc": True}}, "lacks 1 of .* input_norm"),
         ({"hidden_act": "relu"}, "'relu'"),
@@ -271,37 +315,6 @@ def test_shallow_backbone_is_refused(backbone: Backbone) -> None:
     del head_config["eagle_aux_hidden_state_layer_ids"]
     with pytest.raises(HeadError, match=r"layers \[2, 1, 0\]; the backbone has 3"):
         build_eagle3(replace(weights, config=head_config), shallow)
-
-
-@pytest.mark.parametrize(
-    ("top", "nested", "meant"),
-    [
-        (None, None, (2, 15, 27)),
-        ([2, 15, 27], None, (2, 15, 27)),
-        ([3, 9, 20], None, (3, 9, 20)),
-        ([1, 14, 26], None, (2, 15, 27)),  # outputs, in the wrong place
-        (None, [1, 14, 26], (2, 15, 27)),
-        (None, [1, 13, 25], (2, 14, 26)),  # outputs of layers that are not the usual ones
-        (None, [2, 15, 27], (2, 15, 27)),
-        ([3, 9, 20], [2, 8, 19], (3, 9, 20)),  # a folder for vLLM and SGLang
-        ([1, 14, 26], [0, 13, 25], (1, 14, 26)),
-    ],
-)
-def test_taps_are_read_as_their_writers_count_them(
-    top: list[int] | None, nested: list[int] | None, meant: tuple[int, ...]
-) -> None:
-    """Guards against a head that reads its states one layer off: all it does is draft badly."""
-    assert default_taps(30) == (2, 15, 27)
-    name = "eagle_aux_hidden_state_layer_ids"
-    config = {name: top, "eagle_config": None if nested is None else {name: nested}}
-    assert resolve_taps(Settings(config, Path("head")), 30, "head") == meant
-
-
-@pytest.mark.parametrize("taps", [[1, 2], [2, 1, 3], [1, 2, 30], ["a", "b", "c"], [0, True, 5]])
-def test_impossible_taps_are_refused(taps: list[Any]) -> None:
-    settings = Settings({"eagle_aux_hidden_state_layer_ids": taps}, Path("head"))
-    with pytest.raises(HeadError):
-        resolve_taps(settings, 30, "head")
 
 
 def test_second_layer_in_the_file_is_refused(backbone: Backbone) -> None:

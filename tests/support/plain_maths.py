@@ -26,6 +26,7 @@ class PlainLayer:
     config: ModelConfig
     theta: float
     adds_to_normed: bool = False
+    window: int | None = None
 
     def run(self, x: Float64Array, beside: Float64Array | None = None) -> Float64Array:
         """Run the layer over a whole sequence from position 0: (T, H) → (T, H)."""
@@ -53,7 +54,10 @@ class PlainLayer:
         group = config.num_heads // config.num_kv_heads
         key, value = key.repeat(group, axis=0), value.repeat(group, axis=0)
         scores = query @ key.swapaxes(1, 2) / np.sqrt(config.head_dim)
-        scores = np.where(np.tri(length, dtype=bool), scores, -np.inf)
+        seen = np.tri(length, dtype=bool)
+        if self.window is not None:
+            seen &= ~np.tri(length, k=-self.window, dtype=bool)
+        scores = np.where(seen, scores, -np.inf)
         shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
         shares /= shares.sum(axis=-1, keepdims=True)
         attended = (shares @ value).swapaxes(0, 1).reshape(length, -1)

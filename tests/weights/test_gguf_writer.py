@@ -16,6 +16,7 @@ def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
         "a.name": "x",
         "a.flag": True,
         "a.count": 3,
+        "a.parameters": 2**40,
         "a.eps": 0.5,
         "a.ids": [1, 2],
         "a.t": ["p"],

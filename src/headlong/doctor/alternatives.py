@@ -120,6 +120,12 @@ def _of_eagle3(head: Eagle3Head, weights: HeadWeights, backbone: Backbone) -> It
         "exchange them in the export.",
         replace(head, layer=Layer(exchanged, head.layer.channel)),
     )
+    said = not attention.adds_to_normed
+    yield Alternative(
+        f"norm_before_residual {'on' if said else 'off'}",
+        f"Set norm_before_residual to {str(said).lower()} in the head's config.json.",
+        replace(head, layer=Layer(replace(attention, adds_to_normed=said), head.layer.channel)),
+    )
     yield Alternative(
         "the tapped states in the opposite order",
         "fc must read the lowest tapped layer first; reverse the thirds of fc's columns.",

@@ -57,8 +57,10 @@ def check_backend(ops: Ops, asked: str) -> Finding:
     if ops.name == "native":
         return Check("backend", {"backend": ops.name}).ok(f"compiled kernels: {ops.note}")
     check = Check("backend", {"backend": ops.name, "note": ops.note})
-    if asked != "auto":
-        return check.ok(f"{ops.name}, as asked for; it is the slow, readable one")
+    if ops.name == "numpy" and asked != "auto":
+        return check.ok("numpy, as asked for; it is the slow, readable one")
+    if ops.name != "numpy":
+        return check.ok(ops.note)
     return check.warning(
         f"The slow numpy backend computes. {backend_problem('native')}",
         MODULES["native"].remedy,

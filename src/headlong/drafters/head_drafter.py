@@ -5,6 +5,7 @@ states and each row's next token. That fills its own cache and leaves the state 
 starts from; rows made while drafting stay pending and are rolled back.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -185,9 +186,9 @@ class RecursiveDrafter(HeadDrafter):
         It makes the very guesses of `_guess_by_depth`, only sooner. The logits that are not finite
         are left to that one to complain about.
         """
-        if self._ops is None or any(request.guesser.rule() is None for request in requests):
+        if any(request.guesser.rule() is None for request in requests):
             return None
-        drafted = self._ops.draft(blocks, self._draft_rows(requests))
+        drafted = self._draft_at_once(blocks, self._draft_rows(requests))
         if drafted is None:
             for request in requests:
                 request.state.cache.rollback()
@@ -196,6 +197,17 @@ class RecursiveDrafter(HeadDrafter):
             [Guess(token_id, prob) for token_id, prob in zip(token_ids, probs, strict=True)]
             for token_ids, probs in drafted
         ]
+
+    def _draft_at_once(
+        self, blocks: DraftBlocks, rows: Sequence[DraftRow]
+    ) -> list[tuple[list[int], list[float]]] | None:
+        if self._ops is not None:
+            return self._ops.draft(blocks, rows)
+        if self._lazy_ops is None:
+            return None
+        drafted = self._lazy_ops.collect(self._lazy_ops.begin_draft(blocks, rows))
+        is_whole = all(math.isfinite(prob) for _, probs in drafted for prob in probs)
+        return drafted if is_whole else None
 
     def _draft_rows(self, requests: Sequence[DraftRequest]) -> list[DraftRow]:
         """Return what a backend must know to draft for requests whose rules are known to it."""

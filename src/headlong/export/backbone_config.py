@@ -54,7 +54,10 @@ _DIVISORS = "rope_freqs.weight"
 
 
 def hugging_face_class(checkpoint: Checkpoint) -> str:
-    """Return the class of transformers that runs a model."""
+    """Return the class of transformers that runs a model; a folder says it itself."""
+    stated = checkpoint.metadata.get("architectures")
+    if checkpoint.format == "safetensors" and isinstance(stated, list) and stated:
+        return str(stated[0])
     return _family(checkpoint).class_name
 
 

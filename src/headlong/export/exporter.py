@@ -70,6 +70,7 @@ def export(request: ExportRequest, progress: Progress) -> Exported:
     source = choose_source(checkpoint, backbone, request.head, target)
     float_type = request.float_type or source.float_type
     changes = {"head": Conversion(float_type), "backbone": Conversion(float_type)}
+    # From 8 bits or more to 32.
     needed = 4 * sum(one.num_bytes for one in source.weights.tensors.values()) + _SPARE_BYTES
     if request.has_backbone:
         needed += _backbone_bytes(request, checkpoint, changes["backbone"])

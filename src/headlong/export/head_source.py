@@ -165,6 +165,8 @@ def _refuse_other_maths(weights: HeadWeights, head: Eagle3Head, target: Target) 
     faults += [f"it has {name}" for name in switches if name not in target.dialects]
     if weights.config["hidden_act"] != "silu":
         faults.append(f"its MLP uses {weights.config['hidden_act']}")
+    if head.layer.attention.window is not None:
+        faults.append(f"it looks back {head.layer.attention.window} positions only")
     if head.lm_head is backbone.lm_head:
         faults.append("it has no LM head of its own")
     if head.embedding is backbone.embedding and backbone.embedding_scale != 1.0:

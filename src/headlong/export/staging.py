@@ -32,7 +32,6 @@ def staged(out: Path, needed_bytes: int, *, is_folder: bool = True) -> Iterator[
         if is_folder:
             part.mkdir()
         yield part
-        refuse_existing(out)
         os.replace(part, out)
     except OSError as error:
         kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else SourceError

@@ -50,6 +50,8 @@ class LayerSpec:
     norm_eps: float
     rope: Rope
     activation: Literal["silu", "gelu_tanh"] = "silu"
+    window: int | None = None
+    """Positions that it looks back at, the own one included; None looks at all."""
 
     def shapes(self, input_size: int) -> dict[str, Shape]:
         """Return every tensor a layer may have, with its shape; q/k/v read `input_size` numbers."""
@@ -115,6 +117,7 @@ def read_layer_spec(weights: HeadWeights, backbone: Backbone) -> LayerSpec:
         norm_eps=norm_eps,
         rope=_read_rope(keys, head_dim, weights, backbone),
         activation=ACTIVATIONS[activation],
+        window=_read_window(keys),
     )
 
 
@@ -177,6 +180,7 @@ def build_layer(
         query_norm=parts.optional_norm(f"{prefix}self_attn.q_norm", eps),
         key_norm=parts.optional_norm(f"{prefix}self_attn.k_norm", eps),
         beside_norm=beside_norm,
+        window=spec.window,
     )
     mlp = GatedMlp(
         norm=parts.norm(f"{prefix}post_attention_layernorm", eps),
@@ -186,6 +190,13 @@ def build_layer(
         activation=spec.activation,
     )
     return Layer(attention, mlp)
+
+
+def _read_window(keys: Settings) -> int | None:
+    """Return how far a head looks back whose only layer is said to be a sliding one."""
+    if keys.items("layer_types")[:1] != ["sliding_attention"]:
+        return None
+    return max(keys.integer("sliding_window"), 1)
 
 
 def _read_rope(keys: Settings, head_dim: int, weights: HeadWeights, backbone: Backbone) -> Rope:

@@ -6,7 +6,8 @@
 
 e is the embedding of the token that follows the row; the row keeps its own position. Dialects:
 `norm_before_residual` takes hidden_norm(g) for the residual, `norm_output` carries norm(y) on,
-`norm_before_fc` has a norm before fc. Embedding and LM head are the backbone's or the head's own.
+`norm_before_fc` has a norm before fc, `fc_norm` one for each tapped state. Embedding and LM head
+are the backbone's or the head's own.
 In: `HeadWeights` of kind eagle3 and a backbone. Out: `Eagle3Head`, or a refusal with the reason.
 """
 
@@ -14,6 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from headlong.errors import HeadError
 from headlong.heads.decoder_layer import (
@@ -30,6 +33,7 @@ from headlong.heads.head_weights import (
     HeadWeights,
     Shape,
     check_vocabulary,
+    store_array,
 )
 from headlong.heads.layer_head import LayerHead
 from headlong.models.hidden import HiddenRows
@@ -44,8 +48,7 @@ NUM_TAPS = 3
 LAYER = "midlayer."
 
 _TAPS = "eagle_aux_hidden_state_layer_ids"
-_OTHER_MATHS = ("fc_norm", "parallel_drafting")
-"""Switches of dialects that are not computed here; each changes what the head means."""
+_TAP_NORMS = tuple(f"fc_norm.{index}.weight" for index in range(NUM_TAPS))
 
 ROPE_DIVISORS = "rope_freqs.weight"
 """How llama.cpp writes that slow rotary frequencies are slower still."""
@@ -57,6 +60,7 @@ class Eagle3Head(LayerHead):
 
     input_norm: Norm | None  # (3 * H,)
     norms_output: bool = False
+    tap_norm: Norm | None = None  # (H,), without weights of its own: fc has them
 
     @property
     def kind(self) -> str:
@@ -76,6 +80,9 @@ class Eagle3Head(LayerHead):
     def enter(self, features: Array) -> Array:
         """Fuse the tapped states: (N, 3 * H) → (N, H_head)."""
         taps = features if self.input_norm is None else self.ops.norm(features, self.input_norm)
+        if self.tap_norm is not None:
+            single = taps.reshape(-1, len(self.tap_norm.weight))
+            taps = self.ops.norm(single, self.tap_norm).reshape(*features.shape)
         return self.ops.project(taps, self.fc)
 
     def layer_input(self, state: Array, rows: Rows) -> tuple[Array, Array]:
@@ -88,8 +95,11 @@ def build_eagle3(weights: HeadWeights, backbone: Backbone) -> Eagle3Head:
     keys = Settings(weights.config, Path(weights.source))
     _refuse_other_maths(weights, keys)
     spec = read_layer_spec(weights, backbone)
-    parts = HeadParts(weights, backbone.ops)
     _check_fusion(weights, spec, backbone.config)
+    norms_taps = keys.flag("fc_norm") or any(name in weights.tensors for name in _TAP_NORMS)
+    if norms_taps:
+        weights = _with_norms_in_fc(weights, backbone)
+    parts = HeadParts(weights, backbone.ops)
     parts.check(_expected(weights, spec, backbone.config, parts))
     for prefix in (LAYER, "layers.", "fc"):
         parts.refuse_leftovers(prefix)
@@ -109,6 +119,7 @@ def build_eagle3(weights: HeadWeights, backbone: Backbone) -> Eagle3Head:
         layer=layer,
         norm=parts.norm("norm", spec.norm_eps),
         norms_output=keys.flag("norm_output"),
+        tap_norm=_plain_norm(backbone.config.hidden_size, spec.norm_eps) if norms_taps else None,
         lm_head=parts.linear("lm_head") if parts.has("lm_head.weight") else backbone.lm_head,
         embedding=parts.matrix("embed_tokens.weight") if has_own_embedding else backbone.embedding,
         embedding_scale=1.0 if has_own_embedding else backbone.embedding_scale,
@@ -180,19 +191,36 @@ def resolve_taps(keys: Settings, num_layers: int, source: str) -> tuple[int, ...
 
 
 def _refuse_other_maths(weights: HeadWeights, keys: Settings) -> None:
-    switched_on = [name for name in _OTHER_MATHS if keys.flag(name)]
-    switched_on += [name for name in weights.tensors if name.startswith(("fc_norm", "mask_hidden"))]
+    switched_on = [name for name in weights.tensors if name.startswith("mask_hidden")]
+    if keys.flag("parallel_drafting"):
+        switched_on.append("parallel_drafting")
     if not keys.flag("eagle_config.use_aux_hidden_state", default=True):
         switched_on.append("use_aux_hidden_state = false")
     if switched_on:
         raise HeadError(
             f"{weights.source} is of another EAGLE-3 dialect: {', '.join(switched_on)}.",
-            "Computed here are norm_before_residual, norm_before_fc and norm_output, with three "
-            f"tapped states. {ASK_FOR_ANOTHER}",
+            f"Computed here are recursive heads with {NUM_TAPS} tapped states. {ASK_FOR_ANOTHER}",
         )
     num_layers = keys.integer("num_hidden_layers", 1)
     if num_layers != 1:
         raise HeadError(f"{weights.source} has {num_layers} layers.", "An EAGLE-3 head has 1.")
+
+
+def _with_norms_in_fc(weights: HeadWeights, backbone: Backbone) -> HeadWeights:
+    """Return the head with the weights of the tapped states' own norms as factors of fc."""
+    parts = HeadParts(weights, backbone.ops)
+    size = backbone.config.hidden_size
+    parts.check(dict.fromkeys(_TAP_NORMS, (size,)))
+    factors = np.concatenate([parts.vector(name) for name in _TAP_NORMS])
+    tensors = {name: one for name, one in weights.tensors.items() if name not in _TAP_NORMS}
+    if "fc.weight" in tensors:  # else it is missed below
+        values = tensors["fc.weight"].to_float32() * factors
+        tensors["fc.weight"] = store_array("fc.weight", values)
+    return replace(weights, tensors=tensors)
+
+
+def _plain_norm(size: int, eps: float) -> Norm:
+    return Norm(np.ones(size, dtype=np.float32), eps)
 
 
 def _check_fusion(weights: HeadWeights, spec: LayerSpec, config: ModelConfig) -> None:
@@ -218,8 +246,9 @@ def _expected(
         **expected_layer(spec, 2 * hidden, LAYER, parts.has),
         "norm.weight": (hidden,),
     }
-    switches = (keys.flag("norm_before_fc"), keys.flag("eagle_config.norm_before_fc"))
-    if any(switches) or parts.has("input_norm.weight"):
+    # A norm that config.json switches off is left alone, as engines do.
+    places = [name for name in ("norm_before_fc", "eagle_config.norm_before_fc") if keys.has(name)]
+    if any(map(keys.flag, places)) or (not places and parts.has("input_norm.weight")):
         shapes["input_norm.weight"] = (NUM_TAPS * config.hidden_size,)
     if parts.has(ROPE_DIVISORS):
         shapes[ROPE_DIVISORS] = (spec.head_dim // 2,)

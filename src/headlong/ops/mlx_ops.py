@@ -74,9 +74,8 @@ class MlxOps(BlockByBlock):
         self._plan: PassPlan | None = None
         place = "Apple's GPU, bf16" if is_metal else "the CPU, f32"
         self.note = (
-            f"MLX {mx.__version__} on {place}; recurrent layers (delta nets, Mamba) take rows one "
-            "by one, and drafts of draft models, assistants and parallel heads are read back token "
-            "by token"
+            f"MLX {mx.__version__} on {place}; recurrent layers take rows one by one, and only "
+            "drafts of heads of one layer are verified unread"
         )
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> MlxMatrix:

@@ -44,7 +44,7 @@ class GgufEntry:
 def write_gguf(
     path: Path, architecture: str, metadata: Mapping[str, Any], entries: Iterable[GgufEntry]
 ) -> None:
-    """Write a file; a number is written as 32 bits, as readers of these files expect."""
+    """Write a file; numbers have 32 bits where they fit, as readers of these files expect."""
     writer = GGUFWriter(path, architecture)
     entries = list(entries)
     try:
@@ -69,7 +69,8 @@ def _add(writer: GGUFWriter, key: str, value: Any) -> None:
     elif isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):
-        (writer.add_uint32 if value >= 0 else writer.add_int32)(key, value)
+        add = writer.add_uint64 if value >= 2**32 else writer.add_uint32
+        (writer.add_int32 if value < 0 else add)(key, value)
     elif isinstance(value, float):
         writer.add_float32(key, value)
     else:

@@ -120,11 +120,14 @@ def test_without_prompt_scores_tokens_are_scored_one_by_one() -> None:
 def test_tokens_that_cannot_be_scored_are_left_out_of_samples() -> None:
     """Some engines say nothing where their best token ends the text."""
     moody = ScriptedSide(frozenset({"moody"}), lacks=frozenset({Feature.PROMPT_LOGPROBS}))
-    budget = Budget()
-    side = moody.side(budget, is_plain=True)
-    assert len(asyncio.run(side.score((1, 2), range(3, 63), may_skip=True))) == 10  # 15 are asked
+
+    async def score(*, may_skip: bool) -> int:
+        side = moody.side(Budget(), is_plain=True)
+        return len(await side.score((1, 2), range(3, 63), may_skip=may_skip))
+
+    assert asyncio.run(score(may_skip=True)) == 10  # of 15 that are asked
     with pytest.raises(NotChecked):
-        asyncio.run(side.score((1, 2), range(3, 63)))
+        asyncio.run(score(may_skip=False))
 
 
 def test_without_any_scores_differences_are_not_judged() -> None:

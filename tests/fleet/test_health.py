@@ -96,6 +96,18 @@ def test_replica_of_several_models_needs_the_name_of_one() -> None:
         raise AssertionError
 
 
+@pytest.mark.parametrize("dialect", ["vllm", "llama.cpp"])
+def test_fleet_has_the_context_of_its_roomiest_replica(dialect: str) -> None:
+    sizes = (256, 512)
+    with (
+        run_engine(dialect=dialect, context_length=sizes[0]) as small,
+        run_engine(dialect=dialect, context_length=sizes[1]) as large,
+        run_fleet(small, large) as engine,
+    ):
+        assert tuple(one.max_tokens for one in engine.replicas) == sizes
+        assert engine.context_length == max(sizes)
+
+
 def test_what_a_replica_says_of_its_load_is_read() -> None:
     with run_engine(num_spec_tokens=4) as drafting, run_fleet(drafting) as engine:
         answers(engine, request())

@@ -5,7 +5,7 @@ import pytest
 
 from headlong.fleet import probe
 from headlong.fleet.dialect import Feature
-from headlong.fleet.probe_sides import Budget
+from headlong.fleet.probe_sides import Budget, NotChecked
 from headlong.fleet.verdict import Aspect, Judgement, Outcome, Verdict
 from scripted_sides import TOKENIZER, ScriptedSide, liar
 
@@ -117,6 +117,19 @@ def test_without_prompt_scores_tokens_are_scored_one_by_one() -> None:
     assert judged[Aspect.LOGPROBS].outcome is Outcome.PASSED
 
 
+def test_tokens_that_cannot_be_scored_are_left_out_of_samples() -> None:
+    """Some engines say nothing where their best token ends the text."""
+    moody = ScriptedSide(frozenset({"moody"}), lacks=frozenset({Feature.PROMPT_LOGPROBS}))
+
+    async def score(*, may_skip: bool) -> int:
+        side = moody.side(Budget(), is_plain=True)
+        return len(await side.score((1, 2), range(3, 63), may_skip=may_skip))
+
+    assert asyncio.run(score(may_skip=True)) == 10  # of 15 that are asked
+    with pytest.raises(NotChecked):
+        asyncio.run(score(may_skip=False))
+
+
 def test_without_any_scores_differences_are_not_judged() -> None:
     blind = ScriptedSide(lacks=frozenset({Feature.PROMPT_LOGPROBS, Feature.LOGPROBS}))
     judged = examine(liar("wrong"), blind)
@@ -135,6 +148,13 @@ def test_a_plain_engine_that_fails_blames_nobody() -> None:
     verdict = verdict_on(liar(), ScriptedSide(frozenset({"fail"})))
     assert not verdict.failed
     assert "The plain engine failed" in verdict.judgements[0].seen
+
+
+def test_a_plain_engine_that_is_gone_excuses_nothing() -> None:
+    """One that answers badly too is an excuse; one that says nothing is none."""
+    gone = ScriptedSide(frozenset({"gone"}))
+    assert examine(liar("long"), gone)[Aspect.LENGTH].outcome is Outcome.FAILED
+    assert not verdict_on(liar(), gone).failed
 
 
 def test_without_a_plain_engine_only_its_own_words_are_checked() -> None:

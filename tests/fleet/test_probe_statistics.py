@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from headlong.decode.logprobs import TokenLogprob, TopLogprob
-from headlong.fleet.probe_statistics import LOOKS, compare, surprise
+from headlong.fleet.probe_statistics import LOOKS, Comparison, Ruling, compare, surprise
 
 SHARES = (0.5, 0.2, 0.15, 0.08, 0.04, 0.02, 0.01)
 """A distribution of which the scorer tells the best four."""
@@ -86,3 +86,13 @@ def test_few_noisy_samples_decide_nothing() -> None:
     seen = compare([[-1.0, 1.0]], [[-1.2, 1.4]])
     assert not seen.is_different
     assert not seen.is_same
+
+
+def test_a_text_that_has_derailed_is_found_by_its_log_probability() -> None:
+    """Behind junk nothing is expected any more, so nothing surprises: seen with vLLM on a CPU."""
+    same, far, odd = Comparison(0.0, 0.05), Comparison(-3.4, 0.5), Comparison(-0.4, 0.1)
+    assert Ruling(same, far).is_different
+    assert Ruling(same, Comparison(0.1, 0.3)).is_same
+    hinted = Ruling(same, odd)
+    assert not hinted.is_different
+    assert not hinted.is_same

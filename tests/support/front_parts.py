@@ -10,12 +10,12 @@ from headlong.config import MtpMode, StopParams
 from headlong.decode.request import Request
 from headlong.engine.limits import EngineLimits
 from headlong.fleet.client import FleetEngine, FleetModel
+from headlong.fleet.dialects import make_dialect
 from headlong.fleet.exchange import Patience
 from headlong.fleet.fleet import Fleet, FleetOptions
 from headlong.fleet.probing import ProbeOptions
 from headlong.fleet.replica import Replica
 from headlong.fleet.stream import FleetStream
-from headlong.fleet.vllm_dialect import VllmDialect
 from http_engine import HttpEngine
 from tiny_text import byte_level_tokenizer
 
@@ -40,7 +40,10 @@ def run_fleet(
     limits: EngineLimits | None = None,
 ) -> Iterator[FleetEngine]:
     """Run a fleet over these engines; those with drafts are trusted unprobed."""
-    replicas = [Replica(one.url, VllmDialect(), one.num_spec_tokens) for one in engines]
+    replicas = [
+        Replica(one.url, make_dialect(one.dialect, MODEL.tokenizer), one.num_spec_tokens)
+        for one in engines
+    ]
     patience = Patience(next_token_s, next_token_s)
     untested = ProbeOptions(every_s=None)
     options = FleetOptions(model_name, patience, untested, start_s)

@@ -106,7 +106,9 @@ class HttpEngine:
         elif path == "/health":
             await exchange.send(200 if self.is_healthy else 503, "{}")
         elif path == "/v1/models":
-            about = {"id": self.model_name, "max_model_len": self.context_length}
+            is_llama, num = self.dialect == "llama.cpp", self.context_length
+            size = {"meta": {"n_ctx": num}} if is_llama else {"max_model_len": num}
+            about = {"id": self.model_name, **size}
             await exchange.send(200, json.dumps({"object": "list", "data": [about]}))
         elif path == "/metrics":
             counts = {"drafted": self.num_drafted, "accepted": self.num_accepted}

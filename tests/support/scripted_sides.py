@@ -15,6 +15,7 @@ from headlong.decode.stats import DecodeStats
 from headlong.engine.request import FinishReason
 from headlong.errors import EngineError
 from headlong.fleet.dialect import Delta, Feature
+from headlong.fleet.exchange import UnreachableError
 from headlong.fleet.probe_sides import Budget, Side
 from scripted_model import SHARES, ScriptedModel
 from tiny_text import byte_level_tokenizer
@@ -36,8 +37,11 @@ class ScriptedSide:
     async def ask(self, request: Request) -> Delta:
         """Answer as an engine would."""
         self.requests.append(request)
+        number = len(self.requests)
         await asyncio.sleep(30 if "stall" in self.lies else 0)
-        if "fail" in self.lies:
+        if "gone" in self.lies:
+            raise UnreachableError("Nobody listens there.", "Start it.")
+        if "fail" in self.lies or ("moody" in self.lies and number % 3 == 0):
             raise EngineError("The engine has no power.", "Wait.")
         words = list(self._words(request))
         token_ids = tuple(token_id for token_id, _ in words)

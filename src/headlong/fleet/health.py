@@ -158,8 +158,10 @@ class Health:
             names = ", ".join(str(one["id"]) for one in wanted)
             remedy = "Name the one that is meant with --engine-model."
             raise _WrongModelError(f"It serves several models: {names}.", remedy)
-        length = wanted[0].get("max_model_len")
-        return str(wanted[0]["id"]), length if isinstance(length, int) else None
+        (card,) = wanted
+        meta = card.get("meta")  # llama.cpp's, with the context of one of its slots
+        length = meta.get("n_ctx") if isinstance(meta, dict) else card.get("max_model_len")
+        return str(card["id"]), length if isinstance(length, int) else None
 
     def _check_model(
         self, replica: Replica, record: _Record, model: tuple[str, int | None]

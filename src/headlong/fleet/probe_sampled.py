@@ -6,17 +6,20 @@ both; after every few rounds the two are compared, and no more are drawn than it
 
 import statistics
 from collections.abc import Sequence
-from itertools import count
+from itertools import chain, count
 
 from headlong.decode.logprobs import TokenLogprob
 from headlong.fleet.probe_sides import NotChecked, Side, together
-from headlong.fleet.probe_statistics import LOOKS, compare, surprise
+from headlong.fleet.probe_statistics import LOOKS, Ruling, compare, surprise
 from headlong.fleet.probe_subject import Examined, Question
 from headlong.fleet.verdict import Aspect, Judgement, Outcome
 
 TEMPERATURES = (0.7, 1.0)
 
 _FIRST_SEED = 1000
+
+_LEAST_LOGPROB = -30.0
+"""What can never be said counts as this: one token must not outweigh all others."""
 
 
 async def check_sampled(examined: Examined) -> Judgement:
@@ -26,21 +29,26 @@ async def check_sampled(examined: Examined) -> Judgement:
     for temperature in TEMPERATURES:
         samples = [_Samples(examined, side, temperature) for side in sides]
         judgement = await _compare_at(temperature, *samples)
-        if judgement.outcome is not Outcome.PASSED:
+        if judgement.outcome is Outcome.FAILED:
             return judgement
         found.append(judgement)
+    outcomes = [one.outcome for one in found]
+    outcome = Outcome.NOT_CHECKED if Outcome.NOT_CHECKED in outcomes else Outcome.PASSED
     numbers = {name: value for one in found for name, value in one.numbers.items()}
     seen = " ".join(one.seen for one in found)
-    return Judgement(Aspect.SAMPLED, Outcome.PASSED, seen, numbers)
+    return Judgement(Aspect.SAMPLED, outcome, seen, numbers)
 
 
 async def _compare_at(temperature: float, drafted: "_Samples", plain: "_Samples") -> Judgement:
     for look in LOOKS:
         for samples in (plain, drafted):
             await samples.grow(look)
-        seen = compare(drafted.surprises, plain.surprises)
-        if seen.is_different or seen.is_same:
+        ruling = Ruling(
+            compare(drafted.surprises, plain.surprises), compare(drafted.logprobs, plain.logprobs)
+        )
+        if ruling.is_different or ruling.is_same:
             break
+    seen = ruling.surprise
     means = drafted.mean_logprob, plain.mean_logprob
     told = (
         f"Mean log-probability at temperature {temperature:g}: {means[0]:.2f} with drafts, "
@@ -50,9 +58,9 @@ async def _compare_at(temperature: float, drafted: "_Samples", plain: "_Samples"
     names = ("drafted_logprob", "plain_logprob", "difference", "error")
     values = (*means, seen.difference, seen.error)
     numbers = {f"{name}_{temperature:g}": value for name, value in zip(names, values, strict=True)}
-    if not seen.is_different and not seen.is_same:
+    if not ruling.is_different and not ruling.is_same:
         return Judgement(Aspect.SAMPLED, Outcome.NOT_CHECKED, f"Too few samples. {told}", numbers)
-    outcome = Outcome.FAILED if seen.is_different else Outcome.PASSED
+    outcome = Outcome.FAILED if ruling.is_different else Outcome.PASSED
     return Judgement(Aspect.SAMPLED, outcome, told, numbers)
 
 
@@ -65,12 +73,13 @@ class _Samples:
         self._seeds = count(_FIRST_SEED * (1 + side.is_plain))
         self.surprises: list[list[float]] = [[] for _ in examined.questions]
         """Mean of each answer, by question."""
-        self._logprobs: list[float] = []
+        self.logprobs: list[list[float]] = [[] for _ in examined.questions]
+        """The same of log-probabilities."""
 
     @property
     def mean_logprob(self) -> float:
-        """Mean over all tokens."""
-        return statistics.fmean(self._logprobs)
+        """Mean over all answers."""
+        return statistics.fmean(chain.from_iterable(self.logprobs))
 
     async def grow(self, num: int) -> None:
         """Sample until there are so many answers to each question."""
@@ -81,9 +90,10 @@ class _Samples:
         ]
         scored = await together(self._write(question) for _, question in missing)
         for (place, _), scores in zip(missing, scored, strict=True):
-            self._logprobs += [score.logprob for score in scores]
             values = [surprise(score, self._temperature) for score in scores]
             self.surprises[place].append(statistics.fmean(values))
+            bounded = [max(score.logprob, _LEAST_LOGPROB) for score in scores]
+            self.logprobs[place].append(statistics.fmean(bounded))
 
     async def _write(self, question: Question) -> Sequence[TokenLogprob]:
         sampled = {"temperature": self._temperature, "seed": next(self._seeds)}

@@ -17,6 +17,7 @@ from headlong.decode.request import Request
 from headlong.errors import BusyError, HeadlongError
 from headlong.fleet.answer_check import check_whole
 from headlong.fleet.dialect import Delta, Feature
+from headlong.fleet.exchange import UnreachableError
 
 T = TypeVar("T")
 
@@ -100,6 +101,8 @@ class Side:
             except BusyError as error:
                 raise NotChecked(f"Too much to do: {error.problem}") from None
             except HeadlongError as error:
+                if self.is_plain and isinstance(error, UnreachableError):
+                    raise NotChecked(f"The plain engine is gone: {error.problem}") from None
                 if self.is_plain:
                     raise PlainFailed(f"The plain engine failed: {error.problem}") from None
                 raise WrongAnswer(error.problem) from None
@@ -131,9 +134,21 @@ class Side:
         sampling = SamplingParams(logprobs=MAX_TOP_LOGPROBS)
         ends = range(len(prompt_ids), len(whole), _STRIDE if may_skip else 1)
         requests = [Request(whole[:end], sampling, one_token) for end in ends]
-        answers = await together(self.ask(request) for request in requests)
-        token_ids = [whole[end] for end in ends]
-        return [_scored(*pair) for pair in zip(answers, token_ids, strict=True)]
+        answers = await together(self._try(request, may_fail=may_skip) for request in requests)
+        pairs = zip(answers, [whole[end] for end in ends], strict=True)
+        scored = [_scored(answer, token_id) for answer, token_id in pairs if answer is not None]
+        if 2 * len(scored) < len(requests):
+            raise PlainFailed("The plain engine could not score most tokens.")
+        return scored
+
+    async def _try(self, request: Request, *, may_fail: bool) -> Delta | None:
+        """Return an answer; None where the engine fails and may."""
+        try:
+            return await self.ask(request)
+        except PlainFailed:
+            if not may_fail:
+                raise
+            return None
 
 
 def _scored(answer: Delta, token_id: int) -> TokenLogprob:

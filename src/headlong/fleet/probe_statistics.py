@@ -4,10 +4,12 @@ In:  for each prompt a few sampled answers of either side, every token scored by
 Out: how far the two sides are apart, how sure that is, and whether more samples are needed.
 
 A mean log-probability says it, but it differs from answer to answer for no fault of the engine:
-some texts are surer than others. So of each token's log-probability, what the scorer expected at
-that place is taken off. What is left, the surprise, is 0 on average for honest samples and varies
-a third as much. Where the scorer tells only its best alternatives, the expectation is slightly
-off, for both sides alike. Numbers behind the bounds: docs/log/0077-*.md.
+some texts are surer than others. So it finds great faults only. For small ones, what the scorer
+expected at a place is taken off each token's log-probability. What is left, the surprise, is 0 on
+average for honest samples and varies a third as much. But it is blind where a text has derailed and
+nothing is expected any more. So both are compared. Where the scorer tells only its best
+alternatives, the expectation is slightly off, for both sides alike. Numbers behind the bounds:
+docs/log/0077-*.md.
 """
 
 import math
@@ -21,7 +23,7 @@ LOOKS = (3, 4, 6, 8)
 """After how many answers per prompt and side the question is asked."""
 
 ALARM_ERRORS = 4.5
-"""Standard errors from 0 that count as different: 0.02 % of honest engines, over all looks."""
+"""Standard errors from 0 that count as different: 0.03 % of honest engines, over all looks."""
 
 TOLERANCE = 0.25
 """Log-probability per token; once a larger difference is ruled out, no more samples are drawn."""
@@ -53,9 +55,14 @@ class Comparison:
     """How far apart two sides are."""
 
     difference: float
-    """Mean surprise of the one with drafts less that of the plain one, per token."""
+    """Mean of the one with drafts less that of the plain one, per token."""
     error: float
     """Its standard error."""
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether they may be different: more samples would tell."""
+        return abs(self.difference) > _SURE_ERRORS * self.error
 
     @property
     def is_different(self) -> bool:
@@ -68,8 +75,26 @@ class Comparison:
         return abs(self.difference) + _SURE_ERRORS * self.error < TOLERANCE
 
 
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What both measures say together."""
+
+    surprise: Comparison
+    logprob: Comparison
+
+    @property
+    def is_different(self) -> bool:
+        """Whether the sides surely are not the same."""
+        return self.surprise.is_different or self.logprob.is_different
+
+    @property
+    def is_same(self) -> bool:
+        """Whether a difference that matters is ruled out by one and not hinted at by the other."""
+        return self.surprise.is_same and not self.logprob.is_odd
+
+
 def compare(drafted: Sequence[Sequence[float]], plain: Sequence[Sequence[float]]) -> Comparison:
-    """Compare mean surprises of answers, listed by prompt; at least two for each.
+    """Compare means of answers, listed by prompt; at least two for each.
 
     Prompts are compared each with itself, since they differ much more than engines do.
     """

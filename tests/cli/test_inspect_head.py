@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from golden_models import GOLDEN
 from headlong.cli.main import main
@@ -95,3 +96,22 @@ def test_whole_models_are_described_as_models(
 ) -> None:
     told = inspect(GOLDEN / name, capsys)
     assert "heads" in told
+
+
+def test_model_whose_mtp_layers_have_a_shard_of_their_own_is_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = GOLDEN / "tiny-qwen3_5"
+    (tmp_path / "config.json").write_text((source / "config.json").read_text())
+    tensors = load_file(source / "model.safetensors")
+    shards = {
+        "model-00001-of-00002.safetensors": [n for n in tensors if not n.startswith("mtp.")],
+        "model-00002-of-00002.safetensors": [n for n in tensors if n.startswith("mtp.")],
+    }
+    for file, names in shards.items():
+        save_file({name: tensors[name] for name in names}, tmp_path / file)
+    weight_map = {name: file for file, names in shards.items() for name in names}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    told = inspect(tmp_path, capsys)
+    assert [head["source"] for head in told["heads"]] == ["inside the model"]

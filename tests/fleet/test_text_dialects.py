@@ -7,9 +7,8 @@ import pytest
 from headlong.config import SamplingParams, StopParams
 from headlong.decode.request import Request
 from headlong.engine.request import FinishReason
-from headlong.errors import EngineError, GarbledError, RequestError
+from headlong.errors import EngineError, GarbledError
 from headlong.fleet.dialect import Feature
-from headlong.fleet.dialects import DIALECTS, make_dialect
 from headlong.fleet.ollama_dialect import OllamaDialect
 from headlong.fleet.openai_dialect import OpenAIDialect
 from recorded_answers import read_all
@@ -74,10 +73,3 @@ def test_failures_within_answers_are_told() -> None:
         OPENAI.reader(REQUEST).read('{"error": {"message": "no memory"}}')
     with pytest.raises(GarbledError):
         OPENAI.reader(REQUEST).read('{"choices": [{"text": 5}]}')
-
-
-def test_dialects_bear_the_names_they_are_called_by() -> None:
-    for name in DIALECTS:
-        assert make_dialect(name, TOKENIZER).name == name
-    with pytest.raises(RequestError, match="vllm, sglang"):
-        make_dialect("llamacpp", TOKENIZER)

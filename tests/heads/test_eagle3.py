@@ -276,7 +276,8 @@ def test_unknown_part_of_the_fusion_is_refused(backbone: Backbone) -> None:
     [
         ({"num_hidden_layers": 2}, "has 2 layers"),
         ({"fc_norm": True}, r"lacks 3 of 3 tensors: fc_norm\.0\.weight"),
-        ({"parallel_drafting": True}, "dialect: parallel_drafting"),
+        ({"parallel_drafting": True}, "dialect: parallel drafting"),
+        ({"eagle_config": {"parallel_draft_step": 4}}, "dialect: parallel drafting"),
         ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state = false"),
         ({"eagle_config": {"norm_before_fc": True}}, "lacks 1 of .* input_norm"),
         ({"hidden_act": "relu"}, "'relu'"),

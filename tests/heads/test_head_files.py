@@ -180,10 +180,12 @@ def test_speculators_config_is_unwrapped(backbone: Backbone, tmp_path: Path) -> 
         "speculators_model_type": "eagle3",
         "draft_vocab_size": 40,
         "norm_before_residual": sizes.pop("norm_before_residual"),
-        "transformer_layer_config": sizes,
+        "rope_theta": None,  # says nothing, and must hide nothing
+        "transformer_layer_config": sizes | {"rope_theta": 500.0},
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert load_head(tmp_path, backbone).kind == "eagle3"
+    assert read_head_weights(tmp_path).config["rope_theta"] == 500.0
 
 
 @pytest.mark.parametrize("prefix", ["", "medusa_head."])

@@ -4,6 +4,7 @@ import pytest
 
 from golden_models import GOLDEN, WITH_MTP
 from headlong.errors import TensorError
+from headlong.heads.nextn_families import FAMILIES
 from headlong.weights.mtp_spellings import SPELLINGS, published_names
 from headlong.weights.safetensors_file import read_safetensors
 from headlong.weights.tensor_names import canonical_architecture, canonical_names
@@ -61,6 +62,10 @@ def test_names_of_mimo_come_back() -> None:
 def test_tensor_without_a_published_name_is_refused(architecture: str, name: str) -> None:
     with pytest.raises(TensorError, match=r"without .* \(1 such tensors\)"):
         published_names(architecture, [name], 4)
+
+
+def test_every_family_that_drafts_can_be_converted() -> None:
+    assert SPELLINGS.keys() == FAMILIES.keys()
 
 
 def test_every_family_is_known_by_its_model_type() -> None:

@@ -52,6 +52,8 @@ class HeadFacts:
 
 def describe_lone_head(path: Path) -> HeadFacts | None:
     """Describe a head; None for what is a whole model, or no head at all."""
+    if path.is_dir() and len(list(path.glob("*.safetensors"))) > 1:
+        return None  # the shards of a model; a head is in one file
     try:
         weights = read_head_weights(path)
     except HeadError:

@@ -192,8 +192,8 @@ def resolve_taps(keys: Settings, num_layers: int, source: str) -> tuple[int, ...
 
 def _refuse_other_maths(weights: HeadWeights, keys: Settings) -> None:
     switched_on = [name for name in weights.tensors if name.startswith("mask_hidden")]
-    if keys.flag("parallel_drafting"):
-        switched_on.append("parallel_drafting")
+    if keys.flag("parallel_drafting") or keys.integer("eagle_config.parallel_draft_step", 1) > 1:
+        switched_on.append("parallel drafting")
     if not keys.flag("eagle_config.use_aux_hidden_state", default=True):
         switched_on.append("use_aux_hidden_state = false")
     if switched_on:

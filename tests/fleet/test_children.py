@@ -119,6 +119,7 @@ def test_an_engine_that_keeps_dying_is_given_up(
 ) -> None:
     monkeypatch.setattr(children, "FIRST_BACKOFF_S", 0.01)
     monkeypatch.setattr(children, "MAX_DEATHS", 2)
+    caplog.set_level(logging.INFO, "headlong.fleet")
     marker = tmp_path / "was-here"
     script = f"""
 import pathlib, runpy, sys
@@ -135,6 +136,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
     with Children([one], start_s=30):
         engine_of(one.url).kill()
         wait_for(lambda: any(line.levelno == logging.CRITICAL for line in caplog.records))
+        time.sleep(0.5)
+    started = [line for line in caplog.records if line.getMessage().startswith("Started")]
+    assert len(started) == 3  # the first, and after each death but the last
     (told,) = [line.getMessage() for line in caplog.records if line.levelno == logging.CRITICAL]
     assert "given up" in told
     assert "no more" in told

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from headlong.errors import HeadlongError
+from headlong.heads.choose_head import share_embedding
 from headlong.heads.head import Head
-from headlong.heads.head_files import find_native_head, load_head
+from headlong.heads.head_files import build_head, find_native_head, read_head_weights
 from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.registry import load_backbone
@@ -185,7 +186,11 @@ def _describe_heads(
         return (HeadDescription(str(head_path), problem=problem),)
 
     def describe_folder(source: str, folder: Path) -> HeadDescription | None:
-        return _describe_head(source, lambda: load_head(folder, backbone, "auto"), weighing)
+        def load() -> Head:
+            weights = share_embedding(read_head_weights(folder), checkpoint, backbone)
+            return build_head(weights.packed("auto"), backbone)
+
+        return _describe_head(source, load, weighing)
 
     native = _describe_head(
         "inside the model", lambda: find_native_head(checkpoint, backbone, "auto"), weighing

@@ -19,10 +19,10 @@ BEGINNING = 32
 ASSUMED_GAIN = 1.2
 """Until both ways were measured: drafts are tried first."""
 
-MEMORY = 0.95
+MEMORY = 0.9
 """What an answer leaves of the weight of earlier ones."""
 
-FAMILY_TOKENS = 200.0
+FAMILY_TOKENS = 50.0
 """An application's own tokens that weigh as much as what is known of all like it."""
 
 

@@ -1,7 +1,9 @@
 """Which head a model gets: the one that was named, else its own, else one we ship for it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from headlong.config import ModelOptions
 from headlong.errors import HeadError
@@ -14,6 +16,11 @@ from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.transformer import Backbone
 from headlong.text.tokenizer import Tokenizer
 from headlong.weights.checkpoint import Checkpoint
+
+_EMBEDDING = "embed_tokens.weight"
+_ROWS_COMPARED = 64
+_ROUNDING = 0.15
+"""What 4 bits change of an embedding on average; another embedding differs by more than 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,8 @@ def choose_head(
         return prune_vocabulary(head, weights, checkpoint, vocabulary, tokenizer.added_ids)
 
     if options.head is not None:
-        return ChosenHead(build(read_head_weights(Path(options.head))))
+        named = read_head_weights(Path(options.head))
+        return ChosenHead(build(share_embedding(named, checkpoint, backbone)))
     if options.drafter not in ("auto", "head"):
         return ChosenHead(None)
     try:
@@ -60,3 +68,23 @@ def choose_head(
         return ChosenHead(None, f"The model's own head is not used: {error}")
     stripped = find_stripped(checkpoint)
     return ChosenHead(None, None if stripped is None else str(stripped))
+
+
+def share_embedding(weights: HeadWeights, model: Checkpoint, backbone: Backbone) -> HeadWeights:
+    """Let a head use the model's embedding where its own is a copy of it, but for rounding.
+
+    Many published heads bring one; it would take as much memory again, and more time to read.
+    """
+    own, original = weights.tensors.get(_EMBEDDING), model.tensors.get("token_embd.weight")
+    is_trained = bool(weights.config.get("embed_requires_grad"))  # speculators says so
+    if own is None or original is None or own.shape != original.shape:
+        return weights
+    if is_trained or backbone.embedding_scale != 1.0:
+        return weights
+    places = np.linspace(0, own.shape[0] - 1, _ROWS_COMPARED).astype(np.int64)
+    ours, theirs = (one.with_rows(places).to_float32() for one in (own, original))
+    difference = float(np.abs(ours - theirs).mean())
+    if not difference <= _ROUNDING * float(np.abs(theirs).mean()):
+        return weights
+    tensors = {name: one for name, one in weights.tensors.items() if name != _EMBEDDING}
+    return replace(weights, tensors=tensors, repeated=(_EMBEDDING,))

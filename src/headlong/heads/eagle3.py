@@ -126,7 +126,7 @@ def build_eagle3(weights: HeadWeights, backbone: Backbone) -> Eagle3Head:
         tap_layers=resolve_taps(keys, backbone.config.num_layers, weights.source),
         vocabulary=weights.vocabulary,
         num_bytes=parts.num_bytes,
-        report=HeadReport(parts.unused_tensors, quant=weights.quant),
+        report=HeadReport((*parts.unused_tensors, *weights.repeated), quant=weights.quant),
     )
 
 

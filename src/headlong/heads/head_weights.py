@@ -62,6 +62,8 @@ class HeadWeights:
     """The format its matrices are packed in; None packs them as they are stored."""
     checkpoint: Checkpoint | None = None
     """The checkpoint it is an MTP layer of, which is built as that model's own layers are."""
+    repeated: tuple[str, ...] = ()
+    """Tensors that were left out since they only repeat the model's."""
 
     def packed(self, asked: HeadQuant) -> "HeadWeights":
         """Return the head, to be packed in the format asked for."""

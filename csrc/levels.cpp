@@ -118,6 +118,16 @@ void read_q6_k(const uint8_t* block, Block& to) {
     }
 }
 
+// Levels in one stream of bits: eight of them lie in as many bytes as they have bits.
+template <int kBits>
+void read_stream(const uint8_t* bytes, uint8_t flip, uint8_t* q) {
+    for (int first = 0; first < kGroup; first += 8, bytes += kBits) {
+        uint64_t eight = 0;
+        std::memcpy(&eight, bytes, kBits);
+        for (int i = 0; i < 8; ++i) q[first + i] = (eight >> kBits * i & ((1 << kBits) - 1)) ^ flip;
+    }
+}
+
 uint8_t to_level(float x, float inverse, int lowest, int highest) {
     constexpr float kWhole = 12582912.0f;  // 1.5 × 2^23: adding it rounds, as fast on any processor
     const float level = std::clamp(x * inverse, float(lowest), float(highest)) + kWhole - kWhole;
@@ -212,16 +222,19 @@ void read_block(Source source, const uint8_t* row, int64_t first, int64_t stop, 
 void read_affine(Format format, const AffineRows& rows, int64_t row, int64_t first, int64_t stop, Block& to) {
     const int64_t group_bytes = kGroup * rows.bits / 8, row_groups = rows.inputs / rows.group;
     const uint8_t* from = rows.levels + (row * rows.inputs / kGroup + first) * group_bytes;
-    const uint32_t mask = (1u << rows.bits) - 1, flip = format == Format::q8 ? 0x80 : 0;  // 8 bits are signed
+    const uint8_t flip = format == Format::q8 ? 0x80 : 0;  // 8 bits are signed
     for (int64_t g = first; g < stop; ++g, from += group_bytes) {
         Group& group = to.groups[g - first];
         const int64_t scale = row * row_groups + g * kGroup / rows.group;
         group.scale = read_half(rows.scales + 2 * scale);
         group.minimum = read_half(rows.minima + 2 * scale);
-        for (int i = 0; i < kGroup; ++i) {
-            const int byte = i * rows.bits / 8, shift = i * rows.bits % 8;
-            const uint32_t next = shift + rows.bits > 8 ? from[byte + 1] : 0;
-            group.q[i] = static_cast<uint8_t>(((from[byte] | next << 8) >> shift & mask) ^ flip);
+        switch (rows.bits) {
+            case 2: read_stream<2>(from, flip, group.q); break;
+            case 3: read_stream<3>(from, flip, group.q); break;
+            case 4: read_stream<4>(from, flip, group.q); break;
+            case 5: read_stream<5>(from, flip, group.q); break;
+            case 6: read_stream<6>(from, flip, group.q); break;
+            default: read_stream<8>(from, flip, group.q);
         }
     }
 }

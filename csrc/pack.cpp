@@ -256,7 +256,7 @@ void pack_rows(
 void pack_affine(
     Matrix& m, const Kernels& kernels, Pool& pool, const AffineRows& source, int64_t first_row, int64_t num_rows) {
     const int most = m.format == Format::q4 ? 4 : m.format == Format::q5 ? 5 : m.format == Format::q8 ? 8 : 0;
-    if (source.bits < 2 || source.bits > most || !has_own_minima(m)) {
+    if (source.bits < 2 || source.bits == 7 || source.bits > most || !has_own_minima(m)) {
         throw std::invalid_argument("this format does not hold such levels");
     }
     const int64_t shared = m.scales == Scales::wide ? 2 * kGroup : kGroup;

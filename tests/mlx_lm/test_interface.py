@@ -164,12 +164,27 @@ def test_processors_are_options(loaded: Loaded) -> None:
         ({"prompt_cache": ["layers"]}, r"prompt_cache is \['layers'\]"),
         ({"draft_model": "org/name"}, "draft_model is 'org/name'"),
         ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"sampler": make_sampler(top_p=2)}, "top_p is 2"),
         ({"top_q": 0.5}, "Unknown option 'top_q'"),
     ],
 )
 def test_what_cannot_be_met_is_refused(loaded: Loaded, options: dict[str, Any], words: str) -> None:
     with pytest.raises(HeadlongError, match=words):
         generate(*loaded, "hello", **options)
+
+
+@pytest.mark.parametrize("prompt", [5, [None], ""])
+def test_impossible_prompts_are_refused(loaded: Loaded, prompt: Any) -> None:
+    with pytest.raises(HeadlongError):
+        generate(*loaded, prompt)
+
+
+def test_options_go_before_the_sampler_s(loaded: Loaded) -> None:
+    model, tokenizer = loaded
+    given: dict[str, Any] = {"temperature": 0.9, "seed": 4, "max_tokens": 9}
+    text = generate(model, tokenizer, "hello", sampler=make_sampler(0.1), **given)
+    assert text == model.generate("hello", **given).text
+    assert text == generate(model, model.tokenizer, "hello", **given)
 
 
 @pytest.mark.parametrize(

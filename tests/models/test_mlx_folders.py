@@ -20,8 +20,10 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "mlx"])
 def test_a_folder_gives_what_mlx_lm_computes_from_it(name: str, backend: str) -> None:
+    if backend == "mlx":
+        pytest.importorskip("mlx.core")
     golden = json.loads((GOLDEN / name / "golden.json").read_text())
     checkpoint = open_checkpoint(GOLDEN / name)
     types = {tensor.type for tensor in checkpoint.tensors.values()}

@@ -125,6 +125,16 @@ def test_a_matrix_that_lost_its_biases_is_refused(tmp_path: Path) -> None:
         join_group_scales({"quantization": {"bits": 4, "group_size": 64}}, tensors)
 
 
+@pytest.mark.parametrize(("dtype", "shape"), [("F32", (4, 8)), ("U32", (8,)), ("U32", ())])
+def test_other_tensors_stay_as_they_are(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    """What is called scales need not belong to packed levels."""
+    values = np.zeros(shape, "<f4" if dtype == "F32" else "<u4")
+    stored = {"w.weight": (dtype, values), "w.scales": ("F32", np.zeros(4, np.float32))}
+    write_safetensors(tmp_path / "m", stored)
+    tensors = read_safetensors(tmp_path / "m")
+    assert join_group_scales({}, tensors) == tensors
+
+
 def test_a_folder_whose_config_lost_its_quantization_says_so(tmp_path: Path) -> None:
     write_mlx_folder(tmp_path, "llama")
     config = json.loads((tmp_path / "config.json").read_text())

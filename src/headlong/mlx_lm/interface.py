@@ -24,6 +24,7 @@ from headlong.llm import LLM
 from headlong.mlx_lm.samplers import named_options
 from headlong.mlx_lm.tokenizer import MlxTokenizer
 from headlong.prompt import is_chat
+from headlong.text.tokenizer import Tokenizer
 
 _REFUSED = {
     "adapter_path": "Fuse the adapter into the model with mlx_lm.fuse.",
@@ -97,7 +98,11 @@ def load(path_or_hf_repo: str | Path | None = None, **options: Any) -> tuple[LLM
 
 
 def generate(
-    model: LLM, tokenizer: MlxTokenizer, prompt: Any, verbose: bool = False, **options: Any
+    model: LLM,
+    tokenizer: MlxTokenizer | Tokenizer,
+    prompt: Any,
+    verbose: bool = False,
+    **options: Any,
 ) -> str:
     """Generate an answer and return its text; `verbose` prints it and the figures.
 
@@ -127,11 +132,17 @@ def generate(
 
 
 def stream_generate(
-    model: LLM, tokenizer: MlxTokenizer, prompt: Any, max_tokens: int = 256, **options: Any
+    model: LLM,
+    tokenizer: MlxTokenizer | Tokenizer,
+    prompt: Any,
+    max_tokens: int = 256,
+    **options: Any,
 ) -> "Responses":
     """Generate an answer token by token; options are mlx-lm's and those of `LLM.stream`."""
     own = _drop_unused(options)
-    own |= named_options(own.pop("sampler", None), own.pop("logits_processors", None))
+    own = named_options(own.pop("sampler", None), own.pop("logits_processors", None)) | own
+    if not isinstance(tokenizer, MlxTokenizer):  # `LLM.tokenizer`, as it is
+        tokenizer = MlxTokenizer(tokenizer)
     draft_model, num_draft_tokens = own.pop("draft_model", None), own.pop("num_draft_tokens", None)
     if draft_model is not None:
         if not isinstance(draft_model, LLM):
@@ -199,7 +210,7 @@ def _token_ids(tokenizer: MlxTokenizer, prompt: Any) -> list[int]:
     if isinstance(prompt, str):
         bos = tokenizer.bos_token
         return tokenizer.encode(prompt, bos is None or not prompt.startswith(bos))
-    listed = prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
+    listed = prompt.tolist() if hasattr(prompt, "tolist") else prompt
     if is_chat(listed):
         ids: list[int] = tokenizer.apply_chat_template(listed, add_generation_prompt=True)
         return ids

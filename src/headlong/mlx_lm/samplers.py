@@ -31,13 +31,13 @@ def make_sampler(
 
     Filters see probabilities after the temperature; in mlx-lm they see those before it.
     """
-    if others.get("xtc_probability", 0) > 0:
+    if others.get("xtc_probability"):
         raise RequestError("xtc_probability is not supported.", "Use top_p, min_p or top_k.")
     if min_tokens_to_keep != 1:
         problem = f"min_tokens_to_keep is {min_tokens_to_keep!r}."
         raise RequestError(problem, "It is always 1: the best token is never filtered out.")
     _refuse_others(others, ("xtc_probability", "xtc_threshold", "xtc_special_tokens"))
-    share = top_p if 0 < top_p < 1 else 1.0  # mlx-lm's 0 keeps all
+    share = 1.0 if top_p == 0 else top_p  # mlx-lm's 0 keeps all
     return NamedOptions({"temperature": temp, "top_p": share, "min_p": min_p, "top_k": top_k})
 
 

@@ -31,7 +31,8 @@ def join_group_scales(
     for name, tensor in tensors.items():
         stem = name.removesuffix(".weight")
         scales = tensors.get(f"{stem}.scales")
-        if scales is None or stem == name:
+        is_packed = tensor.type is GGMLQuantizationType.I32 and len(tensor.shape) > 1
+        if scales is None or stem == name or not is_packed:
             continue
         kind = _stored_type(config, stem)
         minimums = tensors.get(f"{stem}.biases")
@@ -71,9 +72,7 @@ def _join(tensor: StoredTensor, kind: AffineType, scales: GroupScales) -> Stored
     columns = tensor.shape[-1] * _WORD_BITS // kind.bits
     groups = (*tensor.shape[:-1], columns // kind.group_size)
     fits = (
-        tensor.type is GGMLQuantizationType.I32
-        and len(tensor.shape) > 1
-        and tensor.shape[-1] * _WORD_BITS == columns * kind.bits
+        tensor.shape[-1] * _WORD_BITS == columns * kind.bits
         and columns % kind.group_size == 0
         and all(one.shape == groups and one.type in _OF_SCALES for one in (factors, minimums))
     )

@@ -132,6 +132,9 @@ class StoredTensor:
             with np.errstate(all="ignore"):
                 levels = _read_levels(self.data, self.type.bits)
                 return self.scales.unpack(levels).reshape(self.shape)
+        if self.type == GGMLQuantizationType.BF16:  # the library goes row by row
+            words = self.data.view("<u2").astype(np.uint32) << np.uint32(16)
+            return words.view(np.float32).reshape(self.shape)
         if self.type == GGMLQuantizationType.F64:
             return self.data.view("<f8").reshape(self.shape).astype(np.float32)
         try:

@@ -14,14 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from headlong.arrays import FloatArray
 from headlong.errors import HeadError
-from headlong.heads.head import Head, ParallelHeads, RecursiveHead
 from headlong.heads.head_files import build_head, load_head, read_head_weights, save_head
 from headlong.heads.head_weights import FloatType, HeadKind, HeadWeights
 from headlong.models.transformer import Backbone
 from headlong.weights.tensors import StoredTensor
-from passages import read_passage
+from passages import first_logits
 from random_heads import (
     HEAD_KINDS,
     arrays_of,
@@ -50,21 +48,6 @@ CONFIG_KEYS = (
     "rope_theta",
     "vocab_size",
 )
-
-
-def first_logits(head: Head, backbone: Backbone) -> FloatArray:
-    """Return a fresh head's logits of depth 1 over a passage."""
-    passage = read_passage(backbone, head.tap_layers)
-    if isinstance(head, ParallelHeads):
-        states = head.states(
-            head.features(passage.hidden), [head.make_cache()], [len(passage.next_ids)]
-        )
-        return head.logits(states[0], 1)
-    assert isinstance(head, RecursiveHead)
-    state = head.step(
-        head.enter(head.features(passage.hidden)), [passage.next_ids], [head.make_cache()]
-    )
-    return head.logits(state)
 
 
 def ids_of(weights: HeadWeights) -> list[int] | None:

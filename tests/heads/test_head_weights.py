@@ -8,6 +8,7 @@ import pytest
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
+from headlong.config import HeadQuant
 from headlong.errors import HeadError
 from headlong.heads.head_weights import (
     FloatType,
@@ -20,6 +21,7 @@ from headlong.heads.head_weights import (
 )
 from headlong.models.transformer import Backbone
 from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy_weights import round_to
 from headlong.weights.tensors import StoredTensor
 from random_heads import random_eagle3
 
@@ -127,3 +129,18 @@ def test_matrix_that_a_file_holds_quantised_is_packed_as_it_is() -> None:
         parts.check({"fc.weight": (4, 64)})
         packed = ops.project(np.eye(64, dtype=np.float32), parts.linear("fc")).T
         assert np.array_equal(packed, tensor.to_float32()) is is_kept
+
+
+@pytest.mark.parametrize(("asked", "is_kept"), [("auto", True), ("stored", True), ("q8", False)])
+def test_a_format_that_was_named_packs_quantised_matrices_too(
+    asked: HeadQuant, is_kept: bool
+) -> None:
+    values = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
+    weights = HeadWeights("nextn", {}, {"fc.weight": store_array("fc.weight", values)})
+    weights, ops = weights.in_four_bits(), NumpyOps()
+    parts = HeadParts(weights.packed(asked), ops)
+    parts.check({"fc.weight": (4, 64)})
+    packed = ops.project(np.eye(64, dtype=np.float32), parts.linear("fc")).T
+    in_file = weights.tensors["fc.weight"].to_float32()
+    assert np.array_equal(packed, in_file if is_kept else round_to(in_file, "q8"))
+    assert np.array_equal(packed, in_file) is is_kept

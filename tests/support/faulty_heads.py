@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from headlong.heads.head_files import WEIGHTS_FILE
+from headlong.heads.head_files import CONFIG_FILE, WEIGHTS_FILE, read_head_weights
 from headlong.heads.shipped_heads import FOLDER
 
 SHIPPED = FOLDER / "smollm2-135m-instruct"
@@ -18,10 +18,14 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 def copy_shipped(folder: Path, change: Callable[[Arrays], None] | None = None) -> Path:
-    """Write the shipped head to a folder, its tensors changed in place by `change`."""
+    """Write the shipped head to a folder, its tensors, as floats, changed in place by `change`."""
     shutil.copytree(SHIPPED, folder)
     if change is not None:
-        arrays = load_file(folder / WEIGHTS_FILE)
+        stored = read_head_weights(SHIPPED).tensors.items()
+        arrays: Arrays = {name: tensor.to_float32() for name, tensor in stored}
+        others = load_file(folder / WEIGHTS_FILE)
+        arrays |= {name: others[name] for name in ("d2t", "t2d")}
+        edit_json(folder / CONFIG_FILE, quantization=None)
         change(arrays)
         # Slices are views, and the library writes what lies in memory, not what is seen.
         whole = {name: np.ascontiguousarray(values) for name, values in arrays.items()}

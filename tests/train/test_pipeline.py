@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from headlong.errors import RequestError
+from headlong.heads.head_files import read_head_weights
 from headlong.heads.shipped_heads import fingerprint
 from headlong.llm import LLM
 from headlong.train.draft_vocabulary import choose_vocabulary
@@ -20,6 +21,7 @@ from headlong.train.prompt_files import read_prompts
 from headlong.train.recipe import Recipe
 from headlong.train.shards import read_shards
 from headlong.train.torch_head import make_head
+from headlong.weights.mlx_groups import PACKED
 
 WORDS = ("hello", "12", "hell", "good bye")
 
@@ -72,6 +74,9 @@ def test_a_trained_head_drafts_better_than_an_untrained_one(
     assert out.stats.num_drafted > 0
     assert llm.head is not None
     assert llm.head.report.quant == ("q4" if recipe.head.packed == "q4" else "q8")
+    stored = read_head_weights(tmp_path / "out").tensors.values()
+    packed = [tensor for tensor in stored if tensor.type == PACKED]
+    assert bool(packed) is (recipe.head.packed == "q4")
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert record["data"]["sets"]["words"]["licence"] == "MIT"
     assert record["recipe"]["head"]["kind"] == recipe.head.kind

@@ -14,6 +14,7 @@ from headlong.train.projection import (
     rounded_once,
     running_parameters,
 )
+from headlong.weights.mlx_groups import pack_matrix
 
 PLAIN = make_pointwise(compile=False)
 
@@ -94,3 +95,11 @@ def test_a_file_gets_the_rounded_weights() -> None:
     assert not torch.equal(found["0.weight"], head[0].weight)
     for name in ("0.bias", "1.weight", "1.bias"):
         assert torch.equal(found[name], head.get_parameter(name))
+
+
+def test_packed_file_holds_the_very_levels_that_were_learned() -> None:
+    head = nn.Sequential(Projection(64, 48))
+    learn_packed(head, PLAIN)
+    learned = dict(running_parameters(head))["0.weight"].numpy()
+    stored = pack_matrix(store_array("0.weight", learned)).to_float32()
+    np.testing.assert_allclose(stored, learned, rtol=2e-7, atol=1e-8)

@@ -10,14 +10,23 @@ import pytest
 from float8_files import write_safetensors
 from headlong.arrays import FloatArray
 from headlong.errors import CheckpointError, TensorError
+from headlong.heads.head_weights import store_array
 from headlong.models.registry import load_backbone
 from headlong.ops.numpy_ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
-from headlong.weights.mlx_groups import join_group_scales
+from headlong.weights.mlx_groups import (
+    PACKED,
+    can_pack,
+    describe_groups,
+    join_group_scales,
+    pack_matrix,
+    take_apart,
+)
 from headlong.weights.safetensors_file import read_safetensors
 from headlong.weights.tensors import AffineType, StoredTensor
 from mlx_files import from_type, meaning, quantise, sanitised, write_float_folder, write_mlx_folder
 from model_files import HYBRID, LATENT, MIXTURE, write_hf_folder
+from native_parts import native_ops
 
 IDS = np.random.default_rng(1).integers(3, 90, 20)
 CHANGED = (HYBRID, MIXTURE, LATENT)
@@ -160,3 +169,56 @@ def test_the_test_s_writer_packs_as_mlx_does(bits: int, dtype: str) -> None:
         if dtype == "F32":
             found = mx.dequantize(*packed, group_size=group_size, bits=bits)
             assert np.array_equal(np.array(found), meaning(words, scales, biases, bits, dtype))
+
+
+def test_packed_matrix_is_what_packing_to_q4_leaves() -> None:
+    """Bit for bit, whatever the numbers' sizes; a constant group has no scale."""
+    values = np.random.default_rng(5).normal(size=(37, 96)).astype(np.float32)
+    values[3, 32:64] = 0.25
+    values *= np.logspace(-6, 0, 37, dtype=np.float32)[:, None]
+    tensor = store_array("fc.weight", values)
+    packed = pack_matrix(tensor)
+    assert packed.type == PACKED
+    assert packed.num_bytes == values.size * 5 // 8
+    meant = packed.to_float32()
+    np.testing.assert_allclose(meant, values, atol=0.2)
+    ops, rows = native_ops("portable"), np.arange(37)
+    ours, theirs = ops.matrix(packed), ops.matrix(tensor, "q4")
+    assert ours.format == theirs.format == "q4"
+    assert ours.num_bytes == theirs.num_bytes
+    assert np.array_equal(ops.embed(ours, rows), meant)
+    assert np.array_equal(ops.embed(theirs, rows), meant)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
+def test_numbers_that_four_bits_cannot_hold_are_refused(value: float) -> None:
+    values = np.ones((2, 64))
+    values[1, 40] = value
+    with pytest.raises(TensorError, match=r"a\.weight' has numbers too large, or not finite"):
+        pack_matrix(store_array("a.weight", values))
+
+
+def test_packed_matrix_is_whole_again_from_its_parts() -> None:
+    values = np.random.default_rng(6).normal(size=(5, 64)).astype(np.float32)
+    packed = pack_matrix(store_array("a.b.weight", values))
+    parts = {part.name: part for part in take_apart(packed)}
+    assert list(parts) == ["a.b.weight", "a.b.scales", "a.b.biases"]
+    groups = describe_groups([packed, store_array("norm.weight", values[0])])
+    assert groups == {"group_size": 32, "bits": 4}
+    joined = join_group_scales({"quantization": groups}, parts)["a.b.weight"]
+    assert joined.shape == packed.shape
+    assert np.array_equal(joined.to_float32(), packed.to_float32())
+
+
+def test_only_matrices_of_whole_groups_can_be_packed() -> None:
+    shapes = {(64,): False, (3, 64): True, (3, 40): False, (2, 3, 64): False}
+    for shape, expected in shapes.items():
+        assert can_pack(store_array("x", np.zeros(shape))) is expected
+
+
+def test_matrices_packed_in_two_ways_have_no_one_description(tmp_path: Path) -> None:
+    eight, _ = joined_matrix(tmp_path, 8, 64)
+    packed = pack_matrix(store_array("a.weight", np.ones((2, 32))))
+    assert describe_groups([]) is None
+    with pytest.raises(TensorError, match="MLX4_32, MLX8_64"):
+        describe_groups([packed, eight])

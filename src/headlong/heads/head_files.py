@@ -9,6 +9,7 @@ What kind of head it is, is read off the tensors' names, since configs are often
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,15 +36,19 @@ from headlong.weights.checkpoint import (
     open_part,
 )
 from headlong.weights.mapped_file import read_json_object
+from headlong.weights.mlx_groups import describe_groups, join_group_scales, take_apart
 from headlong.weights.mtp_names import has_mtp_module
 from headlong.weights.safetensors_file import read_safetensors
 from headlong.weights.safetensors_writer import Entry, write_safetensors, write_whole
 from headlong.weights.tensor_names import canonical_architecture
-from headlong.weights.tensors import StoredTensor, StoredType
+from headlong.weights.tensors import AffineType, StoredTensor, StoredType
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 MAX_CONFIG_BYTES = 2**22
+
+_GROUPS = "quantization"
+"""The key of config.json that says how matrices are packed, as MLX spells it."""
 
 _PICKLED = (".bin", ".pth", ".pt", ".ckpt")
 _DTYPES: dict[StoredType, str] = {
@@ -66,7 +71,7 @@ def read_head_weights(path: Path) -> HeadWeights:
             return native
         file = path if path.suffix == ".safetensors" else _find_weights(path)
         config = read_json_object(file.parent / CONFIG_FILE, MAX_CONFIG_BYTES)
-        tensors = read_safetensors(file)
+        tensors = join_group_scales(config, read_safetensors(file))
         nested = config.get("transformer_layer_config")  # speculators wraps the layer's sizes
         if isinstance(nested, dict):
             config = nested | {name: value for name, value in config.items() if value is not None}
@@ -116,10 +121,12 @@ def read_native_head(checkpoint: Checkpoint, num_layers: int) -> HeadWeights | N
 
 
 def save_head(path: Path, weights: HeadWeights) -> None:
-    """Write a head folder that `load_head` reads; eagle3 heads other engines read too."""
-    entries = [_entry(name, tensor) for name, tensor in weights.tensors.items()]
+    """Write a head folder that `load_head` reads; eagle3 heads in floats other engines read too."""
+    entries = [one for name, tensor in weights.tensors.items() for one in _entries(name, tensor)]
     entries += _vocabulary_entries(weights)
-    config = dict(weights.config)
+    groups = describe_groups(weights.tensors.values())
+    config = {name: value for name, value in weights.config.items() if name != _GROUPS}
+    config |= {} if groups is None else {_GROUPS: groups}
     dtypes = {entry.dtype for entry in entries} & _TORCH_DTYPES.keys()
     if len(dtypes) == 1:
         config["torch_dtype"] = _TORCH_DTYPES[dtypes.pop()]
@@ -209,12 +216,21 @@ def _find_weights(path: Path) -> Path:
     raise HeadError(f"{path} holds no {WEIGHTS_FILE}.", "Give the folder of a head.")
 
 
+def _entries(name: str, tensor: StoredTensor) -> list[Entry]:
+    """Return a tensor as the file holds it: a packed matrix is three."""
+    if not isinstance(tensor.type, AffineType):
+        return [_entry(name, tensor)]
+    words, *scales = take_apart(replace(tensor, name=name))
+    packed = Entry(name, "U32", words.shape, lambda: [np.ascontiguousarray(words.data).tobytes()])
+    return [packed, *(_entry(one.name, one) for one in scales)]
+
+
 def _entry(name: str, tensor: StoredTensor) -> Entry:
     dtype = _DTYPES.get(tensor.type)
     if dtype is None:
         raise HeadError(
             f"Tensor {name} is stored as {tensor.type.name}.",
-            "A head folder holds float32, float16 or bfloat16.",
+            "A head folder holds float32, float16, bfloat16, or matrices in 4 bits.",
         )
     return Entry(name, dtype, tensor.shape, lambda: [np.ascontiguousarray(tensor.data).tobytes()])
 

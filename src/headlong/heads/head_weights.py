@@ -23,6 +23,7 @@ from headlong.models.settings import Settings
 from headlong.ops.blocks import Linear, Matrix, Norm
 from headlong.ops.op_set import Ops
 from headlong.weights.checkpoint import Checkpoint
+from headlong.weights.mlx_groups import PACKED, can_pack, pack_matrix
 from headlong.weights.tensors import StoredTensor
 
 HeadKind: TypeAlias = Literal["eagle3", "nextn", "medusa", "meta", "assistant"]
@@ -60,6 +61,8 @@ class HeadWeights:
     """Where it came from, for messages."""
     quant: QuantName | None = None
     """The format its matrices are packed in; None packs them as they are stored."""
+    is_asked: bool = False
+    """Whether a user named that format: then what the file holds quantised is packed anew too."""
     checkpoint: Checkpoint | None = None
     """The checkpoint it is an MTP layer of, which is built as that model's own layers are."""
     repeated: tuple[str, ...] = ()
@@ -67,7 +70,16 @@ class HeadWeights:
 
     def packed(self, asked: HeadQuant) -> "HeadWeights":
         """Return the head, to be packed in the format asked for."""
-        return replace(self, quant=choose_quant(asked, self.config))
+        is_asked = asked not in ("auto", "stored")
+        return replace(self, quant=choose_quant(asked, self.config), is_asked=is_asked)
+
+    def in_four_bits(self) -> "HeadWeights":
+        """Return the head with its matrices stored in 4 bits, as packing to q4 rounds them."""
+        tensors = {
+            name: pack_matrix(tensor) if can_pack(tensor) else tensor
+            for name, tensor in self.tensors.items()
+        }
+        return replace(self, tensors=tensors, config={**self.config, QUANT_KEY: "q4"})
 
 
 def choose_quant(asked: HeadQuant, config: Mapping[str, Any]) -> QuantName | None:
@@ -163,10 +175,15 @@ class HeadParts:
             )
 
     def matrix(self, name: str) -> Matrix:
-        """Return a matrix packed by the backend; what the file holds quantised stays as it is."""
+        """Return a matrix packed by the backend.
+
+        What the file holds quantised stays as it is, unless a user named another format.
+        """
         tensor = self._used[name]
-        is_float = tensor.type in FLOAT_TYPES.values()
-        return self._ops.matrix(tensor, self._weights.quant if is_float else None)
+        quant = self._weights.quant
+        is_other = self._weights.is_asked and not (quant == "q4" and tensor.type == PACKED)
+        is_packed_anew = is_other or tensor.type in FLOAT_TYPES.values()
+        return self._ops.matrix(tensor, quant if is_packed_anew else None)
 
     def vector(self, name: str) -> FloatArray:
         """Return a vector in float32."""

@@ -1,8 +1,9 @@
 """Export: a trained head as the folder that every loader takes, and back again.
 
-In:  a head in torch; recipe, model, prompts, answers, results. Out: `HeadWeights` in float16,
-written with `save_head`; for machines that hand back small files only, the weights cut into parts
-that `cat` joins again; run.json, so that a number can be traced and a run repeated.
+In:  a head in torch; recipe, model, prompts, answers, results. Out: `HeadWeights` in float16, or in
+the 4 bits the head learned in, written with `save_head`; for machines that hand back small files
+only, the weights cut into parts that `cat` joins again; run.json, so that a number can be traced
+and a run repeated.
 """
 
 import hashlib
@@ -24,6 +25,7 @@ from headlong.train.recipe import HeadRecipe, HeadShape, Recipe
 from headlong.train.shards import Answers
 from headlong.train.tool_prompts import COMPOSED_TOOLS
 from headlong.train.torch_head import TorchHead
+from headlong.weights.mlx_groups import can_pack, pack_matrix
 
 RUN_FILE = "run.json"
 PART_BYTES = 14 * 2**20
@@ -38,6 +40,8 @@ def head_weights(
     config = head.export_config()
     if recipe.packed != "full":
         config[QUANT_KEY] = recipe.packed
+        exact = store_arrays(arrays)  # from float16 some scales would come out otherwise
+        tensors |= {name: pack_matrix(one) for name, one in exact.items() if can_pack(one)}
     return HeadWeights(recipe.kind, config, tensors, vocabulary)
 
 

@@ -4,12 +4,15 @@ In:  the tensors of a folder under their own names, and its config.json.
 Out: the same, with `….scales` and `….biases` put into the matrix `….weight`. config.json says in
      `quantization` how many bits a level has and how many numbers share a scale, for all matrices
      and for single ones that differ.
+Written in the same form are heads that run in 4 bits: `pack_matrix` makes such a matrix, with the
+levels that the kernels' own packing to 4 bits gives, and `take_apart` its three tensors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from gguf import GGMLQuantizationType
 
 from headlong.errors import TensorError
@@ -19,6 +22,8 @@ from headlong.weights.tensors import AffineType, GroupScales, StoredTensor
 _BITS = (2, 3, 4, 5, 6, 8)
 _GROUP_SIZES = (32, 64, 128)
 _WORD_BITS = 32
+PACKED = AffineType(4, 32)
+"""What `pack_matrix` packs to."""
 _OF_SCALES = (GGMLQuantizationType.F16, GGMLQuantizationType.BF16, GGMLQuantizationType.F32)
 _TRY_ANOTHER = "Use a version in MLX's affine 4 or 8 bits, in BF16, or a GGUF of the model."
 
@@ -42,6 +47,56 @@ def join_group_scales(
         joined[name] = _join(tensor, kind, GroupScales(scales, minimums))
         del joined[scales.name], joined[minimums.name]
     return joined
+
+
+def can_pack(tensor: StoredTensor) -> bool:
+    """Tell whether a tensor is a matrix whose rows are whole groups."""
+    return len(tensor.shape) == 2 and tensor.shape[-1] % PACKED.group_size == 0
+
+
+def pack_matrix(tensor: StoredTensor) -> StoredTensor:
+    """Return a matrix in 4 bits, rounded as `csrc/levels.cpp` rounds floats to q4."""
+    rows, columns = tensor.shape
+    groups = tensor.to_float32().reshape(rows, -1, PACKED.group_size)
+    low, high = groups.min(axis=-1, keepdims=True), groups.max(axis=-1, keepdims=True)
+    with np.errstate(over="ignore"):  # refused below
+        halves = [part.astype("<f2") for part in ((high - low) / np.float32(15), low)]
+    if not all(np.isfinite(half).all() for half in halves):
+        problem = f"{shown(tensor.name)} has numbers too large, or not finite, for 4 bits."
+        raise TensorError(problem, "Keep it in floats.")
+    scale, minimum = (half.astype(np.float32) for half in halves)
+    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
+    levels = np.rint(((groups - minimum) * inverse).clip(0, 15)).astype(np.uint8)
+    data = (levels[..., ::2] | levels[..., 1::2] << 4).reshape(rows, -1)
+    stem, shape = tensor.name.removesuffix(".weight"), (rows, columns // PACKED.group_size)
+    parts = (
+        StoredTensor(f"{stem}.{name}", shape, GGMLQuantizationType.F16, half[..., 0].view(np.uint8))
+        for name, half in zip(("scales", "biases"), halves, strict=True)
+    )
+    return replace(tensor, type=PACKED, data=data, scales=GroupScales(*parts))
+
+
+def take_apart(tensor: StoredTensor) -> tuple[StoredTensor, StoredTensor, StoredTensor]:
+    """Return the packed words, scales and minimums of a matrix, as files hold them."""
+    assert isinstance(tensor.type, AffineType)
+    assert isinstance(tensor.scales, GroupScales)
+    stem = tensor.name.removesuffix(".weight")
+    words = (*tensor.shape[:-1], tensor.shape[-1] * tensor.type.bits // _WORD_BITS)
+    return (
+        replace(tensor, shape=words, type=GGMLQuantizationType.I32, scales=None),
+        replace(tensor.scales.scales, name=f"{stem}.scales"),
+        replace(tensor.scales.minimums, name=f"{stem}.biases"),
+    )
+
+
+def describe_groups(tensors: Iterable[StoredTensor]) -> dict[str, int] | None:
+    """Return what config.json says of packed matrices; None where there are none."""
+    kinds = {tensor.type for tensor in tensors if isinstance(tensor.type, AffineType)}
+    if len(kinds) > 1:
+        names = ", ".join(sorted(kind.name for kind in kinds))
+        problem = f"The matrices are packed in different ways: {names}."
+        raise TensorError(problem, "Pack all of them in one way.")
+    return next(({"group_size": one.group_size, "bits": one.bits} for one in kinds), None)
 
 
 def _stored_type(config: Mapping[str, Any], stem: str) -> AffineType:

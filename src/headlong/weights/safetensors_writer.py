@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_WIDTHS = {"I64": 8, "F32": 4, "F16": 2, "BF16": 2, "BOOL": 1}
+_WIDTHS = {"I64": 8, "F32": 4, "U32": 4, "F16": 2, "BF16": 2, "BOOL": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Entry:
 
     name: str
     dtype: str
-    """As safetensors spells it: F32, F16, BF16, I64 or BOOL."""
+    """As safetensors spells it: F32, F16, BF16, I64, U32 or BOOL."""
     shape: tuple[int, ...]
     chunks: Callable[[], Iterable[bytes]]
     """Called when it is the tensor's turn; returns its bytes in order."""

@@ -145,7 +145,8 @@ def test_shipped_head_is_exported_number_for_number(
     usual = export(ExportRequest("vllm", tmp_path / "usual", model), LogProgress())
     assert usual.float_type == "float16"
     assert usual.source.is_of_this_model is True
-    for target, head in (("vllm", "head"), ("llama.cpp", "head.gguf")):
+    places: dict[TargetName, str] = {"vllm": "head", "llama.cpp": "head.gguf"}
+    for target, head in places.items():
         out = tmp_path / target
         export(ExportRequest(target, out, model, float_type="float32"), LogProgress())
         own, read = (read_head_weights(path) for path in (usual.source.path, out / head))

@@ -1,5 +1,6 @@
 """The whole way from prompts to a head that drafts, on a tiny random model."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -37,9 +38,7 @@ def prompt_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(model: Path, folder: Path, prompt_file: Path) -> RunOptions:
     """One call with everything in one folder."""
-    return RunOptions(
-        model, folder / "work", folder / "out", (prompt_file,), prompt_file, device="cpu"
-    )
+    return RunOptions(model, folder / "work", folder / "out", (prompt_file,), device="cpu")
 
 
 def mean_length(results: dict[str, Any]) -> float:
@@ -57,8 +56,11 @@ def test_a_trained_head_drafts_better_than_an_untrained_one(
     changes: dict[str, Any],
 ) -> None:
     recipe = replace(tiny_recipe, head=replace(tiny_recipe.head, **changes))
-    pipeline = Pipeline(recipe, options(tiny_gguf, tmp_path, prompt_file), quiet)
-    results = pipeline.run(["generate", "train", "evaluate"])
+    told = options(tiny_gguf, tmp_path, prompt_file)
+    Pipeline(recipe, told, quiet).run(["generate", "train"])
+    # So small a model can only be judged by what it learned from.
+    pipeline = Pipeline(recipe, replace(told, bench_file=prompt_file), quiet)
+    results = pipeline.run(["evaluate"])
 
     answers = read_shards(tmp_path / "work" / "answers")
     vocabulary = choose_vocabulary(answers, 266, recipe.head.draft_vocab_size)
@@ -83,6 +85,27 @@ def test_a_trained_head_drafts_better_than_an_untrained_one(
     assert len(record["model"]["sha256"]) == 64
     assert record["backbone_fingerprint"] == fingerprint(llm.backbone)
     assert record["acceptance"] == results
+
+
+def test_prompts_to_judge_by_are_left_out_and_counted(
+    tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
+) -> None:
+    bench = tmp_path / "bench.jsonl"
+    bench.write_text(json.dumps({"prompt": "Say: 12!"}))
+    told = replace(options(tiny_gguf, tmp_path, prompt_file), bench_file=bench)
+    pipeline = Pipeline(tiny_recipe, told, quiet)
+    assert [prompt.turns[0] for prompt in pipeline.prompts] == [
+        "say hello",
+        "say hell",
+        "say good bye",
+    ]
+    pipeline.run(["generate"])
+    Pipeline(tiny_recipe, told, quiet).run(["generate", "train"])
+    data = json.loads((tmp_path / "out" / "run.json").read_text())["data"]
+    bench_hash = hashlib.sha256(bench.read_bytes()).hexdigest()
+    expected = {"prompts": 3, "held_out": {bench.name: bench_hash}, "left_out": {"words": 1}}
+    assert data["asked"] == [expected]
+    assert data["sets"]["words"]["answers"] > 0
 
 
 def test_simulated_acceptance_is_that_of_real_decoding(

@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompts", type=Path, action="append", default=[], metavar="FILE",
                         help="what the model is asked, to learn from its answers; the stage "
                         "generate needs it; may be repeated")
-    parser.add_argument("--bench", type=Path, metavar="FILE", help="prompts to evaluate on")
+    parser.add_argument("--bench", type=Path, metavar="FILE",
+                        help="prompts to evaluate on; training prompts that share text "
+                        "with them are left out, so give it to the stage generate too")
     parser.add_argument("--work", type=Path, default=Path("work"), help="default: work")
     parser.add_argument("--out", type=Path, default=Path("head"), help="default: head")
     parser.add_argument("--stage", action="append", choices=STAGES,

@@ -38,8 +38,9 @@ from headlong.train.export import (
     write_run,
 )
 from headlong.train.generate import GenerationPlan, generate_answers
+from headlong.train.held_out import count_sets, leave_out
 from headlong.train.progress import LoggedReport, Report
-from headlong.train.prompt_files import Prompt, read_prompts
+from headlong.train.prompt_files import read_prompts
 from headlong.train.recipe import Recipe
 from headlong.train.sampler import Sampler
 from headlong.train.shards import Answers, ShardWriter, read_shards, shard_files
@@ -49,6 +50,7 @@ from headlong.train.trainer import Trainer
 from headlong.weights.checkpoint import open_checkpoint
 
 STAGES = ("generate", "train", "evaluate")
+ASKED_FILE = "asked.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,19 @@ class Pipeline:
         self.tokenizer: Tokenizer = load_tokenizer(checkpoint)
         compile = options.compile and self.device.type == "cuda"
         self.teacher: Teacher = load_teacher(checkpoint, self.device, compile=compile)
-        self.prompts: list[Prompt] = [p for f in options.prompt_files for p in read_prompts(f)]
+        prompts = [p for f in options.prompt_files for p in read_prompts(f)]
+        held_out = [] if options.bench_file is None else read_prompts(options.bench_file)
+        self.prompts, self._left_out = leave_out(prompts, held_out)
         name = torch.cuda.get_device_name() if self.device.type == "cuda" else "CPU"
         self.report.say(
             f"{options.model.name} on {name}, torch {torch.__version__}, "
             f"{len(self.prompts)} prompts, loaded in {self._elapsed():.1f} s"
         )
+        if self._left_out:
+            self.report.say(
+                f"{len(self._left_out)} prompts share text with {options.bench_file} and are left "
+                f"out: {count_sets(self._left_out)}"
+            )
 
     def run(self, stages: Sequence[str]) -> dict[str, Any]:
         """Run the stages in order; return the acceptance lengths of the evaluation, if one ran."""
@@ -127,6 +136,7 @@ class Pipeline:
             recipe.answers.refill_every,
         )
         writer = ShardWriter(self._shards)
+        self._note_prompts()
         count = generate_answers(sampler, conversations, writer, plan, self.report)
         speed = count.num_written / max(count.seconds, 1e-9)
         self.report.say(
@@ -170,6 +180,17 @@ class Pipeline:
         add_to_run(self.options.out / RUN_FILE, {"acceptance": shorten(results)})
         return shorten(results)
 
+    def _note_prompts(self) -> None:
+        """Write down which prompts this call asks, for run.json; answers may need many calls."""
+        bench = self.options.bench_file
+        note = {
+            "prompts": len(self.prompts),
+            "held_out": None if bench is None else {bench.name: hash_file(bench)},
+            "left_out": count_sets(self._left_out),
+        }
+        with (self.options.work / ASKED_FILE).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(note) + "\n")
+
     @property
     def _state_path(self) -> Path:
         return self.options.work / "training.pt"
@@ -179,6 +200,12 @@ class Pipeline:
 
     def _time_left(self) -> float:
         return max(1.0, self.options.time_limit_s - self._elapsed())
+
+    def _read_notes(self) -> list[dict[str, Any]]:
+        """Return what was asked in all calls, each kind of call once."""
+        path = self.options.work / ASKED_FILE
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        return [json.loads(line) for line in dict.fromkeys(lines)]
 
     def _read_answers(self) -> Answers:
         answers = read_shards(self._shards)
@@ -273,7 +300,10 @@ class Pipeline:
             "logit_scale": scale,
             "backbone_fingerprint": fingerprint(self.teacher.backbone),
             "vocabulary_coverage": vocabulary.coverage,
-            "data": describe_data(answers, self.prompts, self.options.prompt_files),
+            "data": {
+                **describe_data(answers, self.prompts, self.options.prompt_files),
+                "asked": self._read_notes(),
+            },
         }
         write_run(out / RUN_FILE, self.recipe, self.options.model, details)
         cut = f" and in {len(parts)} parts" if parts else ""

@@ -10,18 +10,29 @@ from typing import Any
 
 import pytest
 
+from headlong.weights.head_folders import HEAD_FILES, SHIPPED, pull_head
+from headlong.weights.progress import LogProgress
+from headlong.weights.pypi import WheelPart
+from headlong.weights.store import Store
+from wheels import use_only_wheels_in
+
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(scope="module")
-def check_wheel() -> ModuleType:
-    """The script that tries a wheel."""
-    spec = importlib.util.spec_from_file_location("check_wheel", ROOT / "tools/check_wheel.py")
+def load_tool(name: str) -> ModuleType:
+    """Import a script of tools/."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"tools/{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def check_wheel() -> ModuleType:
+    """The script that tries a wheel."""
+    return load_tool("check_wheel")
 
 
 def _report(backend: str, speed: float, *drafters: str) -> dict[str, Any]:
@@ -67,3 +78,19 @@ def test_without_a_compiler_the_source_installs_on_numpy(tmp_path: Path) -> None
     subprocess.run([*pip, "-w", str(tmp_path), str(ROOT)], check=True, env=environment)
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
+
+
+def test_shipped_head_is_what_the_tool_makes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a folder, and as the wheel that `headlong pull` unpacks."""
+    tool, own = load_tool("ship_head"), SHIPPED / "smollm2-135m-instruct"
+    tool.ship(own, tmp_path / "again")
+    part = WheelPart("headlong-head-tiny.1", "0.1.0", "headlong_head")
+    use_only_wheels_in(tmp_path / "links", monkeypatch)
+    tool.write_wheel(tmp_path / "again", tmp_path / "links", part)
+    pulled = pull_head(part, Store(tmp_path / "cache"), LogProgress())
+    for name in HEAD_FILES:
+        ours = (own / name).read_bytes()
+        assert (tmp_path / "again" / name).read_bytes() == ours, name
+        assert (pulled / name).read_bytes() == ours, name

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from headlong.heads.head_files import CONFIG_FILE, WEIGHTS_FILE, read_head_weights
-from headlong.heads.shipped_heads import FOLDER
+from headlong.weights import head_folders
 
-SHIPPED = FOLDER / "smollm2-135m-instruct"
+SHIPPED = head_folders.SHIPPED / "smollm2-135m-instruct"
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headlong.heads.shipped_heads import FOLDER
 from headlong.train.held_out import RUN_WORDS, count_sets, leave_out
 from headlong.train.prompt_files import Prompt, read_prompts
+from headlong.weights.head_folders import SHIPPED
 from headlong.weights.store import hash_file
 
 REAL_FILES = Path(
@@ -54,7 +54,7 @@ def test_a_shorter_run_in_common_is_no_quotation() -> None:
 
 
 @pytest.mark.skipif(not REAL_FILES.is_dir(), reason="the prompt files are not here")
-@pytest.mark.parametrize("record", sorted(FOLDER.glob("*/run.json")), ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("record", sorted(SHIPPED.glob("*/run.json")), ids=lambda p: p.parent.name)
 def test_no_development_prompt_is_in_the_data_of_a_shipped_head(record: Path) -> None:
     data = json.loads(record.read_text())["data"]
     files = [REAL_FILES / name for name in data["prompt_files"]]

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,8 @@ import pytest
 import torch
 
 from headlong.errors import RequestError
+from headlong.heads.fingerprint import fingerprint
 from headlong.heads.head_files import read_head_weights
-from headlong.heads.shipped_heads import fingerprint
 from headlong.llm import LLM
 from headlong.train.draft_vocabulary import choose_vocabulary
 from headlong.train.evaluation import Sample, Simulator, evaluate_head, sample_bench, shorten
@@ -191,3 +193,13 @@ def test_drafts_of_a_sample_without_answer_are_not_counted(
     cut = Sample(sample.job, sample.ids[: len(sample.job.prompt_ids) + 1])
     head = make_head(tiny_recipe.head, pipeline.teacher, vocabulary.ids, 3)
     assert Simulator(pipeline.teacher, head, vocabulary, 2).run([cut])[2].rounds == 0
+
+
+def test_training_needs_neither_the_model_store_nor_a_terminal() -> None:
+    """Machines lent for training may have numpy, torch, gguf and the tokenizers alone."""
+    script = "import sys, headlong.cli.train, headlong.train.pipeline; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    spared = {"filelock", "platformdirs", "rich", "httpx", "fastapi", "huggingface_hub"}
+    assert not spared & set(done.stdout.split())

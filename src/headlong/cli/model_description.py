@@ -26,6 +26,7 @@ from headlong.ops.op_set import Ops
 from headlong.ops.weighing import WeighingOps
 from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
+from headlong.weights.head_folders import SHIPPED
 from headlong.weights.ledger import LoadReport, WeightReader
 from headlong.weights.tensors import StoredTensor
 
@@ -199,7 +200,8 @@ def _describe_heads(
     if head_path is not None:
         descriptions.append(describe_folder(str(head_path), head_path))
     elif native is None and (shipped := find_shipped_head(backbone)) is not None:
-        descriptions.append(describe_folder("shipped with Headlong", shipped))
+        origin = "shipped with Headlong" if shipped.parent == SHIPPED else "pulled"
+        descriptions.append(describe_folder(origin, shipped))
     return tuple(description for description in descriptions if description is not None)
 
 

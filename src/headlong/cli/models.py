@@ -17,6 +17,7 @@ from headlong.cli.output import (
     write_json,
 )
 from headlong.weights.catalog import CATALOG, DEFAULT_MODEL, THIRD_PARTY
+from headlong.weights.head_folders import find_head_of
 from headlong.weights.pypi import WheelFile
 from headlong.weights.store import Store, StoredModel
 
@@ -30,8 +31,10 @@ def run(args: argparse.Namespace) -> int:
     """List everything."""
     store = Store()
     stored = {model.name: model for model in store.list()}
-    rows = [_describe(entry, stored.pop(entry.name, None)) for entry in CATALOG]
-    rows += [_describe(model, model) for model in stored.values()]
+    models: list[tuple[WheelFile | StoredModel, StoredModel | None]]
+    models = [(entry, stored.pop(entry.name, None)) for entry in CATALOG]
+    models += [(model, model) for model in stored.values()]
+    rows = [_describe(model, here, store) for model, here in models]
     if args.json:
         write_json({"default": DEFAULT_MODEL, "cache": str(store.root), "models": rows})
     else:
@@ -39,9 +42,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _describe(model: WheelFile | StoredModel, stored: StoredModel | None) -> dict[str, Any]:
+def _describe(
+    model: WheelFile | StoredModel, stored: StoredModel | None, store: Store
+) -> dict[str, Any]:
     """Return one row: a file of the catalogue or a stored model, and how it is here."""
     damage = stored.find_damage() if stored else None
+    head = find_head_of(model.sha256, store)
     return {
         "name": model.name,
         "aliases": list(model.aliases) if isinstance(model, WheelFile) else [],
@@ -51,6 +57,7 @@ def _describe(model: WheelFile | StoredModel, stored: StoredModel | None) -> dic
         "source": model.source,
         "uploader": model.uploader,
         "sha256": model.sha256,
+        "head": None if head is None else str(head),
         "here": stored is not None and damage is None,
         "damage": damage,
         "path": str(stored.path) if stored and damage is None else None,
@@ -59,11 +66,12 @@ def _describe(model: WheelFile | StoredModel, stored: StoredModel | None) -> dic
 
 
 def _print_table(rows: list[dict[str, Any]], store: Store) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     table.add_column("model", overflow="fold")
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("licence")
     table.add_column("from")
+    table.add_column("head", no_wrap=True)
     table.add_column("here", no_wrap=True)
     for row in rows:
         mark = " *" if row["name"] == DEFAULT_MODEL else ""
@@ -73,7 +81,8 @@ def _print_table(rows: list[dict[str, Any]], store: Store) -> None:
         state = "yes" if row["here"] else "damaged" if row["damage"] else "no"
         style = {"yes": "green", "damaged": "red", "no": ""}[state]
         size = format_bytes(row["bytes"])
-        table.add_row(row["name"] + mark, size, row["licence"], origin, state, style=style)
+        head = "yes" if row["head"] else "–"
+        table.add_row(row["name"] + mark, size, row["licence"], origin, head, state, style=style)
     console = make_console()
     console.print(table)
     for row in rows:
@@ -84,6 +93,7 @@ def _print_table(rows: list[dict[str, Any]], store: Store) -> None:
     notes = [
         "* used when no model is named",
         f"short names work too: {short_names}",
+        "head: trained for this very file and found by itself; without one, n-grams draft",
         "third party: uploaded by someone else than its makers; the content is pinned by sha256",
         f"cache: {format_path(store.root)}",
         "bring one here with `headlong pull NAME`; a path or a hub id (org/name) works as well",

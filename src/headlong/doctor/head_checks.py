@@ -18,15 +18,13 @@ import numpy as np
 from headlong.doctor.finding import Check, Finding, refused, skipped
 from headlong.doctor.subject import Subject
 from headlong.errors import CheckpointError, HeadError
+from headlong.heads.fingerprint import fingerprint
 from headlong.heads.head_files import CONFIG_FILE
 from headlong.heads.head_weights import HeadWeights, list_names
 from headlong.heads.native_nextn import announced_modules, find_stripped
-from headlong.heads.shipped_heads import FOLDER, fingerprint
+from headlong.weights.head_folders import MAX_RUN_BYTES, RUN_FILE, SHIPPED
 from headlong.weights.mapped_file import read_json_object
 from headlong.weights.tensors import StoredTensor
-
-RUN_FILE = "run.json"
-MAX_RECORD_BYTES = 2**24
 
 GO_WITHOUT = "Draft with n-grams (`--drafter ngram`) until then."
 TRAIN_ONE = "Train one with `headlong train`, or name one with --head DIR."
@@ -55,7 +53,7 @@ def read_record(folder: Path) -> HeadRecord:
     if not path.is_file():
         return HeadRecord()
     try:
-        found = read_json_object(path, MAX_RECORD_BYTES)
+        found = read_json_object(path, MAX_RUN_BYTES)
     except CheckpointError as error:
         return HeadRecord(problem=error.problem)
     given = found.get("backbone_fingerprint")
@@ -70,7 +68,7 @@ def write_probe(folder: Path, fingerprint: str, probe: Mapping[str, Any]) -> Pat
     """Keep what was measured in run.json; everything else in it stays. Return the file."""
     path = _run_file(folder)
     try:
-        found = read_json_object(path, MAX_RECORD_BYTES) if path.is_file() else {}
+        found = read_json_object(path, MAX_RUN_BYTES) if path.is_file() else {}
         # A head that has no record yet is taken to be made for the model it was measured on.
         kept = {"backbone_fingerprint": fingerprint} | dict(found) | {"probe": dict(probe)}
         part = path.with_name(f"{path.name}.part")
@@ -144,7 +142,7 @@ def _check_missing(subject: Subject) -> Finding:
         return check.warning(
             f"There is none. One ships for a model of the same sizes ({relative}), but these "
             "weights are others: fine-tuned, or another model.",
-            f"Go on from it: `headlong train --from-head {FOLDER / relative} …`, or try it "
+            f"Go on from it: `headlong train --from-head {SHIPPED / relative} …`, or try it "
             f"with --head. {GO_WITHOUT}",
         )
     return check.warning(
@@ -159,7 +157,7 @@ def _shipped_for_relative(subject: Subject) -> str | None:
     assert subject.backbone is not None
     config = subject.backbone.config
     ours = (config.hidden_size, config.vocab_size, config.num_heads)
-    for file in sorted(FOLDER.glob(f"*/{CONFIG_FILE}")):
+    for file in sorted(SHIPPED.glob(f"*/{CONFIG_FILE}")):
         theirs = json.loads(file.read_text())
         if ours == tuple(theirs[k] for k in ("hidden_size", "vocab_size", "num_attention_heads")):
             return file.parent.name

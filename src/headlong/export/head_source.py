@@ -13,6 +13,7 @@ from headlong.doctor.head_checks import HeadRecord, read_record
 from headlong.errors import HeadError
 from headlong.export.targets import Target
 from headlong.heads.eagle3 import Eagle3Head, make_eagle3_config
+from headlong.heads.fingerprint import fingerprint
 from headlong.heads.head_files import build_head, read_head_weights, read_native_head
 from headlong.heads.head_weights import (
     FLOAT_TYPES,
@@ -21,7 +22,7 @@ from headlong.heads.head_weights import (
     HeadWeights,
     list_names,
 )
-from headlong.heads.shipped_heads import find_shipped_head, fingerprint
+from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.transformer import Backbone
 from headlong.weights.checkpoint import Checkpoint
 

@@ -17,8 +17,8 @@ import torch
 
 from headlong.arrays import IntArray
 from headlong.errors import RequestError
+from headlong.heads.fingerprint import fingerprint
 from headlong.heads.head_files import WEIGHTS_FILE
-from headlong.heads.shipped_heads import fingerprint
 from headlong.ops.torch_attention import choose_attention
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.train.calibrate import fit_logit_scale, scale_logits

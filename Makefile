@@ -21,8 +21,9 @@ $(STAMP): pyproject.toml CMakeLists.txt $(wildcard csrc/*)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev --editable .
 	@touch $@
 
+# Another one: make demo MODEL=qwen-coder-1.5b, or any name of `headlong models`, or a path.
 demo: setup
-	@$(BIN)/headlong demo
+	@$(BIN)/headlong demo $(if $(MODEL),--model "$(MODEL)")
 
 test: check
 	@tools/install_browser.sh

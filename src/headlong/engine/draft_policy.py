@@ -9,7 +9,8 @@ choice can change text.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from operator import mul
 from typing import NamedTuple
 
 from headlong.config import MtpMode
@@ -31,6 +32,10 @@ MARGIN = 1.03
 PAYBACK_ROUNDS = 48
 """Rounds within which drafts must pay for the rows that the drafter has to catch up on first."""
 
+DEAR_ROW_ROUNDS = 32
+"""Rounds between two passes with a row more than decided where even a token that is sure to stand
+would not pay for it: kernels work in tiles, and the row behind a full one may cost half a pass."""
+
 PROBE_SHARE = 0.005
 """Share of the time that probes may lose, and that plain rounds may."""
 
@@ -51,18 +56,33 @@ class _Round(NamedTuple):
     tokens: float
     drafted: float = 0.0
     """Draft tokens; each takes a draft step and a row of the pass."""
+    pass_s: float | None = None
+    """What its pass takes on average; None where it goes by the mean number of rows."""
 
     @property
     def rows(self) -> float:
         """Rows of the pass."""
         return self.num_requests + self.drafted
 
-    def drafting(self, expected: Iterable[Expected], lengths: Iterable[int]) -> "_Round":
-        """Return the round in which requests draft these lengths as well."""
+    def drafting(
+        self,
+        expected: Iterable[Expected],
+        lengths: Iterable[int],
+        prices: Sequence[float] = (),
+    ) -> "_Round":
+        """Return the round in which requests draft these lengths as well.
+
+        `prices`, where one request drafts alone, are of passes with 0, 1, … of its tokens.
+        """
         pairs = list(zip(expected, lengths, strict=True))
         tokens = sum(sum(one.tokens[:num]) for one, num in pairs)
         drafted = sum(sum(one.rows[:num]) for one, num in pairs)
-        return _Round(self.num_requests, self.tokens + tokens, self.drafted + drafted)
+        made = _Round(self.num_requests, self.tokens + tokens, self.drafted + drafted)
+        if not prices:
+            return made
+        [(one, num)] = pairs
+        rises = (high - low for low, high in pairwise(prices[: num + 1]))
+        return made._replace(pass_s=prices[0] + sum(map(mul, one.rows, rises)))
 
 
 @dataclass(slots=True)
@@ -78,6 +98,8 @@ class DraftPolicy:
     _next_plain: int = 0
     _plain_rows: int = 0
     _gain: float = 1.0
+    _is_next_row_dear: bool = False
+    _next_longer: int = 0
     _cache_share: float = 0.0
 
     def new_request(
@@ -115,6 +137,10 @@ class DraftPolicy:
         probing = None if is_plain else self._next_to_probe(autos)
         drafting = [one for one in autos if one.policy.num_tokens]
         longer = drafting[self._round % len(drafting)] if drafting else None
+        if self._is_next_row_dear and not is_plain:
+            longer = longer if self._round >= self._next_longer else None
+            if longer is not None:
+                self._next_longer = self._round + DEAR_ROW_ROUNDS
         plans = [
             one.policy.plan(is_plain=is_plain, is_probe=one in (probing, longer))
             if one.has_drafter
@@ -178,7 +204,8 @@ class DraftPolicy:
         return self.prices.pass_s(num_rows) + self.prices.cache_s(self._cache_share)
 
     def _seconds(self, made: _Round) -> float:
-        return self._pass_s(made.rows) + self.prices.beside_s(made.drafted)
+        pass_s = self._pass_s(made.rows) if made.pass_s is None else made.pass_s
+        return pass_s + self.prices.beside_s(made.drafted)
 
     def _rate(self, made: _Round) -> float:
         return made.tokens / self._seconds(made)
@@ -214,18 +241,22 @@ class DraftPolicy:
             [one.expected() for one in fixed], [one.num_fixed for one in fixed]
         )
         plain_rate = self._rate(plain)
-        found = self._best_lengths(plain, expected)
-        best = plain.drafting(expected, found)
+        prices = self._prices_of_one(plain, expected)
+        found = self._best_lengths(plain, expected, prices)
+        best = plain.drafting(expected, found, prices)
         backlogs = [one.num_backlog_rows for one, num in zip(autos, found, strict=True) if num]
         catch_up_s = self.prices.backlog_s(sum(backlogs)) / PAYBACK_ROUNDS
         lengths = [0 if is_new else one.num_tokens for one in policies]
-        chosen = plain.drafting(expected, lengths)
+        chosen = plain.drafting(expected, lengths, prices)
         if self._rate(chosen) < MARGIN * plain_rate:
             lengths, chosen = [0] * len(autos), plain
         if best.tokens / (self._seconds(best) + catch_up_s) >= MARGIN * self._rate(chosen):
             lengths, chosen = found, best
         rate = self._rate(chosen)
         self._gain = rate / plain_rate
+        most_rows = plain.rows + sum(lengths)
+        next_row_s = self._pass_s(most_rows + 1) - self._pass_s(most_rows)
+        self._is_next_row_dear = rate * next_row_s > 1
         rows_s = self._pass_s(chosen.rows + 1) - self._pass_s(len(candidates))
         keep = rate * rows_s / (chosen.drafted + 1)
         extend = keep + rate * self.prices.step_s()
@@ -236,7 +267,20 @@ class DraftPolicy:
             forecast = Forecast(num_tokens, 1 + sum(one.tokens[:num_tokens]), *numbers)
             policy.decide(length, policy.shared.thresholds(keep, extend), forecast)
 
-    def _best_lengths(self, plain: _Round, expected: Sequence[Expected]) -> list[int]:
+    def _prices_of_one(self, plain: _Round, expected: Sequence[Expected]) -> list[float]:
+        """Return prices of passes with 0, 1, … draft tokens of a request that drafts alone.
+
+        A ninth row may cost as much as the eight before it, so that the price of the mean number of
+        rows is not the mean price. Where many draft, the numbers of their tokens even out.
+        """
+        if len(expected) > 1 or plain.drafted:
+            return []
+        num_tokens = len(expected[0].rows)
+        return [self._pass_s(plain.num_requests + num) for num in range(num_tokens + 1)]
+
+    def _best_lengths(
+        self, plain: _Round, expected: Sequence[Expected], prices: Sequence[float]
+    ) -> list[int]:
         """Add draft tokens in order of merit; return the lengths with most tokens per second.
 
         At least one token is added: if it does not pay, its forecast says so. Passes grow by a few
@@ -247,13 +291,16 @@ class DraftPolicy:
             merits = (token / row for token, row in zip(one.tokens, one.rows, strict=True))
             order += [(-merit, depth, i) for depth, merit in enumerate(accumulate(merits, min))]
         growing, best_rate, num_best = plain, 0.0, 0
+        if prices:
+            growing = growing._replace(pass_s=prices[0])
         most_rows = self.prices.most_rows + PROBE_TOKENS * len(expected)
         added: list[int] = []
         for _, depth, i in sorted(order):
             tokens = growing.tokens + expected[i].tokens[depth]
-            growing = growing._replace(
-                tokens=tokens, drafted=growing.drafted + expected[i].rows[depth]
-            )
+            chance, pass_s = expected[i].rows[depth], growing.pass_s
+            if pass_s is not None:
+                pass_s += chance * (prices[depth + 1] - prices[depth])
+            growing = _Round(plain.num_requests, tokens, growing.drafted + chance, pass_s)
             if added and growing.rows > most_rows:
                 break
             added.append(i)

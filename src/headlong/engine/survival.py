@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from headlong.ops.calibration import EDGES, Calibration, range_of
 
-MAX_AUTO_TOKENS = 8
+MAX_AUTO_TOKENS = 16
 """The deepest draft that "auto" considers."""
 
 PRIOR_WEIGHT = 5.0

@@ -18,9 +18,9 @@ from headlong.drafters.drafter import (
     PendingDraft,
     Settled,
 )
-from headlong.drafters.ngram import NgramDrafter, propose
+from headlong.drafters.ngram import NgramDrafter, NgramMemory, propose
 from headlong.models.hidden import HiddenRows
-from headlong.ops.host_ops import HostOps, TokenIndex
+from headlong.ops.host_ops import HostOps
 from headlong.ops.op_set import Array
 
 LONG_MATCH = 6
@@ -31,7 +31,7 @@ LONG_MATCH = 6
 class ChainMemory:
     """The memories of both links."""
 
-    index: TokenIndex
+    index: NgramMemory
     head: DraftState
 
 

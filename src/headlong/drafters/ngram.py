@@ -2,10 +2,12 @@
 
 Costs next to nothing and wins where an answer copies: retrieval, edits, code, JSON. The drafter
 keeps an index of prompt and answer per sequence, finds the place before which most tokens are those
-that end the history now, and proposes what followed it then.
+that end the history now, and proposes what followed it then. What the answer has replaced in
+copies before, it replaces in the proposal.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headlong.drafters.draft_plan import Threshold
@@ -17,6 +19,7 @@ from headlong.drafters.drafter import (
     Settled,
     forced_draft,
 )
+from headlong.drafters.replacements import Replacements
 from headlong.models.hidden import HiddenRows
 from headlong.ops.host_ops import HostOps, TokenIndex
 from headlong.ops.op_set import Array
@@ -41,6 +44,14 @@ class Match(NamedTuple):
         return self.length / (self.length + 2.0)
 
 
+@dataclass(frozen=True, slots=True)
+class NgramMemory:
+    """What is kept of one sequence."""
+
+    index: TokenIndex
+    replacements: Replacements = field(default_factory=Replacements)
+
+
 class NgramDrafter:
     """Drafts by copying what followed the longest earlier match."""
 
@@ -51,9 +62,9 @@ class NgramDrafter:
         self._host = host
         self.min_match = min_match
 
-    def begin(self) -> TokenIndex:
-        """Return an empty index for a new sequence."""
-        return self._host.make_token_index()
+    def begin(self) -> NgramMemory:
+        """Return the empty memory of a new sequence."""
+        return NgramMemory(self._host.make_token_index())
 
     def features(self, hidden: HiddenRows) -> Array:
         """Return nothing: the history comes with every request."""
@@ -70,9 +81,9 @@ class NgramDrafter:
         found = propose(request.state, request, request.forced, self.min_match)
         return forced_draft(request.forced) + found if found.token_ids else NO_DRAFT
 
-    def look_up(self, state: TokenIndex, history: list[int], threshold: Threshold) -> Draft:
+    def look_up(self, state: NgramMemory, history: list[int], threshold: Threshold) -> Draft:
         """Copy the token behind a match that is long, and likely enough to go on."""
-        found = state.find(history, COPY_MATCH, ())
+        found = state.index.find(history, COPY_MATCH, ())
         if found is None:
             return NO_DRAFT
         match = Match(*found)
@@ -80,30 +91,30 @@ class NgramDrafter:
             return NO_DRAFT
         return Draft((history[match.end],), (match.prob,), (NGRAM,))
 
-    def share(self, state: TokenIndex, num_rows: int) -> TokenIndex:
-        """Return an empty index: the history comes whole with the first request."""
-        return self._host.make_token_index()
+    def share(self, state: NgramMemory, num_rows: int) -> NgramMemory:
+        """Return an empty memory: the history comes whole with the first request."""
+        return self.begin()
 
-    def num_bytes(self, state: TokenIndex, num_rows: int = 0) -> int:
+    def num_bytes(self, state: NgramMemory, num_rows: int = 0) -> int:
         """Return 0: there are no caches."""
         return 0
 
 
 def propose(
-    index: TokenIndex, request: DraftRequest, assumed: Sequence[int], min_match: int = MIN_MATCH
+    memory: NgramMemory, request: DraftRequest, assumed: Sequence[int], min_match: int = MIN_MATCH
 ) -> Draft:
     """Copy what followed the longest match of the history and what is assumed behind it.
 
-    The assumed tokens are part of what was asked for. Where a copy runs into the end, it repeats
-    itself.
+    The assumed tokens are part of what was asked for.
     """
-    found = index.find(request.history, min_match, assumed)
+    history = request.history
+    found = memory.index.find(history, min_match, assumed)
     if found is None:
         return NO_DRAFT
-    match, num_known = Match(*found), len(request.history)
+    match = Match(*found)
+    if not assumed:
+        memory.replacements.observe(history, match.end)
     wanted = [match.prob] * (request.num_tokens - len(assumed))
     num_tokens = request.plan.threshold(NGRAM).count_kept(wanted)
-    period = num_known + len(assumed) - match.end
-    places = [match.end + offset % period for offset in range(num_tokens)]
-    copied = [request.history[at] if at < num_known else assumed[at - num_known] for at in places]
-    return Draft(tuple(copied), (match.prob,) * num_tokens, (NGRAM,) * num_tokens)
+    copied = memory.replacements.copy(history, assumed, match.end, num_tokens)
+    return Draft(tuple(copied), (match.prob,) * len(copied), (NGRAM,) * len(copied))

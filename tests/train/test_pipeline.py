@@ -110,6 +110,14 @@ def test_prompts_to_judge_by_are_left_out_and_counted(
     assert data["sets"]["words"]["answers"] > 0
 
 
+def test_prompts_that_are_all_to_judge_by_are_refused(
+    tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
+) -> None:
+    told = replace(options(tiny_gguf, tmp_path, prompt_file), bench_file=prompt_file)
+    with pytest.raises(RequestError, match="All 4 prompts share text with"):
+        Pipeline(tiny_recipe, told, quiet).run(["generate"])
+
+
 def test_simulated_acceptance_is_that_of_real_decoding(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:

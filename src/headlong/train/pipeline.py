@@ -122,6 +122,11 @@ class Pipeline:
         """Let the backbone answer prompts until enough is there or time is up."""
         there = read_shards(self._shards) if shard_files(self._shards) else None
         recipe = self.recipe
+        if self._left_out and not self.prompts and recipe.prompts.self_written_share < 1:
+            raise RequestError(
+                f"All {len(self._left_out)} prompts share text with {self.options.bench_file}.",
+                "Give other prompts to learn from than to judge by.",
+            )
         conversations = Conversations(
             self.prompts, self.tokenizer, recipe, there.next_ask if there else 0
         )

@@ -35,7 +35,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
 
     def compile_and_tell(function: Callable[..., Any]) -> Callable[..., Any]:
         found.append(function)
-        return compile_(function)
+        graph: Callable[..., Any] = compile_(function)
+        return graph
 
     monkeypatch.setattr(mx, "compile", compile_and_tell)
     monkeypatch.setattr(mlx_graphs, "COMES_BACK", 2)

@@ -180,7 +180,7 @@ class PassGraphs:
                 dict(zip(windows, stretches, strict=True)),
             )
             caches = [
-                [_TracedCache(*arrays, starts[number]) for arrays in own]
+                [_TracedCache(keys, values, starts[number]) for keys, values in own]
                 for number, own in enumerate(held)
             ]
             states = [

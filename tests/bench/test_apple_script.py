@@ -16,10 +16,10 @@ pytest.importorskip("mlx.core", reason="MLX is not installed: pip install 'headl
 SCRIPT = Path(__file__).parents[2] / "bench" / "apple.sh"
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
     """Run the script with this interpreter."""
-    settings = os.environ | {"PYTHON": sys.executable}
     command = ["bash", str(SCRIPT), *arguments]
+    settings = os.environ | {"PYTHON": python}
     return subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
 
 
@@ -39,9 +39,14 @@ def test_every_step_runs_and_is_sent_back(tmp_path: Path) -> None:
 
 
 def test_a_step_that_fails_is_told(tmp_path: Path) -> None:
-    done = run("--quick", "--model", str(tmp_path / "none.gguf"), str(tmp_path / "report"))
+    """An interpreter that has everything and runs nothing."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] || [ "$1" = - ]\n')
+    python.chmod(0o755)
+    done = run("--quick", str(tmp_path / "report"), python=str(python))
     assert done.returncode == 1
-    assert "FAILED  figures" in done.stdout
+    for step in ("exactness", "pass", "bench", "figures"):
+        assert f"FAILED  {step} (status 1" in done.stdout
     assert "All that has to hold held" not in done.stdout
 
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The MLX backend on this machine: is it exact, and how fast? For owners of a Mac, since Headlong is
-# written on machines that have no Apple GPU. About five minutes, after `make setup` and
-# `.venv/bin/pip install '.[mlx]'` (and `mlx-lm`, to be compared with it):
+# written on machines that have no Apple GPU. About five minutes, after `make setup` (and
+# `.venv/bin/pip install mlx-lm`, to be compared with it):
 #
 #   bench/apple.sh [--quick] [--model MODEL] [FOLDER]      (default: ./apple-report)
 #
@@ -14,7 +14,8 @@
 # PYTHON names another interpreter than .venv/bin/python. The exit status is 1 where something that
 # has to hold did not.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+started_in=$PWD
+cd "$(dirname "$0")/.." || exit 2
 
 PYTHON=${PYTHON:-.venv/bin/python}
 model=() quick='' folder=apple-report
@@ -28,10 +29,11 @@ while [ $# -gt 0 ]; do
     shift
 done
 named=${model[1]:-}
+case $folder in /*) ;; *) folder=$started_in/$folder ;; esac
 
 "$PYTHON" -c 'import headlong, mlx.core' || {
-    echo "apple.sh: $PYTHON has no Headlong or no MLX; run make setup, then" >&2
-    echo "apple.sh: .venv/bin/pip install '.[mlx]', or name another one: PYTHON=…" >&2
+    echo "apple.sh: $PYTHON has no Headlong or no MLX; run make setup," >&2
+    echo "apple.sh: or name an interpreter that has both: PYTHON=…" >&2
     exit 2
 }
 mkdir -p "$folder"

@@ -197,7 +197,10 @@ def test_failed_probe_is_seen_everywhere(
             _wait_for_all(server)
             health = next(one for one in replicas(server) if one["pool"] == "K=4")
             assert "Mean log-probability at temperature 0.7" in " ".join(health["refused"])
-            assert any("failed the probe: sampled text" in line for line in server.lines)
+            deadline_s = time.monotonic() + 10
+            while not any("failed the probe: sampled text" in line for line in server.lines):
+                assert time.monotonic() < deadline_s, server.lines
+                time.sleep(0.05)
             metrics = server.get("/metrics").text
             labels = f'{{engine="vllm",pool="K=4",replica="{wrong.url[7:]}"}}'
             assert f"headlong:replica_probe_failures{labels} 1.0" in metrics

@@ -8,8 +8,8 @@
 # MODEL is what `headlong` takes, best a folder of mlx-community; by default the small default model.
 # FOLDER gets report.txt to read and report.tar.gz to send back with an issue: conditions, the
 # exactness tests, `headlong doctor`, `bench pass`, `bench`, and what passes and rounds do beside
-# mlx-lm's. No prompt of yours and no name of yours is in it. --quick measures less; on a processor
-# without an Apple GPU (slow) it shows that the script works.
+# mlx-lm's. No prompt of yours and no name of yours is in it. --quick measures less. On a processor
+# without an Apple GPU, where 2,000 tokens take minutes, a tiny model shows that the script works.
 #
 # PYTHON names another interpreter than .venv/bin/python. The exit status is 1 where something that
 # has to hold did not.

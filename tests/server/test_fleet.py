@@ -9,6 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
+from engine_faults import Fault
 from headlong.cli.main import main
 from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import open_checkpoint
@@ -57,11 +58,15 @@ def drafting(says: ScriptedModel) -> Iterator[HttpEngine]:
 def server(model: Path, plain: HttpEngine, drafting: HttpEngine) -> Iterator[LiveServer]:
     places = ("--engine-url", plain.url, "--speculative-url", f"{drafting.url}=4")
     with serve(model, "--engine", "vllm", *places) as server:
-        deadline_s = time.monotonic() + 60
-        while not all(one["takes_requests"] for one in replicas(server)):
-            assert time.monotonic() < deadline_s, replicas(server)
-            time.sleep(0.1)
+        _wait_for_all(server)
         yield server
+
+
+def _wait_for_all(server: LiveServer) -> None:
+    deadline_s = time.monotonic() + 60
+    while not all(one["takes_requests"] for one in replicas(server)):
+        assert time.monotonic() < deadline_s, replicas(server)
+        time.sleep(0.1)
 
 
 def replicas(server: LiveServer) -> Any:
@@ -179,6 +184,35 @@ def test_page_shows_replicas_and_what_their_engines_drafted(
     assert described == ["head-2", "Drafted by its engine, depth 2"]
     visits.close()
     assert visits.complaints == []
+
+
+def test_failed_probe_is_seen_everywhere(
+    model: Path, plain: HttpEngine, says: ScriptedModel, browser: Browser, expected: tuple[int, ...]
+) -> None:
+    """It samples from another distribution while it drafts, and is well otherwise."""
+    fault = Fault("uniform")
+    with run_engine(model=says, num_spec_tokens=4, choose_fault=lambda number: fault) as wrong:
+        places = ("--engine-url", plain.url, "--speculative-url", f"{wrong.url}=4")
+        with serve(model, "--engine", "vllm", *places) as server:
+            _wait_for_all(server)
+            health = next(one for one in replicas(server) if one["pool"] == "K=4")
+            assert "Mean log-probability at temperature 0.7" in " ".join(health["refused"])
+            deadline_s = time.monotonic() + 10
+            while not any("failed the probe: sampled text" in line for line in server.lines):
+                assert time.monotonic() < deadline_s, server.lines
+                time.sleep(0.05)
+            metrics = server.get("/metrics").text
+            labels = f'{{engine="vllm",pool="K=4",replica="{wrong.url[7:]}"}}'
+            assert f"headlong:replica_probe_failures{labels} 1.0" in metrics
+            visits = Visits(browser, server.url)
+            expect(visits.open().locator("#card")).to_contain_text("Mean log-probability")
+            visits.close()
+            sampled = complete(server, mtp=4, temperature=0.7)
+            assert "sampled text with drafts failed the probe" in sampled["mtp"]["off_reason"]
+            assert sampled["mtp"]["num_drafted"] == 0
+            greedy = complete(server, mtp=4)
+            assert tuple(greedy["choices"][0]["token_ids"]) == expected
+            assert greedy["mtp"]["num_drafted"] > 0
 
 
 def test_server_that_stops_lets_answers_end(model: Path, says: ScriptedModel) -> None:

@@ -22,6 +22,7 @@ from headlong.decode.stats import DecodeStats, walk_rounds
 from headlong.heads.head import AssistantHead, Head, ParallelHeads, RecursiveHead
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Ops
 from headlong.text.tokenizer import Tokenizer
 
 PROMPTS = {
@@ -59,6 +60,8 @@ class ProbeRows:
     tap_layers: tuple[int, ...]
     cache: SequenceState
     """What the backbone keeps of prompt and answer, which assistants read."""
+    ops: Ops
+    """The backend that the rows belong to."""
 
     @property
     def token_ids(self) -> IntArray:
@@ -73,7 +76,7 @@ class ProbeRows:
         width = self.hidden.raw.shape[1]
         places = [self.tap_layers.index(layer) for layer in tap_layers]
         parts = [self.hidden.taps[:, place * width : (place + 1) * width] for place in places]
-        return HiddenRows(self.hidden.raw, self.hidden.normed, np.concatenate(parts, axis=1))
+        return HiddenRows(self.hidden.raw, self.hidden.normed, self.ops.join(parts, -1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,8 @@ def read_rows(backbone: Backbone, text: ProbeText, tap_layers: tuple[int, ...]) 
     """Run one pass over prompt and answer and keep what heads read of it."""
     ids = np.array([*text.prompt_ids, *text.answer_ids])
     cache = backbone.make_cache()
-    return ProbeRows(text, backbone.forward([ids], [cache], tap_layers), tap_layers, cache)
+    hidden = backbone.forward([ids], [cache], tap_layers)
+    return ProbeRows(text, hidden, tap_layers, cache, backbone.ops)
 
 
 def measure_acceptance(head: Head, probed: Sequence[ProbeRows], max_depth: int) -> AcceptedCounts:

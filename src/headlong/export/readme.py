@@ -12,6 +12,7 @@ from headlong.export.head_folder import USUAL_K
 from headlong.export.head_source import HeadSource
 from headlong.export.targets import Target
 from headlong.heads.head_weights import FloatType
+from headlong.provenance import read_provenance
 from headlong.weights.store import hash_file
 
 _DEPTHS = (1, 2, 3, 4, 6, 8)
@@ -84,8 +85,9 @@ def write_readme(folder: Path, exported: Exported) -> None:
         "Engines count differently at the end of a text: compare rounds on the same prompts.",
         "## Files",
         _table(("file", "sha256"), [(f"`{n}`", f"`{h}`") for n, h in exported.hashes.items()]),
-        f"Made from `{exported.model_path.name}`{_hash_of(exported.model_path)}. The head reads "
-        f"the inputs of layers {', '.join(map(str, exported.source.tap_layers))}.",
+        f"Made by Headlong {_version()} from `{exported.model_path.name}`"
+        f"{_hash_of(exported.model_path)}. The head reads the inputs of layers "
+        f"{', '.join(map(str, exported.source.tap_layers))}.",
     ]
     (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
@@ -110,6 +112,10 @@ def _acceptance(acceptance: Mapping[str, Any]) -> list[str]:
         ]
     about = "Mean tokens of a round, the model's own included, as measured after training."
     return [about, *tables]
+
+
+def _version() -> str:
+    return read_provenance().versions["headlong"]
 
 
 def _hash_of(model: Path) -> str:

@@ -37,6 +37,7 @@ from headlong.ops.layer_state import LayerState
 from headlong.ops.mlx_attention import attend
 from headlong.ops.mlx_draft import DraftNumbers, begin_draft, noise_multiples
 from headlong.ops.mlx_experts import experts_result, mlp_result, per_layer_result
+from headlong.ops.mlx_graphs import PassGraphs
 from headlong.ops.mlx_host import MlxHost, enter, read, start
 from headlong.ops.mlx_latent import latent_result
 from headlong.ops.mlx_maths import gate_by_sigmoid, rms_norm, rotate, silu
@@ -71,7 +72,9 @@ class MlxOps(BlockByBlock):
         self.dtype = mx.bfloat16 if is_metal else mx.float32
         self._made: WeakKeyDictionary[object, dict[str, Any]] = WeakKeyDictionary()
         """What was made of a spec: its vectors, or its matrices joined."""
-        self._plan: PassPlan | None = None
+        self.plan: PassPlan | None = None
+        """Of the newest pass."""
+        self.graphs = PassGraphs(self, is_on=is_metal)  # on a CPU, a C++ compiler is called
         place = "Apple's GPU, bf16" if is_metal else "the CPU, f32"
         self.note = (
             f"MLX {mx.__version__} on {place}; recurrent layers take rows one by one, and only "
@@ -148,9 +151,9 @@ class MlxOps(BlockByBlock):
     ) -> Any:
         """Run one mixer: norm, projections, states, add."""
         if isinstance(block, Attending):
-            return self._attention(x, block, states, self._plan_of(rows), beside)
+            return self._attention(x, block, states, self.plan_of(rows), beside)
         if isinstance(block, LatentAttention):
-            return x + latent_result(self, x, block, states, self._plan_of(rows))
+            return x + latent_result(self, x, block, states, self.plan_of(rows))
         if isinstance(block, Mamba2):
             return x + mamba_result(self, x, block, states, rows)
         return x + delta_net_result(self, x, block, states, rows)
@@ -173,9 +176,10 @@ class MlxOps(BlockByBlock):
         tap_layers: tuple[int, ...] = (),
     ) -> tuple[Any, Any]:
         """Run the layers; a pass of many rows begins at once, before the next one is planned."""
+        if len(x) <= _MANY_ROWS:
+            return self.graphs.run(x, layers, states, rows, tap_layers)
         x, taps = super().run_layers(x, layers, states, rows, tap_layers)
-        if len(x) > _MANY_ROWS:
-            start(x)
+        start(x)
         return x, taps
 
     def run_last(
@@ -263,10 +267,11 @@ class MlxOps(BlockByBlock):
             mx.eval(made["values"])
         return made["values"]
 
-    def _plan_of(self, rows: Rows) -> PassPlan:
-        if self._plan is None or self._plan.rows is not rows:
-            self._plan = PassPlan(rows)
-        return self._plan
+    def plan_of(self, rows: Rows) -> PassPlan:
+        """Return what the layers of this pass share about its rows."""
+        if self.plan is None or self.plan.rows is not rows:
+            self.plan = PassPlan(rows)
+        return self.plan
 
     def _attention(
         self,

@@ -80,10 +80,21 @@ class Stretch(NamedTuple):
 class PassPlan:
     """The rows of one pass, as all its layers see them; everything is made once."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        angles: dict[tuple[Rope, int], tuple[Any, Any]] | None = None,
+        stretches: dict[int | None, list[list[Stretch]]] | None = None,
+    ) -> None:
+        """Plan a pass; `angles` and `stretches` are those that are known already."""
         self.rows = rows
-        self._angles: dict[tuple[Rope, int], tuple[Any, Any]] = {}
-        self._stretches: dict[int | None, list[list[Stretch]]] = {}
+        self._angles = angles or {}
+        self._stretches = stretches or {}
+
+    @property
+    def asked(self) -> tuple[list[tuple[Rope, int]], list[int | None]]:
+        """What layers have asked for so far: rotary positions, and windows."""
+        return list(self._angles), list(self._stretches)
 
     def angles(self, rope: Rope, ahead: int = 0) -> tuple[Any, Any]:
         """Return cosines and sines of the rows' rotary positions: twice (N, 1, R / 2)."""

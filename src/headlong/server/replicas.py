@@ -72,6 +72,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[Replica], float | None]], ...] = (
     ("replica_in_flight", "Requests it has.", lambda one: one.num_in_flight),
     ("replica_running", "Requests it runs, as it says.", lambda one: one.load.num_running),
     ("replica_waiting", "Requests that wait there.", lambda one: one.load.num_waiting),
+    (
+        "replica_probe_failures",
+        "Kinds of requests that its drafts are not trusted with.",
+        lambda one: None if one.verdict is None else len(one.verdict.failed),
+    ),
     ("replica_kv_share", "Share of its cache in use.", lambda one: one.load.kv_share),
 )
 

@@ -1,0 +1,115 @@
+#!/bin/bash
+# The MLX backend on this machine: is it exact, and how fast? For owners of a Mac, since Headlong is
+# written on machines that have no Apple GPU. About five minutes, after `make setup` (and
+# `.venv/bin/pip install mlx-lm`, to be compared with it):
+#
+#   bench/apple.sh [--quick] [--model MODEL] [FOLDER]      (default: ./apple-report)
+#
+# MODEL is what `headlong` takes, best a folder of mlx-community; by default the small default model.
+# FOLDER gets report.txt to read and report.tar.gz to send back with an issue: conditions, the
+# exactness tests, `headlong doctor`, `bench pass`, `bench`, and what passes and rounds do beside
+# mlx-lm's. No prompt of yours and no name of yours is in it. --quick measures less. On a processor
+# without an Apple GPU, where 2,000 tokens take minutes, a tiny model shows that the script works.
+#
+# PYTHON names another interpreter than .venv/bin/python. The exit status is 1 where something that
+# has to hold did not.
+set -uo pipefail
+started_in=$PWD
+cd "$(dirname "$0")/.." || exit 2
+
+PYTHON=${PYTHON:-.venv/bin/python}
+model=() quick='' folder=apple-report
+while [ $# -gt 0 ]; do
+    case $1 in
+        --quick) quick=yes ;;
+        --model) model=(--model "${2:?--model needs a name}"); shift ;;
+        -*) echo "apple.sh: $1 is not known; see the lines at the top of this script" >&2; exit 2 ;;
+        *) folder=$1 ;;
+    esac
+    shift
+done
+named=${model[1]:-}
+case $folder in /*) ;; *) folder=$started_in/$folder ;; esac
+
+"$PYTHON" -c 'import headlong, mlx.core' || {
+    echo "apple.sh: $PYTHON has no Headlong or no MLX; run make setup," >&2
+    echo "apple.sh: or name an interpreter that has both: PYTHON=…" >&2
+    exit 2
+}
+mkdir -p "$folder"
+: > "$folder/report.txt"
+failures=0
+
+say() { echo "$*" | tee -a "$folder/report.txt"; }
+
+step() { # NAME MUST|MAY COMMAND…: run it, keep what it says, note how it went
+    local name=$1 must=$2 began=$SECONDS status
+    shift 2
+    echo "apple.sh: $name …" >&2
+    "$@" > "$folder/$name.out" 2> "$folder/$name.err"
+    status=$?
+    if [ $status -eq 0 ]; then
+        say "ok      $name, $((SECONDS - began)) s"
+    elif [ "$must" = MUST ]; then
+        failures=$((failures + 1))
+        say "FAILED  $name (status $status, $((SECONDS - began)) s): $folder/$name.out, .err"
+    else
+        say "not ok  $name (status $status, $((SECONDS - began)) s): $folder/$name.out, .err"
+    fi
+    return 0
+}
+
+conditions() {
+    uname -srm
+    if [ "$(uname)" = Darwin ]; then
+        sw_vers
+        sysctl -n machdep.cpu.brand_string hw.memsize hw.ncpu
+    fi
+    git rev-parse HEAD 2>/dev/null
+    git status --porcelain --untracked-files=no 2>/dev/null | head -20
+    "$PYTHON" - <<'END'
+import mlx.core as mx
+
+from headlong.ops.backends import make_ops
+from headlong.provenance import read_provenance
+
+print(read_provenance().to_dict() | {"argv": None})
+print(make_ops("auto").name, "|", make_ops("mlx").note, "|", mx.device_info())
+END
+}
+
+# Tests in which tokens or bits must be equal on every device; others compare with float32.
+exact=(tests/ops/test_mlx_exactness.py tests/ops/test_mlx_graphs.py
+    tests/ops/test_mlx_draft.py::test_a_round_waits_once
+    tests/ops/test_mlx_ops.py::test_chunks_and_batch_mates_change_no_bit)
+rows=1,2,3,4,5,6,8 rounds=20 context=256 prefill=512 budget=90s pairs=20 answer=64 tokens=(--max-tokens 128)
+if [ -n "$quick" ]; then
+    exact=("${exact[2]}" tests/ops/test_mlx_graphs.py::test_a_shape_is_compiled_once_and_changes_no_token)
+    rows=1,4 rounds=1 context=32 prefill=32 budget=5s pairs=2 answer=8 tokens=(--max-tokens 8)
+fi
+
+step conditions MUST conditions
+step exactness MUST "$PYTHON" -m pytest -q -p no:cacheprovider "${exact[@]}"
+if [ -z "$quick" ]; then
+    step doctor MAY "$PYTHON" -m headlong doctor ${named:+"$named"} --backend mlx --quick --json
+fi
+step pass MUST "$PYTHON" -m headlong bench pass ${model[@]+"${model[@]}"} --backend mlx \
+    --rows $rows --rounds $rounds --context $context --prefill $prefill --json
+step bench MUST "$PYTHON" -m headlong bench ${model[@]+"${model[@]}"} --backend mlx \
+    --time-budget $budget "${tokens[@]}" --json
+step figures MUST "$PYTHON" bench/mlx_figures.py ${named:+"$named"} --rows ${rows//,3,/,} \
+    --context $context --pairs $pairs --tokens $answer --json "$folder/figures.json"
+
+say ""
+sed '$d' "$folder/figures.out" | tee -a "$folder/report.txt"
+files=()
+for file in "$folder"/*.out "$folder"/*.err "$folder"/report.txt "$folder"/figures.json; do
+    # Paths of this machine are nobody's business.
+    sed -e "s|$PWD|.|g" -e "s|$HOME|~|g" "$file" > "$file.clean" && mv "$file.clean" "$file"
+    files+=("$(basename "$file")")
+done
+tar -czf "$folder/report.tar.gz" -C "$folder" "${files[@]}"
+say ""
+say "$([ $failures -eq 0 ] && echo 'All that has to hold held.' || echo "$failures steps failed.")"
+echo "Send back $folder/report.tar.gz with an issue; report.txt is the short of it."
+[ $failures -eq 0 ]

@@ -250,21 +250,24 @@ class TorchOps(BlockByBlock):
             normed = torch.cat([self.norm(beside, block.beside_norm), normed], -1)
         gates = () if block.gate is None else (block.gate,)
         heads = self.project_fused(normed, block, block.query, block.key, block.value, *gates)
+        return self.cut_heads(heads, block, angles)
+
+    def cut_heads(self, heads: Tensor, block: Attention, angles: Angles) -> HeadRows:
+        """Cut what was projected into heads; norm and turn them."""
+        num_rows = len(heads)
         key_size = block.num_kv_heads * block.head_dim
         sizes = [block.num_heads * block.head_dim, key_size, block.num_kv_heads * block.value_dim]
         query, key, value, gate = heads.split([*sizes, heads.shape[1] - sum(sizes)], dim=1)
-        query, key = (part.reshape(len(x), -1, block.head_dim) for part in (query, key))
-        value, gate = (part.reshape(len(x), -1, block.value_dim) for part in (value, gate))
+        query, key = (part.reshape(num_rows, -1, block.head_dim) for part in (query, key))
+        value, gate = (part.reshape(num_rows, -1, block.value_dim) for part in (value, gate))
         if block.query_norm is not None:
             query = self.norm(query, block.query_norm)
         if block.key_norm is not None:
             key = self.norm(key, block.key_norm)
         if block.value_norm is not None:
             value = self.norm(value, block.value_norm)
-        rotate = self.maths.rotate
-        return HeadRows(
-            rotate(query, *angles), rotate(key, *angles), value, gate if gates else None
-        )
+        query, key = (self.maths.rotate(part, *angles) for part in (query, key))
+        return HeadRows(query, key, value, None if block.gate is None else gate)
 
     def add_attended(
         self, x: Tensor, attended: Tensor, block: Attending, gate: Tensor | None

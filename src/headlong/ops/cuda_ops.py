@@ -4,6 +4,8 @@ Everything of `TorchOps` works on it: architectures that have no kernels of thei
 `paged` are the blocks that whole passes are captured of (`paged_blocks.py`).
 """
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,12 @@ from torch import Tensor
 from headlong.arrays import ByteArray, FloatArray, IntArray
 from headlong.ops.backends import register_backend
 from headlong.ops.blocks import Linear
-from headlong.ops.packed_matrix import PackedMatrix, pack, packing_for
-from headlong.ops.paged_blocks import PagedBlocks
+from headlong.ops.packed_matrix import pack, packing_for
+from headlong.ops.paged_blocks import PagedBlocks, format_of
 from headlong.ops.plain_paged_blocks import PlainPagedBlocks
 from headlong.ops.torch_ops import TorchOps
 from headlong.ops.torch_weights import TorchMatrix, joined_bias
 from headlong.weights.tensors import StoredTensor
-
-_ROUNDED = ("q5", "q6")
-"""Formats that are only rounded to, and kept in 16 bits."""
 
 
 class CudaOps(TorchOps):
@@ -33,8 +32,16 @@ class CudaOps(TorchOps):
         self, device: torch.device | None = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__(device, dtype)
-        self.paged: PagedBlocks = PlainPagedBlocks(self)
+        self.paged = self._make_paged_blocks()
         self.note = f"{self.note}, {self.paged.note}"
+
+    def _make_paged_blocks(self) -> PagedBlocks:
+        """Return kernels where there is a GPU for them, plain torch elsewhere."""
+        if self.device.type == "cuda" and find_spec("triton") is not None:
+            module = import_module("headlong.ops.triton_paged_blocks")
+            blocks: PagedBlocks = module.TritonPagedBlocks(self)
+            return blocks
+        return PlainPagedBlocks(self)
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> Any:
         """Pack a stored tensor: levels of 4 or 8 bits as they are, all else in 16 bits."""
@@ -77,7 +84,7 @@ class CudaOps(TorchOps):
     def _join_runs(self, linears: tuple[Linear, ...]) -> list[tuple[Any, Tensor | None]]:
         runs: list[list[Linear]] = []
         for linear in linears:
-            if runs and _kind(runs[-1][0].weight) == _kind(linear.weight):
+            if runs and format_of(runs[-1][0].weight) == format_of(linear.weight):
                 runs[-1].append(linear)
             else:
                 runs.append([linear])
@@ -85,10 +92,6 @@ class CudaOps(TorchOps):
 
     def _place(self, part: FloatArray | ByteArray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(part)).to(self.device)
-
-
-def _kind(matrix: Any) -> object:
-    return matrix.packing if isinstance(matrix, PackedMatrix) else None
 
 
 def _joined(run: list[Linear]) -> Any:

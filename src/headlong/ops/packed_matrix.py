@@ -31,7 +31,10 @@ from headlong.ops.torch_weights import TorchMatrix
 from headlong.weights.tensors import StoredTensor
 
 CHUNK = 64
-"""Inputs whose 4-bit levels lie together: 32 bytes, the first 32 levels in the low halves."""
+"""Inputs whose levels lie together; 4-bit ones as 32 bytes, the first 32 in their low halves.
+
+Chunks lie one after the other, each with all outputs: what a kernel reads at once is in one piece.
+"""
 
 _BYTES_AT_ONCE = 2**25
 _ASKED = {"q4": GGMLQuantizationType.Q4_1, "q8": GGMLQuantizationType.Q8_0}
@@ -72,64 +75,49 @@ _PACKINGS = {
 class PackedMatrix:
     """A matrix of levels, which the plain op set reads unpacked."""
 
-    __slots__ = ("_tile", "dtype", "levels", "minimums", "packing", "scales")
+    __slots__ = ("_tile", "dtype", "levels", "packing", "words")
 
-    def __init__(
-        self,
-        packing: Packing,
-        levels: Tensor,
-        scales: Tensor,
-        minimums: Tensor | None,
-        dtype: torch.dtype,
-    ) -> None:
+    def __init__(self, packing: Packing, levels: Tensor, words: Tensor, dtype: torch.dtype) -> None:
         self.packing = packing
-        self.levels = levels  # (outputs, inputs) int8, or (outputs, inputs / 2) uint8
-        self.scales = scales  # (outputs, inputs / group) float16
-        self.minimums = minimums  # the same, or None
+        self.levels = levels  # (chunks, outputs, bytes of a chunk) uint8
+        self.words = words  # (chunks, 1 or 2, outputs) int32: pairs of scales, pairs of minimums
         self.dtype = dtype
         self._tile: int | None = None
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """Put matrices of one packing under one another; the parts become views."""
-        first = parts[0]
-        names = (
-            ("levels", "scales", "minimums")
-            if first.packing.has_minimums
-            else (
-                "levels",
-                "scales",
-            )
-        )
-        sizes = [len(part.levels) for part in parts]
-        joined = cls(first.packing, first.levels, first.scales, None, first.dtype)
-        for name in names:
-            whole = torch.cat([getattr(part, name) for part in parts])
-            setattr(joined, name, whole)
-            for part, view in zip(parts, whole.split(sizes), strict=True):
-                setattr(part, name, view)
-        return joined
+        first, sizes = parts[0], [part.num_outputs for part in parts]
+        levels = torch.cat([part.levels for part in parts], 1)
+        words = torch.cat([part.words for part in parts], 2)
+        views = zip(parts, levels.split(sizes, 1), words.split(sizes, 2), strict=True)
+        for part, own_levels, own_words in views:
+            part.levels, part.words = own_levels, own_words
+        return cls(first.packing, levels, words, first.dtype)
 
     @property
     def num_outputs(self) -> int:
         """Rows of the matrix."""
-        return len(self.levels)
+        return int(self.levels.shape[1])
+
+    @property
+    def num_inputs(self) -> int:
+        """Columns of the matrix."""
+        return len(self.levels) * CHUNK
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the weights."""
-        beside = 0 if self.minimums is None else self.minimums.nbytes
-        return int(self.levels.nbytes + self.scales.nbytes + beside)
+        return int(self.levels.nbytes + self.words.nbytes)
 
     @property
     def values(self) -> Tensor:
         """All numbers, unpacked for this call: (outputs, inputs)."""
-        return self._unpacked(self.levels, self.scales, self.minimums)
+        return self._unpacked(self.levels, self.words)
 
     def rows(self, indices: Tensor) -> Tensor:
         """Return some rows, unpacked."""
-        minimums = None if self.minimums is None else self.minimums[indices]
-        return self._unpacked(self.levels[indices], self.scales[indices], minimums)
+        return self._unpacked(self.levels[:, indices], self.words[:, :, indices])
 
     def times(self, x: Tensor) -> Tensor:
         """Multiply every row as if it were alone: (N, inputs) → (N, outputs)."""
@@ -138,18 +126,19 @@ class PackedMatrix:
         self._tile = matrix.tile
         return product
 
-    def _unpacked(self, levels: Tensor, scales: Tensor, minimums: Tensor | None) -> Tensor:
-        num_rows = len(levels)
-        if self.packing.bits == 4:
-            pairs = levels.view(num_rows, -1, CHUNK // 2)
-            offset = 0 if self.packing.has_minimums else 8
-            wide = torch.cat([pairs & 15, pairs >> 4], -1).float() - offset
-        else:
-            wide = levels.float()
-        numbers = wide.view(num_rows, -1, self.packing.group) * scales.float()[..., None]
-        if minimums is not None:
-            numbers = numbers + minimums.float()[..., None]
-        return numbers.view(num_rows, -1).to(self.dtype)
+    def _unpacked(self, levels: Tensor, words: Tensor) -> Tensor:
+        bits, group, has_minimums = self.packing
+        if bits == 4:
+            levels = torch.cat([levels & 15, levels >> 4], -1)
+        wide = levels.float() - (0 if has_minimums else 2 ** (bits - 1))
+        num_chunks, num_rows = levels.shape[:2]
+        in_order = words.transpose(1, 2).clone(memory_format=torch.contiguous_format)
+        halves = in_order.view(torch.float16).float()
+        scales = halves[..., : CHUNK // group, None]  # (chunks, outputs, groups of a chunk, 1)
+        numbers = wide.view(num_chunks, num_rows, -1, group) * scales
+        if has_minimums:
+            numbers = numbers + halves[..., CHUNK // group :, None]
+        return numbers.to(self.dtype).transpose(0, 1).reshape(num_rows, num_chunks * CHUNK)
 
 
 def packing_for(tensor: StoredTensor, quant: str | None) -> Packing | None:
@@ -171,36 +160,32 @@ def pack(
     packing = packing_for(tensor, quant)
     assert packing is not None
     blocks = [_pack_rows(block, quant, packing) for block in tensor.row_blocks(_BYTES_AT_ONCE)]
-    levels, scales, *minimums = (
+    levels, halves = (
         torch.cat([place(part) for part in parts]) for parts in zip(*blocks, strict=True)
     )
-    return PackedMatrix(packing, levels, scales, minimums[0] if minimums else None, dtype)
+    words = halves.view(torch.int32).permute(1, 2, 0).contiguous()
+    return PackedMatrix(packing, levels.transpose(0, 1).contiguous(), words, dtype)
 
 
-def _pack_rows(tensor: StoredTensor, quant: str | None, packing: Packing) -> list[ByteArray]:
-    num_rows = len(tensor.data)
+def _pack_rows(
+    tensor: StoredTensor, quant: str | None, packing: Packing
+) -> tuple[ByteArray, ByteArray]:
+    """Return levels, (rows, chunks, bytes), and scales, then minimums: (rows, chunks, halves)."""
+    num_rows, num_chunks = tensor.shape[0], tensor.shape[1] // CHUNK
     kind, data = tensor.type, tensor.data
     if quant is not None and kind != _ASKED[quant]:
         kind, data = _ASKED[quant], quantize(tensor.to_float32(), _ASKED[quant])
     assert isinstance(kind, GGMLQuantizationType)
     blocks = np.ascontiguousarray(data).reshape(-1, GGML_QUANT_SIZES[kind][1])
-    if kind == GGMLQuantizationType.Q6_K:
-        levels, scales = _q6_k(blocks)
-        biases = None
-    else:
-        levels, scales, biases = READERS[kind](blocks)
-    levels = levels.reshape(num_rows, -1)
+    levels, *halves = READERS[kind](blocks) if kind in READERS else _q6_k(blocks)
+    levels = levels.reshape(num_rows, num_chunks, CHUNK)
     if packing.bits == 4:
-        chunks = levels.reshape(num_rows, -1, 2, CHUNK // 2)
-        packed = (chunks[:, :, 0] | chunks[:, :, 1] << np.uint8(4)).reshape(num_rows, -1)
-    else:
-        zero = 0 if packing.has_minimums else _ZERO[kind]
-        packed = (levels.astype(np.int16) - zero).astype(np.int8)
-    parts = [packed, scales.reshape(num_rows, -1).astype(np.float16)]
-    if packing.has_minimums:
-        assert biases is not None
-        parts.append(biases.reshape(num_rows, -1).astype(np.float16))
-    return parts
+        levels = levels[..., : CHUNK // 2] | levels[..., CHUNK // 2 :] << np.uint8(4)
+    elif not packing.has_minimums:
+        levels = levels + np.uint8(128 - _ZERO[kind])
+    kept = halves if packing.has_minimums else halves[:1]
+    joined = [half.reshape(num_rows, num_chunks, -1).astype(np.float16) for half in kept]
+    return levels, np.concatenate(joined, -1)
 
 
 _ZERO = {
@@ -208,7 +193,7 @@ _ZERO = {
     GGMLQuantizationType.Q8_0: 128,
     GGMLQuantizationType.Q6_K: 32,
 }
-"""The level that means 0, in types without minimums."""
+"""The level that means 0, in types of 8-bit levels without minimums."""
 
 
 def _q6_k(blocks: ByteArray) -> tuple[ByteArray, FloatArray]:

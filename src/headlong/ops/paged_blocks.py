@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from headlong.ops.blocks import Attention, GatedMlp, Layer, Linear, Matrix, Norm
+from headlong.ops.packed_matrix import PackedMatrix, Packing
 
 PAGE_SIZE = 64
 """Positions of a page."""
@@ -143,20 +144,32 @@ def why_not_fast(layers: Sequence[Layer]) -> str | None:
     return None
 
 
+def format_of(matrix: Matrix) -> Packing | None:
+    """Return how a matrix is packed; None where it is kept in floats."""
+    return matrix.packing if isinstance(matrix, PackedMatrix) else None
+
+
 def _why_not(layer: Layer) -> str | None:
     block = layer.mixer
     if not isinstance(block, Attention):
         return f"is {'no attention' if block is None else f'a {type(block).__name__}'}"
     if not isinstance(layer.channel, GatedMlp) or layer.channel.gate is None:
         return "has no gated MLP"
-    if layer.channel.activation == "relu_squared":
-        return "has an MLP with squared ReLU"
+    gate, up = layer.channel.gate, layer.channel.up
+    if layer.channel.activation == "relu_squared" or gate.bias is not None or up.bias is not None:
+        return "has an MLP with squared ReLU or biases"
+    if format_of(gate.weight) != format_of(up.weight):
+        return "has gate and up in different formats"
     if layer.second is not None or layer.scale != 1.0:
         return "has inputs or a scale of its own"
     if block.gate is not None or block.sinks is not None or block.value_norm is not None:
         return "has attention with a gate, sinks or a norm of values"
     if block.value_dim != block.head_dim or block.value_scale != 1.0:
         return "has values of another size or scale than keys"
+    if not len(block.rope.frequencies) or (
+        block.beside_norm is not None and block.beside_norm.eps != block.norm.eps
+    ):
+        return "has heads that do not turn, or two norms of different epsilons"
     if block.head_dim > WIDEST_HEAD:
         return f"has heads of {block.head_dim} numbers; fast are up to {WIDEST_HEAD}"
     return None

@@ -137,12 +137,12 @@ class TorchOps(BlockByBlock):
 
     def norm(self, x: Tensor, norm: Norm) -> Tensor:
         """Scale to unit root mean square, times the learned weight: (N, …, H)."""
-        weight = self._vector(norm, norm.weight)
+        weight = self.vector(norm, norm.weight)
         return self.by_row(lambda rows: self.maths.rms_norm(rows, weight, norm.eps), x)
 
     def project(self, x: Tensor, linear: Linear) -> Tensor:
         """Apply a projection to every row."""
-        bias = None if linear.bias is None else self._vector(linear, linear.bias)
+        bias = None if linear.bias is None else self.vector(linear, linear.bias)
         return self._times(x, linear.weight, bias)
 
     def mix(
@@ -226,7 +226,7 @@ class TorchOps(BlockByBlock):
 
     def angles(self, positions: Tensor, rope: Rope) -> Angles:
         """Return cosines and sines of rotary positions: (N,) → twice (N, D / 2)."""
-        frequencies = self._vector(rope, rope.frequencies).double()
+        frequencies = self.vector(rope, rope.frequencies).double()
         turned = positions.double()[:, None] * frequencies[None]
         cos, sin = self.by_row(torch.cos, turned), self.by_row(torch.sin, turned)
         return (rope.amplitude * cos).float(), (rope.amplitude * sin).float()
@@ -302,7 +302,7 @@ class TorchOps(BlockByBlock):
         """Cut rows into what is computed together: in exact mode into single rows."""
         return x.split(1) if self._is_exact else (x,)
 
-    def _vector(self, spec: object, values: FloatArray) -> Tensor:
+    def vector(self, spec: object, values: FloatArray) -> Tensor:
         """Return the one vector of a norm, a projection or a rope on the device."""
         found = self._made.get(spec)
         if found is None:

@@ -46,6 +46,11 @@ class TorchMatrix:
         return len(self.values)
 
     @property
+    def num_inputs(self) -> int:
+        """Columns of the matrix."""
+        return int(self.values.shape[1])
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of the weights."""
         return int(self.values.nbytes)

@@ -111,7 +111,7 @@ def finished(total, mixed):
 
 
 # fmt: off
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def attend_kernel(
     queries, keys, values, out, positions, slots, page_table, num_rows, table_stride, scale, window,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, MEMBERS: tl.constexpr,

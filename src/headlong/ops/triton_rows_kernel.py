@@ -19,7 +19,7 @@ from headlong.ops.triton_weights import fetch_weights, plain_weights, unpacked_c
 
 
 # fmt: off
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def rows_kernel(
     x, beside, gains, weights, words, bias, residual, out, num_rows, num_outputs, stride,
     out_stride, eps, K: tl.constexpr, PARTS: tl.constexpr, IS_NORMED: tl.constexpr,

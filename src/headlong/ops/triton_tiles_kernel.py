@@ -18,7 +18,7 @@ from headlong.ops.triton_weights import plain_weights, unpacked_chunk
 
 
 # fmt: off
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def scale_kernel(
     x, beside, gains, scaled, inverses, num_rows, eps, K: tl.constexpr, PARTS: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
@@ -44,7 +44,7 @@ def scale_kernel(
 
 
 # fmt: off
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def tiles_kernel(
     x, inverses, weights, words, bias, residual, out,
     num_rows, num_outputs, stride, out_stride,

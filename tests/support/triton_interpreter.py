@@ -1,7 +1,6 @@
-"""Triton's interpreter, for kernels on the CPU: import this before any kernel.
+"""Triton's interpreter: kernels on the CPU, in a process of their own.
 
-Kernels are interpreted where TRITON_INTERPRET is set as they are imported, so tests of them run in
-a process of their own (`interpreted`).
+Kernels are interpreted where TRITON_INTERPRET is set as they are imported.
 """
 
 import os
@@ -9,13 +8,12 @@ import subprocess
 import sys
 from typing import Any
 
-os.environ["TRITON_INTERPRET"] = "1"
-
 
 def interpreted(module: str) -> None:
     """Run a module's `main` in a process where kernels are interpreted; raise if it fails."""
     code = f"import triton_interpreter; triton_interpreter.settle(); import {module} as m; m.main()"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=200)
 
 

@@ -103,6 +103,8 @@ class TritonPagedBlocks(LayerByLayer):
     def qkv(self, x: Tensor, block: Attention, beside: Tensor | None = None) -> Tensor:
         """Norm and the three projections side by side."""
         gains = self._gains_of(block)
+        if block.beside_norm is None:
+            beside = None
         runs = self._ops.fused_runs(block, block.query, block.key, block.value)
         width = sum(matrix.num_outputs for matrix, _ in runs)
         out = x.new_empty(len(x), width)

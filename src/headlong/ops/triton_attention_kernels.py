@@ -66,22 +66,26 @@ def turn_kernel(
 
 # fmt: off
 @triton.jit
-def block_result(
-    q, keys, values, own_pages, position, block, last, scale, window, kv_head,
+def kept_block(
+    keys, values, own_pages, n, stop, kv_head,
     KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, PAGE: tl.constexpr,
-    BLOCK: tl.constexpr,
 ):
     # fmt: on
-    """Attend to one block of keys: highest score, sum of shares, values mixed by them."""
-    n = block * BLOCK + tl.arange(0, BLOCK)
+    """Return keys and values of positions n below `stop`, zeros for the others."""
     d = tl.arange(0, WIDTH)
-    page = tl.load(own_pages + n // PAGE, mask=n <= last, other=0)
+    page = tl.load(own_pages + n // PAGE, mask=n < stop, other=0)
     at = ((page.to(tl.int64) * PAGE + n % PAGE) * KV_HEADS + kv_head) * HEAD_DIM
-    mask = (n <= last)[:, None]
+    mask = (n < stop)[:, None]
     if WIDTH != HEAD_DIM:
         mask = mask & (d < HEAD_DIM)[None, :]
     k = tl.load(keys + at[:, None] + d[None, :], mask=mask, other=0)
     v = tl.load(values + at[:, None] + d[None, :], mask=mask, other=0)
+    return k, v
+
+
+@triton.jit
+def block_result(q, k, v, n, position, scale, window):
+    """Attend to one block of keys: highest score, sum of shares, values mixed by them."""
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
     is_seen = (n[None, :] <= position[:, None]) & (n[None, :] > position[:, None] - window)
     scores = tl.where(is_seen, scores, HIDDEN)
@@ -145,90 +149,12 @@ def attend_kernel(
         total = tl.zeros((TILE * MEMBERS,), tl.float32)
         mixed = tl.zeros((TILE * MEMBERS, WIDTH), tl.float32)
         for block in range(tl.maximum(lowest - window + 1, 0) // BLOCK, last // BLOCK + 1):
-            one, two, three = block_result(
-                q, keys, values, own_pages, position, block, last, scale, window, kv_head,
-                KV_HEADS, HEAD_DIM, WIDTH, PAGE, BLOCK,
-            )  # fmt: skip
+            n = block * BLOCK + tl.arange(0, BLOCK)
+            k, v = kept_block(
+                keys, values, own_pages, n, last + 1, kv_head, KV_HEADS, HEAD_DIM, WIDTH, PAGE
+            )
+            one, two, three = block_result(q, k, v, n, position, scale, window)
             highest, total, mixed = merged(highest, total, mixed, one, two, three)
         result = finished(total, mixed).to(q.dtype)
         tl.store(out + at, result, mask=mask & is_own[:, None])
         own_slot = tl.max(tl.where(slot < own_slot, slot, -1), 0)
-
-
-# fmt: off
-@triton.jit
-def attend_apart_kernel(
-    queries, keys, values, out, partial, heights, counters,
-    positions, slots, page_table, table_stride, scale, window,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, MEMBERS: tl.constexpr,
-    HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, PAGE: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCKS: tl.constexpr, SHARES: tl.constexpr, PDL: tl.constexpr,
-):
-    # fmt: on
-    """Attend from one row in `SHARES` programs; the last one to finish merges the blocks."""
-    row, kv_head, own = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    GROUP: tl.constexpr = HEADS // KV_HEADS
-    m = tl.arange(0, MEMBERS)
-    d = tl.arange(0, WIDTH)
-    mask = (m < GROUP)[:, None] & (d < HEAD_DIM)[None, :]
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
-    slot = tl.load(slots + row)
-    at = (row.to(tl.int64) * HEADS + kv_head * GROUP + m)[:, None] * HEAD_DIM + d[None, :]
-    last = tl.load(positions + row)
-    lowest = tl.maximum(last - window + 1, 0) // BLOCK
-    num_blocks = last // BLOCK + 1 - lowest
-    if slot < 0:
-        num_blocks = 0
-        if own == 0:
-            zeros = tl.zeros((MEMBERS, WIDTH), queries.dtype.element_ty)
-            tl.store(out + at, zeros, mask=mask)
-    if own < num_blocks:
-        q = tl.load(queries + at, mask=mask, other=0)
-        position = tl.zeros_like(m) + last
-        own_pages = page_table + slot.to(tl.int64) * table_stride
-        place = (row.to(tl.int64) * KV_HEADS + kv_head) * BLOCKS
-        for index in range(own, num_blocks, SHARES):
-            one, two, three = block_result(
-                q, keys, values, own_pages, position, lowest + index, last, scale, window, kv_head,
-                KV_HEADS, HEAD_DIM, WIDTH, PAGE, BLOCK,
-            )  # fmt: skip
-            put = (place + index) * GROUP + m
-            tl.store(heights + put * 2, one, mask=m < GROUP)
-            tl.store(heights + put * 2 + 1, two, mask=m < GROUP)
-            tl.store(partial + put[:, None] * WIDTH + d[None, :], three, mask=mask)
-        tl.debug_barrier()
-        counter = counters + row * KV_HEADS + kv_head
-        num_done = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") + 1
-        if num_done == tl.minimum(num_blocks, SHARES):
-            tl.store(counter, 0)
-            result = merged_blocks(partial, heights, place, num_blocks, GROUP, MEMBERS, WIDTH)
-            tl.store(out + at, result.to(queries.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def merged_blocks(
-    partial,
-    heights,
-    place,
-    num_blocks,
-    GROUP: tl.constexpr,
-    MEMBERS: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
-    """Return what a row attended to, from the results of its blocks, in order."""
-    m = tl.arange(0, MEMBERS)
-    d = tl.arange(0, WIDTH)
-    highest = tl.full((MEMBERS,), HIDDEN, tl.float32)
-    total = tl.zeros((MEMBERS,), tl.float32)
-    mixed = tl.zeros((MEMBERS, WIDTH), tl.float32)
-    for index in tl.range(0, num_blocks, num_stages=1):
-        put = (place + index) * GROUP + m
-        # Past the first cache, which may hold what stood there before other programs wrote.
-        one = tl.load(heights + put * 2, mask=m < GROUP, other=0, cache_modifier=".cg")
-        two = tl.load(heights + put * 2 + 1, mask=m < GROUP, other=0, cache_modifier=".cg")
-        own = partial + put[:, None] * WIDTH + d[None, :]
-        three = tl.load(own, mask=(m < GROUP)[:, None], other=0, cache_modifier=".cg")
-        highest, total, mixed = merged(highest, total, mixed, one, two, three)
-    return finished(total, mixed)

@@ -15,22 +15,20 @@ import torch
 import triton
 from torch import Tensor
 
-from headlong.ops.blocks import Attention, GatedMlp, Layer, Linear, Matrix, Norm, Rope
+from headlong.ops.blocks import Attention, GatedMlp, Layer, Linear, Matrix, Norm
 from headlong.ops.packed_matrix import PackedMatrix
-from headlong.ops.paged_blocks import PAGE_SIZE, DeviceRows, LayerByLayer, PagedKeys
+from headlong.ops.paged_blocks import DeviceRows, LayerByLayer, PagedKeys
 from headlong.ops.plain_paged_blocks import make_paged_keys
-from headlong.ops.triton_attention_kernels import attend_apart_kernel, attend_kernel, turn_kernel
+from headlong.ops.triton_attention import PagedAttention
+from headlong.ops.triton_launch import Launcher
 from headlong.ops.triton_row_maths import embed_kernel, norm_kernel
 from headlong.ops.triton_rows_kernel import rows_kernel
-from headlong.ops.triton_tiles import FEW_ROWS, KEY_BLOCK, Tiles, Weights
+from headlong.ops.triton_tiles import FEW_ROWS, Tiles, Weights
 from headlong.ops.triton_tiles_kernel import scale_kernel, tiles_kernel
 
 if TYPE_CHECKING:
     from headlong.ops.cuda_ops import CudaOps
 
-_LOG2_E = 1.4426950408889634
-_UNBOUNDED = 1 << 30
-_MOST_COUNTERS = 1 << 14
 _HOPPER = (9, 0)
 _GATES = {"silu": 1, "gelu_tanh": 2}
 
@@ -58,9 +56,9 @@ class TritonPagedBlocks(LayerByLayer):
         is_cuda = ops.device.type == "cuda"
         self.is_overlapped = is_cuda and torch.cuda.get_device_capability(ops.device) >= _HOPPER
         self.note = "Triton kernels" if is_cuda else "Triton kernels, interpreted"
-        self._counters = torch.zeros(_MOST_COUNTERS, dtype=torch.int32, device=ops.device)
+        self._launch = Launcher(self.is_overlapped)
+        self._attention = PagedAttention(ops, self.tiles, self._launch)
         self._gains: WeakKeyDictionary[Attention, Tensor] = WeakKeyDictionary()
-        self._turns: dict[tuple[int, int], tuple[Rope, Tensor, Tensor]] = {}
 
     def make_pages(self, layers: Sequence[Layer], num_pages: int) -> tuple[PagedKeys, ...]:
         """Return room for keys and values of every layer, zeroed."""
@@ -117,31 +115,7 @@ class TritonPagedBlocks(LayerByLayer):
 
     def attend(self, qkv: Tensor, block: Attention, pages: PagedKeys, rows: DeviceRows) -> Tensor:
         """Turn queries and keys, write keys and values to their pages, attend."""
-        heads, kv_heads, head_dim = block.num_heads, block.num_kv_heads, block.head_dim
-        queries = qkv.new_empty(len(qkv), heads * head_dim)
-        table = rows.page_table
-        cosines, sines = self._angles(block.rope, table.shape[1] * PAGE_SIZE)
-        gains = [
-            cosines if norm is None else self._ops.vector(norm, norm.weight)
-            for norm in (block.query_norm, block.key_norm)
-        ]
-        eps = 0.0 if block.query_norm is None else block.query_norm.eps
-        where = (rows.positions, rows.slots, table, table.stride(0))
-        sizes = {
-            "HEADS": heads,
-            "KV_HEADS": kv_heads,
-            "HEAD_DIM": head_dim,
-            "WIDTH": max(triton.next_power_of_2(head_dim), 16),
-            "PAGE": PAGE_SIZE,
-        }
-        self._launch(
-            turn_kernel,
-            (len(qkv), heads + 2 * kv_heads),
-            (qkv, queries, *pages, *gains, eps, cosines, sines, *where),
-            sizes | {"HALF": cosines.shape[1], "HAS_NORMS": block.query_norm is not None},
-            num_warps=1,
-        )
-        return self._attended(queries, block, pages, rows, sizes)
+        return self._attention.attend(qkv, block, pages, rows)
 
     def output(self, attended: Tensor, block: Attention, residual: Tensor) -> Tensor:
         """Project what was attended to and add it."""
@@ -245,49 +219,6 @@ class TritonPagedBlocks(LayerByLayer):
             num_warps=tile.warps,
         )
 
-    def _attended(
-        self,
-        queries: Tensor,
-        block: Attention,
-        pages: PagedKeys,
-        rows: DeviceRows,
-        sizes: dict[str, Any],
-    ) -> Tensor:
-        num_rows, table = len(queries), rows.page_table
-        kv_heads, width = block.num_kv_heads, sizes["WIDTH"]
-        group = block.num_heads // kv_heads
-        out = torch.empty_like(queries)
-        window = _UNBOUNDED if block.window is None else block.window
-        where = (rows.positions, rows.slots, table)
-        rest = (table.stride(0), block.scale * _LOG2_E, window)
-        num_blocks = triton.cdiv(table.shape[1] * PAGE_SIZE, KEY_BLOCK)
-        shares = self.tiles.shares(num_rows * kv_heads, num_blocks)
-        if shares > 1:
-            places = num_rows * kv_heads * num_blocks * group
-            partial, heights = (
-                queries.new_empty(places, size, dtype=torch.float32) for size in (width, 2)
-            )
-            self._launch(
-                attend_apart_kernel,
-                (num_rows, kv_heads, shares),
-                (queries, *pages, out, partial, heights, self._counters, *where, *rest),
-                sizes
-                | {"MEMBERS": max(triton.next_power_of_2(group), 16), "BLOCK": KEY_BLOCK}
-                | {"BLOCKS": num_blocks, "SHARES": shares},
-                num_stages=1,
-            )
-            return out
-        members = triton.next_power_of_2(group)
-        together = self.tiles.rows_together(num_rows, members)
-        self._launch(
-            attend_kernel,
-            (triton.cdiv(num_rows, together), kv_heads),
-            (queries, *pages, out, *where, num_rows, *rest),
-            sizes | {"MEMBERS": members, "BLOCK": KEY_BLOCK, "TILE": together},
-            num_stages=1 if width > 128 else 2,
-        )
-        return out
-
     def _gains_of(self, block: Attention) -> Tensor:
         """Return the weights of the norms before q/k/v, one after the other."""
         if block.beside_norm is None:
@@ -296,30 +227,6 @@ class TritonPagedBlocks(LayerByLayer):
             norms = (block.beside_norm, block.norm)
             self._gains[block] = torch.cat([self._ops.vector(n, n.weight) for n in norms])
         return self._gains[block]
-
-    def _angles(self, rope: Rope, capacity: int) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines of all positions of a slot: (capacity, R / 2) each."""
-        key = (id(rope), capacity)
-        if key not in self._turns:
-            positions = torch.arange(capacity, device=self._ops.device).double()
-            frequencies = torch.tensor(rope.frequencies, device=self._ops.device).double()
-            turned = positions[:, None] * frequencies[None]
-            cos, sin = (rope.amplitude * f(turned) for f in (torch.cos, torch.sin))
-            self._turns[key] = (rope, cos.float(), sin.float())
-        _, cosines, sines = self._turns[key]
-        return cosines, sines
-
-    def _launch(
-        self,
-        kernel: Any,
-        grid: tuple[int, ...],
-        arguments: tuple[Any, ...],
-        constants: dict[str, Any],
-        **options: int,
-    ) -> None:
-        if self.is_overlapped:
-            options["launch_pdl"] = True
-        kernel[grid](*arguments, **constants, PDL=self.is_overlapped, **options)
 
 
 def _laid_out(matrix: Matrix) -> tuple[Tensor, Tensor, int, tuple[int, int, bool]]:

@@ -16,6 +16,9 @@ MANY_PROGRAMS = 264
 
 MOST_SHARES = 64
 
+MOST_MATES = 64
+"""Up to so many rows are turned by the kernel that attends."""
+
 
 class Tile(NamedTuple):
     """What one program computes, and how."""

@@ -53,7 +53,7 @@ class Parts:
         )
 
     def layer(
-        self, *, heads: int = 6, head_dim: int = 16, extras: bool = False, beside: bool = False
+        self, *, heads: int = 4, head_dim: int = 16, extras: bool = False, beside: bool = False
     ) -> Layer:
         """Return a layer."""
         activation: Activation = "gelu_tanh" if extras else "silu"
@@ -81,8 +81,8 @@ def check(layer: Layer, ops: CudaOps) -> None:
     """Compare many rows, then few behind them, and the pages they wrote."""
     kernels, plain = TritonPagedBlocks(ops), ops.paged
     both = [(blocks, blocks.make_pages([layer], 8)[0]) for blocks in (kernels, plain)]
-    many = [(0, range(121, 138)), (1, range(2))]
-    few = [(0, range(138, 141)), (1, range(2, 3)), (-1, range(2))]
+    many = [(0, range(121, 136)), (1, range(2))]
+    few = [(0, range(136, 138)), (1, range(2, 3)), (-1, range(1))]
     for spans in (many, few):
         rows = rows_of(spans)
         count = len(rows.positions)
@@ -119,6 +119,5 @@ def main() -> None:
     ops = CudaOps(torch.device("cpu"))
     check(Parts(ops).layer(extras=True), ops)
     check(Parts(ops, "Q4_1").layer(beside=True), ops)
-    check(Parts(ops, "Q8_0").layer(heads=2, head_dim=32), ops)
-    for kind in ("F32", "Q4_0", "Q5_1", "Q8_0"):
+    for kind in ("Q4_0", "Q5_1", "Q8_0"):
         check_ends(ops, kind)

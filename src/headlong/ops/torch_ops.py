@@ -57,7 +57,7 @@ from headlong.ops.torch_recurrent import make_stepped_state
 from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix, joined_bias
 from headlong.weights.tensors import StoredTensor
 
-_FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16"}
+_FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
 class TorchOps(BlockByBlock):

@@ -43,6 +43,11 @@ class _Call(NamedTuple):
         return int(triton.next_power_of_2(self.block.num_heads // self.block.num_kv_heads))
 
     @property
+    def warps(self) -> int:
+        """Warps of a program: keys of wide heads do not fit into the registers of four."""
+        return 4 if self.block.head_dim <= 64 else 8
+
+    @property
     def sizes(self) -> dict[str, int]:
         """The sizes of heads and pages."""
         return {
@@ -119,6 +124,7 @@ class PagedAttention:
             call.sizes
             | {"MEMBERS": max(call.members, 16), "HALF": call.angles[0].shape[1]}
             | {"BLOCK": KEY_BLOCK, "BLOCKS": num_blocks, "SHARES": shares, "MATES": mates},
+            num_warps=call.warps,
             num_stages=1,
         )
 
@@ -131,6 +137,7 @@ class PagedAttention:
             (triton.cdiv(len(queries), together), call.block.num_kv_heads),
             (queries, *call.pages, call.out, *where, len(queries), stride, *call.scales),
             call.sizes | {"MEMBERS": call.members, "BLOCK": KEY_BLOCK, "TILE": together},
+            num_warps=call.warps,
             num_stages=1 if call.sizes["WIDTH"] > 128 else 2,
         )
 

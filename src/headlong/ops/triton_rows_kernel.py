@@ -40,6 +40,10 @@ def rows_kernel(
                 weights, first, num_outputs, stride, PARTS * K, FORM, BLOCK_OUTPUTS, LINES
             )
         tl.extra.cuda.gdc_wait()
+    at = r.to(tl.int64)[None, :] * out_stride + o[:, None]
+    mask = is_output[:, None] & (r < num_rows)[None, :]
+    # Read first: the loop hides how long it takes.
+    added = tl.load(residual + at, mask=mask, other=0).to(tl.float32) if ADDS else 0.0
     total = tl.zeros((BLOCK_OUTPUTS, ROWS), tl.float32)
     total_up = tl.zeros((BLOCK_OUTPUTS, ROWS), tl.float32)
     for part in tl.static_range(PARTS):
@@ -58,10 +62,8 @@ def rows_kernel(
         total += tl.load(bias + o, mask=is_output, other=0)[:, None]
     if GATE:
         total = gated(total, total_up, GATE)
-    at = r.to(tl.int64)[None, :] * out_stride + o[:, None]
-    mask = is_output[:, None] & (r < num_rows)[None, :]
     if ADDS:
-        total += tl.load(residual + at, mask=mask, other=0).to(tl.float32)
+        total += added
     tl.store(out + at, total.to(out.dtype.element_ty), mask=mask)
 
 

@@ -14,7 +14,7 @@ from headlong.ops.blocks import Attention, Rope
 from headlong.ops.paged_blocks import PAGE_SIZE, DeviceRows, PagedKeys
 from headlong.ops.triton_apart_kernel import attend_apart_kernel
 from headlong.ops.triton_attention_kernels import attend_kernel, turn_kernel
-from headlong.ops.triton_launch import Launcher
+from headlong.ops.triton_launch import Launch
 from headlong.ops.triton_tiles import KEY_BLOCK, MOST_MATES, Tiles
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class _Call(NamedTuple):
 class PagedAttention:
     """Attention of all layers of a model."""
 
-    def __init__(self, ops: "CudaOps", tiles: Tiles, launch: Launcher) -> None:
+    def __init__(self, ops: "CudaOps", tiles: Tiles, launch: Launch) -> None:
         self._ops, self.tiles, self._launch = ops, tiles, launch
         self._counters = torch.zeros(_MOST_COUNTERS, dtype=torch.int32, device=ops.device)
         self._turns: dict[tuple[int, int], tuple[Rope, Tensor, Tensor]] = {}

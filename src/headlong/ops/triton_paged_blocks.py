@@ -20,7 +20,7 @@ from headlong.ops.packed_matrix import PackedMatrix
 from headlong.ops.paged_blocks import DeviceRows, LayerByLayer, PagedKeys
 from headlong.ops.plain_paged_blocks import make_paged_keys
 from headlong.ops.triton_attention import PagedAttention
-from headlong.ops.triton_launch import Launcher
+from headlong.ops.triton_launch import Launch, make_launcher
 from headlong.ops.triton_row_maths import embed_kernel, norm_kernel
 from headlong.ops.triton_rows_kernel import rows_kernel
 from headlong.ops.triton_tiles import FEW_ROWS, Tiles, Weights
@@ -29,7 +29,6 @@ from headlong.ops.triton_tiles_kernel import scale_kernel, tiles_kernel
 if TYPE_CHECKING:
     from headlong.ops.cuda_ops import CudaOps
 
-_HOPPER = (9, 0)
 _GATES = {"silu": 1, "gelu_tanh": 2}
 
 
@@ -50,13 +49,14 @@ class _Product(NamedTuple):
 class TritonPagedBlocks(LayerByLayer):
     """The paged blocks, one or two kernels each."""
 
-    def __init__(self, ops: "CudaOps", tiles: Tiles | None = None) -> None:
+    def __init__(
+        self, ops: "CudaOps", tiles: Tiles | None = None, launch: Launch | None = None
+    ) -> None:
         self._ops = ops
         self.tiles = tiles or Tiles()
         is_cuda = ops.device.type == "cuda"
-        self.is_overlapped = is_cuda and torch.cuda.get_device_capability(ops.device) >= _HOPPER
         self.note = "Triton kernels" if is_cuda else "Triton kernels, interpreted"
-        self._launch = Launcher(self.is_overlapped)
+        self._launch = launch or make_launcher(ops.device)
         self._attention = PagedAttention(ops, self.tiles, self._launch)
         self._gains: WeakKeyDictionary[Attention, Tensor] = WeakKeyDictionary()
 

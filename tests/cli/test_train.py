@@ -85,6 +85,9 @@ def test_a_head_is_made_and_judged(folder: Path, capsys: pytest.CaptureFixture[s
         ("q8", 2),
     ]
     assert all(r["tasks"]["chat"]["rounds"] > 0 for r in results)
+    # K is drafted to the letter: only where an answer ends are there fewer.
+    drafted = [r["tasks"]["chat"]["k_histogram"] for r in results if r["k"] == 2]
+    assert all(counts["2"] > sum(counts.values()) / 2 for counts in drafted)
 
 
 def test_training_needs_neither_rich_nor_the_store(

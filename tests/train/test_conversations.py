@@ -7,6 +7,7 @@ import numpy as np
 from headlong.text.tokenizer import Tokenizer
 from headlong.train.conversations import SELF_WRITTEN, Conversations
 from headlong.train.prompt_files import Prompt
+from headlong.train.questions import WORDINGS
 from headlong.train.recipe import make_recipe
 from headlong.train.tool_prompts import COMPOSED_TOOLS
 from tiny_text import byte_level_tokenizer
@@ -15,7 +16,7 @@ PROMPTS = [Prompt((f"say {word}",), "words", "chat") for word in ("a", "b", "c",
 PASSAGE = Prompt((f"Read.\n\nPassage:\n{'One two three. ' * 30}\n\nWhy?",), "reading", "rag")
 
 
-def make(tokenizer: Tokenizer, first: int = 0, **prompts: float) -> Conversations:
+def make(tokenizer: Tokenizer, *, first: int = 0, **prompts: float) -> Conversations:
     """Conversations about a few words."""
     recipe = make_recipe(
         {"prompts": {"max_tokens": 700, "tool_share": 0.0, "code_share": 0.0, **prompts}}
@@ -87,3 +88,46 @@ def test_prompts_that_are_too_long_are_left_out() -> None:
     recipe = make_recipe({"prompts": {"max_tokens": 60, "self_written_share": 0.0}})
     source = Conversations([*PROMPTS, PASSAGE], byte_level_tokenizer(), recipe)
     assert {source.next_ask().set_name for _ in range(50)} == {"words"}
+
+
+def test_code_in_an_answer_is_asked_about_next() -> None:
+    tokenizer = byte_level_tokenizer()
+    source = make(tokenizer, self_written_share=0.0, passage_share=0.0, code_turn_share=1.0)
+    ask = source.next_ask()
+    written = tokenizer.encode("```\nx = 1\n```<|im_end|>", add_special=False)
+    assert source.settle(ask, np.concatenate([ask.job.prompt_ids, written]))
+    turn = source.next_ask()
+    assert not turn.is_user_turn
+    assert turn.num_turns == 2
+    assert turn.set_name == f"{ask.set_name}_turns"
+    text = tokenizer.decode(turn.job.prompt_ids.tolist())
+    assert any(question in text for question in WORDINGS["code_turns"])
+
+
+def test_an_answer_without_code_is_not_asked_about() -> None:
+    tokenizer = byte_level_tokenizer()
+    source = make(
+        tokenizer,
+        self_written_share=0.0,
+        passage_share=0.0,
+        second_turn_share=0.0,
+        code_turn_share=1.0,
+    )
+    ask = source.next_ask()
+    written = tokenizer.encode("fine<|im_end|>", add_special=False)
+    source.settle(ask, np.concatenate([ask.job.prompt_ids, written]))
+    assert source.next_ask().num_turns == 1
+
+
+def test_functions_are_listed_as_the_template_lists_them() -> None:
+    tokenizer = byte_level_tokenizer()
+    source = make(
+        tokenizer,
+        self_written_share=0.0,
+        passage_share=0.0,
+        tool_share=1.0,
+        template_tools_share=1.0,
+        max_tokens=6000,
+    )
+    asked = [tokenizer.decode(source.next_ask().job.prompt_ids.tolist()) for _ in range(8)]
+    assert all('"type": "function"' in text for text in asked)

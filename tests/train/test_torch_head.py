@@ -36,6 +36,22 @@ def disturbed_head(kind: HeadShape, teacher: Teacher) -> TorchHead:
     return head
 
 
+@pytest.mark.parametrize("kind", ["eagle3", "nextn"])
+def test_a_narrower_mlp_keeps_the_largest_inner_numbers(
+    any_teacher: Teacher, kind: HeadShape
+) -> None:
+    recipe = HeadRecipe(kind=kind, mlp_share=1 / 3)
+    head = make_head(recipe, any_teacher, VOCABULARY, NUM_DEPTHS)
+    layer = head.midlayer if kind == "eagle3" else head.layers[0]
+    mlp = any_teacher.backbone.layers[-1].mlp
+    up, down = mlp.up.weight.values, mlp.down.weight.values
+    sizes = up.norm(dim=1) * down.norm(dim=0)
+    kept = sizes.argsort(descending=True)[:32].sort().values  # a whole group
+    assert torch.equal(layer.mlp.up_proj.weight, up[kept])
+    assert torch.equal(layer.mlp.down_proj.weight, down[:, kept])
+    assert head.export_config()["intermediate_size"] == 32 < len(sizes)
+
+
 def random_ids(batch: int, length: int) -> IntArray:
     """Some token ids."""
     return np.random.default_rng(5).integers(0, 266, (batch, length))

@@ -23,6 +23,7 @@ from headlong.cli.output import add_json_argument, make_console, write_json
 from headlong.cli.sampling_arguments import check_options
 from headlong.config import DEFAULT_HEAD_QUANT, MAX_DRAFT_TOKENS, QuantName
 from headlong.decode.stats import DecodeStats
+from headlong.engine.limits import EngineLimits
 from headlong.errors import RequestError
 from headlong.provenance import read_provenance
 
@@ -76,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
     results: dict[Setting, dict[str, DecodeStats]] = {}
     console = make_console(stderr=args.json)
     for precision in args.precision or [DEFAULT_HEAD_QUANT]:
-        llm = load_llm(args, head_quant=precision, drafter="head")
+        # Answers run beside each other, and K is to be drafted whether it pays there or not.
+        limits = EngineLimits(honour_k=True)
+        llm = load_llm(args, head_quant=precision, drafter="head", limits=limits)
         for temperature in temperatures:
             settings = [Setting(precision, temperature, k) for k in depths]
             results |= _decode_all(llm, prompts, settings, args.max_tokens)

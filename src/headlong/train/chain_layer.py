@@ -106,10 +106,9 @@ class SelfAttention(nn.Module):
 class GatedMlp(nn.Module):
     """The gated MLP."""
 
-    def __init__(self, teacher: Teacher) -> None:
+    def __init__(self, teacher: Teacher, inner: int) -> None:
         super().__init__()
-        config = teacher.config
-        hidden, inner = config.hidden_size, config.intermediate_size
+        hidden = teacher.config.hidden_size
         self.gate_proj = Projection(hidden, inner, bias=False)
         self.up_proj = Projection(hidden, inner, bias=False)
         self.down_proj = Projection(inner, hidden, bias=False)
@@ -128,7 +127,7 @@ class ChainLayer(nn.Module):
     residual is the state; without, the layer is the backbone's ordinary one.
     """
 
-    def __init__(self, teacher: Teacher, *, beside: bool) -> None:
+    def __init__(self, teacher: Teacher, inner: int, *, beside: bool) -> None:
         super().__init__()
         hidden = teacher.config.hidden_size
         self.input_layernorm = Norm(hidden, teacher)
@@ -136,7 +135,7 @@ class ChainLayer(nn.Module):
             self.hidden_norm = Norm(hidden, teacher)
         self.self_attn = SelfAttention(teacher, hidden * (2 if beside else 1))
         self.post_attention_layernorm = Norm(hidden, teacher)
-        self.mlp = GatedMlp(teacher)
+        self.mlp = GatedMlp(teacher, inner)
 
     def forward(self, state: Tensor, chains: Chains, beside: Tensor | None = None) -> Tensor:
         """Take one step: (N, H) → (N, H)."""

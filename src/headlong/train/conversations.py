@@ -16,7 +16,7 @@ from headlong.arrays import IntArray
 from headlong.errors import RequestError
 from headlong.text.tokenizer import Tokenizer
 from headlong.train.prompt_files import ChatFrame, Prompt, read_frame
-from headlong.train.questions import compose_questions
+from headlong.train.questions import WORDINGS, compose_questions
 from headlong.train.recipe import Recipe
 from headlong.train.sampler import Job
 from headlong.train.tool_prompts import COMPOSED_TOOLS, ToolPrompts
@@ -25,6 +25,7 @@ SELF_WRITTEN = "self_written"
 MAX_TURN_TOKENS = 160
 """Longest user turn the model may write."""
 _MAX_TURNS = 3
+_CODE_FENCE = "```"
 _NUM_ENCODERS = 8
 
 
@@ -90,8 +91,7 @@ class Conversations:
                 chosen = questions[int(rng.integers(len(questions)))]
                 return self._answer(chosen.ids, chosen.set_name, rng, 1)
         if draw < bar + shares.tool_share:
-            text = self._frame.frame(self._tools.compose(rng))
-            ids = _ids(self._tokenizer, text)
+            ids = _ids(self._tokenizer, self._ask_for_a_call(rng))
             if len(ids) <= shares.max_tokens:
                 return self._answer(ids, COMPOSED_TOOLS, rng, 1)
         # Every pass over the file prompts goes through them in an order of its own.
@@ -110,10 +110,34 @@ class Conversations:
                 self._queue(self._answer(question, ask.set_name, rng, ask.num_turns))
             return False
         goes_on = rng.random() < self._recipe.prompts.second_turn_share
-        if goes_on and has_ended and ask.num_turns < _MAX_TURNS:
+        if has_ended and ask.num_turns < _MAX_TURNS and not self._ask_about_code(ask, ids, rng):
             prefix = self._continue(ids, self._frame.before_next_user)
-            self._queue(self._user_turn(prefix, rng, ask.num_turns + 1))
+            if goes_on:
+                self._queue(self._user_turn(prefix, rng, ask.num_turns + 1))
         return len(ids) >= len(ask.job.prompt_ids) + 4
+
+    def _ask_about_code(self, ask: Ask, ids: IntArray, rng: np.random.Generator) -> bool:
+        """Queue a question about the code in an answer; tell whether there was one to ask."""
+        if rng.random() >= self._recipe.prompts.code_turn_share:
+            return False
+        answer = self._tokenizer.decode(ids[len(ask.job.prompt_ids) :].tolist())
+        if _CODE_FENCE not in answer:
+            return False
+        turn = str(rng.choice(WORDINGS["code_turns"]))
+        between = f"{self._frame.before_next_user}{turn}{self._frame.before_answer}"
+        question = self._continue(ids, between)
+        self._queue(self._answer(question, f"{ask.set_name}_turns", rng, ask.num_turns + 1))
+        return True
+
+    def _ask_for_a_call(self, rng: np.random.Generator) -> str:
+        """Return a prompt with functions, in words or as the model's template lists them."""
+        if rng.random() >= self._recipe.prompts.template_tools_share:
+            return self._frame.frame(self._tools.compose(rng))
+        schemas, request = self._tools.draw(rng)
+        tools = [{"type": "function", "function": schema} for schema in schemas]
+        return self._tokenizer.apply_chat_template(
+            [{"role": "user", "content": request}], tools=tools
+        )
 
     def _queue(self, ask: Ask) -> None:
         room = MAX_TURN_TOKENS if ask.is_user_turn else 0

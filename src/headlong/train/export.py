@@ -18,6 +18,7 @@ from headlong.errors import HeadError
 from headlong.heads.head_files import WEIGHTS_FILE, read_head_weights, save_head
 from headlong.heads.head_weights import QUANT_KEY, FloatType, HeadWeights, store_arrays
 from headlong.provenance import read_provenance
+from headlong.train.library_code import LIBRARY, LIBRARY_LICENCE
 from headlong.train.projection import running_parameters
 from headlong.train.prompt_files import Prompt
 from headlong.train.recipe import HeadRecipe, HeadShape, Recipe
@@ -96,13 +97,13 @@ def describe_data(
 ) -> dict[str, Any]:
     """Return which sets a head saw, under which licences, and hashes of all data."""
     licences = {prompt.set_name: prompt.licence for prompt in prompts}
-    licences[COMPOSED_TOOLS] = "Apache-2.0"
+    licences |= {COMPOSED_TOOLS: "Apache-2.0", LIBRARY: LIBRARY_LICENCE}
     sets = {
         name: {
             "answers": count,
             # What was made from the prompts of a set has the licence of that set.
             "licence": licences.get(
-                name.removesuffix("_passages").removesuffix("_blocks"),
+                name.replace("_turns", "").removesuffix("_passages").removesuffix("_blocks"),
                 "written by the model itself",
             ),
         }

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headlong.train.library_code import library_questions
 from headlong.train.prompt_files import Prompt
 from headlong.train.recipe import Recipe
 
@@ -38,6 +39,8 @@ def compose_questions(
         kinds.append((wanted.passage_share, _passage_questions(prompts)))
     if wanted.code_share:
         kinds.append((wanted.code_share, _code_questions(code)))
+    if wanted.work_share:
+        kinds.append((wanted.work_share, library_questions(WORDINGS["work_tasks"])))
     return kinds
 
 

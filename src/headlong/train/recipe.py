@@ -36,6 +36,12 @@ class PromptRecipe:
     """Share of questions that want a function called, composed from parts."""
     code_share: float = 0.06
     """Share of questions that show a function of the coding prompts in a block, to complete."""
+    work_share: float = 0.0
+    """Share of questions about code of Python's standard library: explain, change, test, port."""
+    code_turn_share: float = 0.0
+    """Share of finished answers with code after which the user asks to change or explain it."""
+    template_tools_share: float = 0.0
+    """Share of composed tool questions whose functions the model's own template lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,8 @@ class HeadRecipe:
     """Most frequent tokens of the backbone's own answers that the head can draft."""
     num_blocks: int = 1
     """Residual blocks per depth, for medusa."""
+    mlp_share: float = 1.0
+    """Width of the head's MLP, as a share of the backbone's."""
     packed: PackedName = "full"
     """Format to learn in: q4 rounds weights in every step as packing to 4 bits will."""
 
@@ -122,7 +130,7 @@ class Recipe:
         answers, training = self.answers, self.training
         asked = self.prompts
         shares = asked.self_written_share + asked.passage_share + asked.tool_share
-        shares += asked.code_share
+        shares += asked.code_share + asked.work_share
         _require(0 <= shares <= 1, "prompts: all shares together", round(shares, 3), "0…1")
         _require(
             0 <= answers.greedy_share <= 1, "answers.greedy_share", answers.greedy_share, "0…1"
@@ -132,6 +140,8 @@ class Recipe:
         _require(bool(answers.temperatures), "answers.temperatures", (), "at least one number")
         kinds = get_args(HeadShape)
         _require(self.head.kind in kinds, "head.kind", self.head.kind, f"one of {kinds}")
+        mlp_share = self.head.mlp_share
+        _require(0 < mlp_share <= 1, "head.mlp_share", mlp_share, "above 0, at most 1")
         formats = get_args(PackedName)
         _require(self.head.packed in formats, "head.packed", self.head.packed, f"one of {formats}")
         losses = get_args(LossName)

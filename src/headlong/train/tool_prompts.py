@@ -66,7 +66,15 @@ class ToolPrompts:
         self._functions = [*TOOL_FUNCTIONS, *(function for function in found if function)]
 
     def compose(self, rng: np.random.Generator) -> str:
-        """Write one prompt: half of the wanted functions are written by hand, half any."""
+        """Write one prompt with the functions in it."""
+        schemas, request = self.draw(rng)
+        indent = 2 if rng.random() < 0.15 else None
+        frames: list[str] = WORDINGS["tool_frames"]
+        frame = frames[int(rng.integers(len(frames)))] if rng.random() < 0.6 else frames[0]
+        return frame.format(tools=json.dumps(schemas, indent=indent), request=request)
+
+    def draw(self, rng: np.random.Generator) -> tuple[list[dict[str, Any]], str]:
+        """Draw schemas and a request: half of the wanted functions are by hand, half any."""
         functions = self._functions
         wanted = functions[
             int(rng.integers(len(TOOL_FUNCTIONS if rng.random() < 0.5 else functions)))
@@ -76,13 +84,10 @@ class ToolPrompts:
         listed = [wanted, *(other for other in others if other.name != wanted.name)]
         type_name = ("dict", "object")[int(rng.integers(2))]
         schemas = [_schema(listed[int(i)], type_name) for i in rng.permutation(len(listed))]
-        indent = 2 if rng.random() < 0.15 else None
         request = wanted.requests[int(rng.integers(len(wanted.requests)))].format(
             **{p.name: p.values[int(rng.integers(len(p.values)))] for p in wanted.parameters}
         )
-        frames: list[str] = WORDINGS["tool_frames"]
-        frame = frames[int(rng.integers(len(frames)))] if rng.random() < 0.6 else frames[0]
-        return frame.format(tools=json.dumps(schemas, indent=indent), request=request)
+        return schemas, request
 
 
 def _schema(function: Function, type_name: str) -> dict[str, Any]:

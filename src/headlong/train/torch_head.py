@@ -6,6 +6,7 @@ already the export. The maths is that of `headlong.heads`, which a test holds ag
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.rope import make_rope
 from headlong.ops.blocks import Layer
 from headlong.train.chain_layer import ChainLayer, Chains, Norm
+from headlong.train.pointwise import GROUP
 from headlong.train.projection import Projection, learn_packed
 from headlong.train.recipe import HeadRecipe
 from headlong.train.teacher import Teacher
@@ -51,9 +53,10 @@ class TorchHead(nn.Module):
 class TorchEagle3(TorchHead):
     """A recursive head in EAGLE-3 format."""
 
-    def __init__(self, teacher: Teacher, vocabulary: IntArray) -> None:
+    def __init__(self, teacher: Teacher, vocabulary: IntArray, inner: int) -> None:
         super().__init__()
         config = teacher.config
+        self._inner = inner
         low, mid, high = default_taps(config.num_layers)
         if not 0 <= low < mid < high < config.num_layers:
             raise HeadError(
@@ -66,7 +69,7 @@ class TorchEagle3(TorchHead):
         self._rope = make_rope(config.head_dim, config.rope_theta)
         hidden = config.hidden_size
         self.fc = Projection(3 * hidden, hidden, bias=False)
-        self.midlayer = ChainLayer(teacher, beside=True)
+        self.midlayer = ChainLayer(teacher, inner, beside=True)
         self.norm = Norm(hidden, teacher)
         self.lm_head = Projection(hidden, len(vocabulary), bias=False)
         with torch.no_grad():
@@ -93,21 +96,23 @@ class TorchEagle3(TorchHead):
 
     def export_config(self) -> dict[str, Any]:
         """Return the config.json other engines read too."""
-        return make_eagle3_config(self._teacher.config, self.lm_head.out_features)
+        config = replace(self._teacher.config, intermediate_size=self._inner)
+        return make_eagle3_config(config, self.lm_head.out_features)
 
 
 class TorchNextn(TorchHead):
     """A recursive head of one MTP layer, DeepSeek/Qwen-style."""
 
-    def __init__(self, teacher: Teacher, vocabulary: IntArray) -> None:
+    def __init__(self, teacher: Teacher, vocabulary: IntArray, inner: int) -> None:
         super().__init__()
         hidden = teacher.config.hidden_size
         self._teacher = teacher
+        self._inner = inner
         self._rope = global_rope(teacher.backbone)
         self.pre_fc_norm_embedding = Norm(hidden, teacher)
         self.pre_fc_norm_hidden = Norm(hidden, teacher)
         self.fc = Projection(2 * hidden, hidden, bias=False)
-        self.layers = nn.ModuleList([ChainLayer(teacher, beside=False)])
+        self.layers = nn.ModuleList([ChainLayer(teacher, inner, beside=False)])
         self.norm = Norm(hidden, teacher)
         self.lm_head = Projection(hidden, len(vocabulary), bias=False)
         with torch.no_grad():
@@ -134,8 +139,8 @@ class TorchNextn(TorchHead):
 
     def export_config(self) -> dict[str, Any]:
         """Return the config.json."""
-        size = self.lm_head.out_features
-        return make_nextn_config(self._teacher.config, NextnSwitches(), size)
+        config = replace(self._teacher.config, intermediate_size=self._inner)
+        return make_nextn_config(config, NextnSwitches(), self.lm_head.out_features)
 
 
 class TorchMedusa(TorchHead):
@@ -193,10 +198,11 @@ def make_head(
     recipe: HeadRecipe, teacher: Teacher, vocabulary: IntArray, num_depths: int
 ) -> TorchHead:
     """Build a head that starts from the backbone's own last layer and LM head."""
+    inner = _share_of(teacher.config.intermediate_size, recipe.mlp_share)
     if recipe.kind == "eagle3":
-        head: TorchHead = TorchEagle3(teacher, vocabulary)
+        head: TorchHead = TorchEagle3(teacher, vocabulary, inner)
     elif recipe.kind == "nextn":
-        head = TorchNextn(teacher, vocabulary)
+        head = TorchNextn(teacher, vocabulary, inner)
     else:
         head = TorchMedusa(teacher, vocabulary, num_depths, recipe.num_blocks)
     head.to(teacher.device)
@@ -205,26 +211,37 @@ def make_head(
     return head
 
 
+def _share_of(inner: int, share: float) -> int:
+    """Return a part of an MLP's width, in whole groups of packed weights."""
+    return inner if share == 1 else max(GROUP, round(inner * share / GROUP) * GROUP)
+
+
 def _embed_ahead(teacher: Teacher, token_ids: Tensor, shift: int) -> Tensor:
     """Return the embedding of the token `shift` places on; the end wraps and is never judged."""
     return teacher.embed(token_ids.roll(-shift, 1))
 
 
 def _start_from(layer: ChainLayer, source: Layer) -> None:
-    """Copy a backbone layer; a doubled input reads both halves the way the layer read one."""
+    """Copy a backbone layer; a doubled input reads both halves the way the layer read one.
+
+    A narrower MLP takes the inner numbers with the largest weights around them.
+    """
     attention, mlp = source.attention, source.mlp
     assert mlp.gate is not None, "trained heads have gated MLPs"
+    up, down = mlp.up.weight.values, mlp.down.weight.values
+    sizes = up.float().norm(dim=1) * down.float().norm(dim=0)  # (I,)
+    kept = sizes.topk(layer.mlp.up_proj.out_features).indices.sort().values
     for projection, linear in (
         (layer.self_attn.q_proj, attention.query),
         (layer.self_attn.k_proj, attention.key),
         (layer.self_attn.v_proj, attention.value),
         (layer.self_attn.o_proj, attention.output),
-        (layer.mlp.gate_proj, mlp.gate),
-        (layer.mlp.up_proj, mlp.up),
-        (layer.mlp.down_proj, mlp.down),
     ):
         weight = linear.weight.values
         projection.weight.copy_(weight.repeat(1, projection.in_features // weight.shape[1]))
+    layer.mlp.gate_proj.weight.copy_(mlp.gate.weight.values[kept])
+    layer.mlp.up_proj.weight.copy_(up[kept])
+    layer.mlp.down_proj.weight.copy_(down[:, kept])
     norms = [(layer.input_layernorm, attention.norm), (layer.post_attention_layernorm, mlp.norm)]
     if hasattr(layer, "hidden_norm"):
         norms.append((layer.hidden_norm, attention.norm))

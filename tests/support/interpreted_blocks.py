@@ -86,8 +86,8 @@ def check(layer: Layer, ops: CudaOps) -> None:
     for spans in (many, few):
         rows = rows_of(spans)
         count = len(rows.positions)
-        x = torch.tensor(random(count, count, HIDDEN))
-        beside = torch.tensor(random(3, count, HIDDEN))
+        # As columns of something wider: kernels must not take them for rows of their own.
+        x, beside = torch.tensor(random(count, count, 2 * HIDDEN)).split(HIDDEN, 1)
         found, wanted = (blocks.run_layer(x, layer, pages, rows, beside) for blocks, pages in both)
         torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-3)
     for ours, theirs in zip(both[0][1], both[1][1], strict=True):

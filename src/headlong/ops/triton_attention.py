@@ -69,6 +69,7 @@ class PagedAttention:
 
     def attend(self, qkv: Tensor, block: Attention, pages: PagedKeys, rows: DeviceRows) -> Tensor:
         """Turn queries and keys, write keys and values to their pages, attend."""
+        qkv = qkv.contiguous()
         head_dim, table = block.head_dim, rows.page_table
         cosines, sines = self._angles(block.rope, table.shape[1] * PAGE_SIZE)
         out = qkv.new_empty(len(qkv), block.num_heads * head_dim)

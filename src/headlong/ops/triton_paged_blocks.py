@@ -101,8 +101,7 @@ class TritonPagedBlocks(LayerByLayer):
     def qkv(self, x: Tensor, block: Attention, beside: Tensor | None = None) -> Tensor:
         """Norm and the three projections side by side."""
         gains = self._gains_of(block)
-        if block.beside_norm is None:
-            beside = None
+        beside = None if block.beside_norm is None or beside is None else beside.contiguous()
         runs = self._ops.fused_runs(block, block.query, block.key, block.value)
         width = sum(matrix.num_outputs for matrix, _ in runs)
         out = x.new_empty(len(x), width)
@@ -133,6 +132,7 @@ class TritonPagedBlocks(LayerByLayer):
 
     def _added(self, x: Tensor, linear: Linear, norm: Norm | None, residual: Tensor) -> Tensor:
         """Return the residual plus a projection, normed where there is a norm."""
+        residual = residual.contiguous()
         bias = None if linear.bias is None else self._ops.vector(linear, linear.bias)
         product = _Product(linear.weight, bias, residual=residual if norm is None else None)
         out = torch.empty_like(residual)
@@ -140,6 +140,7 @@ class TritonPagedBlocks(LayerByLayer):
         return out if norm is None else self._normed(out, norm, residual)
 
     def _normed(self, x: Tensor, norm: Norm, residual: Tensor | None) -> Tensor:
+        x = x.contiguous()
         out = torch.empty_like(x)
         width = x.shape[-1]
         gains = self._ops.vector(norm, norm.weight)
@@ -154,6 +155,7 @@ class TritonPagedBlocks(LayerByLayer):
     def _multiply(self, x: Tensor, product: _Product, out: Tensor) -> None:
         """Write a product to `out`, whose rows may lie apart."""
         weights, words, stride, form = _laid_out(product.matrix)
+        x = x.contiguous()
         num_rows, width = x.shape
         gated = bool(product.gate)
         num_outputs = product.matrix.num_outputs // (2 if gated else 1)

@@ -1,55 +1,20 @@
 """Attention over rows of different lengths: the plain truth, and the Triton kernel beside it."""
 
 import importlib.util
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from headlong.models.rope import make_rope
-from headlong.ops.blocks import Attention, Linear, Norm
 from headlong.ops.torch_attention import (
     attend_plain,
     attend_row,
     attend_sequences,
     choose_attention,
 )
-
-INTERPRETED = """
-import torch
-from headlong.ops.torch_attention import attend_plain, attend_triton
-from tests.ops.test_torch_attention import make_block
-torch.manual_seed(0)
-for heads, kv_heads, head_dim, window in ((9, 3, 64, None), (4, 4, 32, None), (4, 1, 256, 70)):
-    block = make_block(heads, kv_heads, head_dim, window)
-    query = torch.randn(5, heads, head_dim)
-    keys, values = torch.randn(2, 5, kv_heads, 150, head_dim)
-    lengths = torch.tensor([1, 63, 64, 65, 150], dtype=torch.int32)
-    fast = attend_triton(query, keys, values, lengths, block)
-    torch.testing.assert_close(fast, attend_plain(query, keys, values, lengths, block))
-"""
-
-
-def make_block(
-    num_heads: int, num_kv_heads: int, head_dim: int, window: int | None = None
-) -> Attention:
-    """Return a block of which only sizes, scale and window matter."""
-    none = Linear(None)
-    return Attention(
-        Norm(np.ones(1, np.float32), 1e-5),
-        *(none, none, none, none),
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        rope=make_rope(head_dim, 1e4),
-        scale=0.7 * head_dim**-0.5,
-        window=window,
-    )
+from interpreted_attention import make_block
+from triton_interpreter import interpreted
 
 
 @pytest.mark.parametrize("window", [None, 4])
@@ -101,8 +66,4 @@ def test_without_cuda_the_plain_one_is_taken() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 def test_the_triton_kernel_equals_the_plain_one() -> None:
-    """Runs in Triton's interpreter, which must be chosen before the kernel is imported."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", INTERPRETED]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    interpreted("interpreted_attention")

@@ -57,7 +57,7 @@ from headlong.ops.torch_recurrent import make_stepped_state
 from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix, joined_bias
 from headlong.weights.tensors import StoredTensor
 
-_FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16"}
+_FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
 class TorchOps(BlockByBlock):
@@ -137,12 +137,12 @@ class TorchOps(BlockByBlock):
 
     def norm(self, x: Tensor, norm: Norm) -> Tensor:
         """Scale to unit root mean square, times the learned weight: (N, …, H)."""
-        weight = self._vector(norm, norm.weight)
+        weight = self.vector(norm, norm.weight)
         return self.by_row(lambda rows: self.maths.rms_norm(rows, weight, norm.eps), x)
 
     def project(self, x: Tensor, linear: Linear) -> Tensor:
         """Apply a projection to every row."""
-        bias = None if linear.bias is None else self._vector(linear, linear.bias)
+        bias = None if linear.bias is None else self.vector(linear, linear.bias)
         return self._times(x, linear.weight, bias)
 
     def mix(
@@ -226,7 +226,7 @@ class TorchOps(BlockByBlock):
 
     def angles(self, positions: Tensor, rope: Rope) -> Angles:
         """Return cosines and sines of rotary positions: (N,) → twice (N, D / 2)."""
-        frequencies = self._vector(rope, rope.frequencies).double()
+        frequencies = self.vector(rope, rope.frequencies).double()
         turned = positions.double()[:, None] * frequencies[None]
         cos, sin = self.by_row(torch.cos, turned), self.by_row(torch.sin, turned)
         return (rope.amplitude * cos).float(), (rope.amplitude * sin).float()
@@ -250,21 +250,24 @@ class TorchOps(BlockByBlock):
             normed = torch.cat([self.norm(beside, block.beside_norm), normed], -1)
         gates = () if block.gate is None else (block.gate,)
         heads = self.project_fused(normed, block, block.query, block.key, block.value, *gates)
+        return self.cut_heads(heads, block, angles)
+
+    def cut_heads(self, heads: Tensor, block: Attention, angles: Angles) -> HeadRows:
+        """Cut what was projected into heads; norm and turn them."""
+        num_rows = len(heads)
         key_size = block.num_kv_heads * block.head_dim
         sizes = [block.num_heads * block.head_dim, key_size, block.num_kv_heads * block.value_dim]
         query, key, value, gate = heads.split([*sizes, heads.shape[1] - sum(sizes)], dim=1)
-        query, key = (part.reshape(len(x), -1, block.head_dim) for part in (query, key))
-        value, gate = (part.reshape(len(x), -1, block.value_dim) for part in (value, gate))
+        query, key = (part.reshape(num_rows, -1, block.head_dim) for part in (query, key))
+        value, gate = (part.reshape(num_rows, -1, block.value_dim) for part in (value, gate))
         if block.query_norm is not None:
             query = self.norm(query, block.query_norm)
         if block.key_norm is not None:
             key = self.norm(key, block.key_norm)
         if block.value_norm is not None:
             value = self.norm(value, block.value_norm)
-        rotate = self.maths.rotate
-        return HeadRows(
-            rotate(query, *angles), rotate(key, *angles), value, gate if gates else None
-        )
+        query, key = (self.maths.rotate(part, *angles) for part in (query, key))
+        return HeadRows(query, key, value, None if block.gate is None else gate)
 
     def add_attended(
         self, x: Tensor, attended: Tensor, block: Attending, gate: Tensor | None
@@ -299,7 +302,7 @@ class TorchOps(BlockByBlock):
         """Cut rows into what is computed together: in exact mode into single rows."""
         return x.split(1) if self._is_exact else (x,)
 
-    def _vector(self, spec: object, values: FloatArray) -> Tensor:
+    def vector(self, spec: object, values: FloatArray) -> Tensor:
         """Return the one vector of a norm, a projection or a rope on the device."""
         found = self._made.get(spec)
         if found is None:

@@ -24,11 +24,12 @@ TILE = 8
 class TorchMatrix:
     """A weight matrix on the device."""
 
-    __slots__ = ("_tile", "values")
+    __slots__ = ("tile", "values")
 
-    def __init__(self, values: Tensor) -> None:
+    def __init__(self, values: Tensor, tile: int | None = None) -> None:
         self.values = values  # (outputs, inputs)
-        self._tile: int | None = None
+        self.tile = tile
+        """Rows of one product; None until the first use has tried."""
 
     @classmethod
     def join(cls, parts: Sequence["TorchMatrix"]) -> "TorchMatrix":
@@ -40,20 +41,30 @@ class TorchMatrix:
         return joined
 
     @property
+    def num_outputs(self) -> int:
+        """Rows of the matrix."""
+        return len(self.values)
+
+    @property
+    def num_inputs(self) -> int:
+        """Columns of the matrix."""
+        return int(self.values.shape[1])
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of the weights."""
         return int(self.values.nbytes)
 
     def times(self, x: Tensor) -> Tensor:
         """Multiply every row as if it were alone: (N, inputs) → (N, outputs)."""
-        if self._tile is None:
-            self._tile = TILE if _keeps_rows_apart(self.values) else 1
-        products = [self._times_tile(tile) for tile in x.split(self._tile)]
+        if self.tile is None:
+            self.tile = TILE if _keeps_rows_apart(self.values) else 1
+        products = [self._times_tile(tile) for tile in x.split(self.tile)]
         return products[0] if len(products) == 1 else torch.cat(products)
 
     def _times_tile(self, rows: Tensor) -> Tensor:
         # A fresh tile: libraries may choose their kernel by how memory is aligned.
-        tile = rows.new_zeros(self._tile, rows.shape[1])
+        tile = rows.new_zeros(self.tile, rows.shape[1])
         tile[: len(rows)] = rows
         return F.linear(tile, self.values)[: len(rows)]
 
@@ -103,7 +114,7 @@ def joined_bias(linears: Sequence[Linear], device: torch.device) -> Tensor | Non
     if all(linear.bias is None for linear in linears):
         return None
     biases = [
-        np.zeros(len(one.weight.values), np.float32) if one.bias is None else one.bias
+        np.zeros(one.weight.num_outputs, np.float32) if one.bias is None else one.bias
         for one in linears
     ]
     return torch.tensor(np.concatenate(biases), device=device)

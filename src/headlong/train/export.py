@@ -22,6 +22,7 @@ from headlong.provenance import read_provenance
 from headlong.train.library_code import LIBRARY, LIBRARY_LICENCE
 from headlong.train.projection import running_parameters
 from headlong.train.prompt_files import Prompt
+from headlong.train.questions import COMPOSED_CHAT
 from headlong.train.recipe import HeadRecipe, HeadShape, Recipe
 from headlong.train.shards import Answers
 from headlong.train.tool_prompts import COMPOSED_TOOLS
@@ -101,7 +102,8 @@ def describe_data(
 ) -> dict[str, Any]:
     """Return which sets a head saw, under which licences, and hashes of all data."""
     licences = {prompt.set_name: prompt.licence for prompt in prompts}
-    licences |= {COMPOSED_TOOLS: "Apache-2.0", LIBRARY: LIBRARY_LICENCE}
+    licences |= dict.fromkeys((COMPOSED_TOOLS, COMPOSED_CHAT), "Apache-2.0")
+    licences[LIBRARY] = LIBRARY_LICENCE
     sets = {
         name: {
             "answers": count,

@@ -38,6 +38,8 @@ class PromptRecipe:
     """Share of questions that show a function of the coding prompts in a block, to complete."""
     work_share: float = 0.0
     """Share of questions about code of Python's standard library: explain, change, test, port."""
+    chat_share: float = 0.0
+    """Share of questions people chat with: things to write, explain and plan, composed."""
     code_turn_share: float = 0.0
     """Share of finished answers with code after which the user asks to change or explain it."""
     template_tools_share: float = 0.0
@@ -130,7 +132,7 @@ class Recipe:
         answers, training = self.answers, self.training
         asked = self.prompts
         shares = asked.self_written_share + asked.passage_share + asked.tool_share
-        shares += asked.code_share + asked.work_share
+        shares += asked.code_share + asked.work_share + asked.chat_share
         _require(0 <= shares <= 1, "prompts: all shares together", round(shares, 3), "0…1")
         _require(
             0 <= answers.greedy_share <= 1, "answers.greedy_share", answers.greedy_share, "0…1"

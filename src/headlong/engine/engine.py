@@ -221,7 +221,9 @@ class Engine:
         nums_emitted = [
             self._hand_out(running, result) for running, result in zip(batch, results, strict=True)
         ]
-        seconds = time.perf_counter() - began_s
+        # A round that was begun ahead took longer than it was waited for.
+        seconds = max(time.perf_counter() - began_s, *(one.verify_s for one in results))
+        plans = [one.plan or plan for one, plan in zip(results, plans, strict=True)]
         self._scheduler.observe_round(seconds)
         self._last_rows = sum(len(result.draft.token_ids) + 1 for result in results)
         has_end = any(one.finish_reason is not None for one in batch)

@@ -93,6 +93,12 @@ def make_paged_keys(
     return PagedKeys(*(torch.zeros(shape, dtype=dtype, device=device) for _ in range(2)))
 
 
+def bytes_per_position(layer: Layer, dtype: torch.dtype) -> int:
+    """Return the bytes that one layer's key and value of one position take."""
+    block = layer.attention
+    return int(2 * block.num_kv_heads * block.head_dim * dtype.itemsize)
+
+
 def _in_order(part: Tensor, pages: Tensor) -> Tensor:
     """Return what lies in some pages, in their order: (kv_heads, positions, D)."""
     return part[pages].flatten(0, 1).transpose(0, 1)

@@ -8,6 +8,7 @@ import torch
 
 import model_files
 from headlong.decode.device_runner import DeviceDrafters, DeviceRunner
+from headlong.decode.device_tensors import DeviceTensors
 from headlong.decode.request import Request
 from headlong.decode.runner import RunnerBounds
 from headlong.drafters.chain import LONG_MATCH
@@ -61,6 +62,11 @@ def device_engine(
     limits = limits or EngineLimits()
     bounds = RunnerBounds(limits.kv_bytes, limits.prefix_bytes, limits.max_running)
     return Engine(DeviceRunner(backbone, drafters, bounds, begins_ahead=begins_ahead), limits)
+
+
+def page_bytes(backbone: Backbone, drafters: DeviceDrafters) -> int:
+    """Return the bytes of a page in all layers."""
+    return DeviceTensors(backbone, drafters.head, 1, 1).page_bytes
 
 
 def run_all(engine: Engine, requests: Sequence[Request]) -> list[Running]:

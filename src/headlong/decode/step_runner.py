@@ -33,11 +33,16 @@ class StepRunner:
         drafter: Drafter | None = None,
         kv_bytes: int | None = None,
         prefix_bytes: int = 0,
+        note: str = "",
     ) -> None:
-        """Set up for one model; `kv_bytes` bounds all caches, `prefix_bytes` the kept ones."""
+        """Set up for one model; `kv_bytes` bounds all caches, `prefix_bytes` the kept ones.
+
+        `note` says why a faster runner does not run it.
+        """
         self.backbone = backbone
         self.drafter = drafter
         self.memory = CacheMemory(backbone, drafter, kv_bytes, prefix_bytes)
+        self._note = note
         self._traffic = cache_traffic(backbone)
         self._live: list[DecodingSequence] = []  # those with caches, in the order they began
 
@@ -49,7 +54,8 @@ class StepRunner:
     @property
     def backend(self) -> str:
         """What computes, in words for people."""
-        return f"{self.backbone.ops.name}, {self.backbone.ops.note}"
+        ops = self.backbone.ops
+        return ", ".join(part for part in (ops.name, ops.note, self._note) if part)
 
     @property
     def max_sequence_tokens(self) -> int:

@@ -23,6 +23,7 @@ class PlainPagedBlocks(LayerByLayer):
     """The paged blocks, made of the torch op set's functions."""
 
     note = "plain torch"
+    replays = False
 
     def __init__(self, ops: "TorchOps") -> None:
         self._ops = ops

@@ -224,13 +224,15 @@ def _embed_ahead(teacher: Teacher, token_ids: Tensor, shift: int) -> Tensor:
 def _start_from(layer: ChainLayer, source: Layer) -> None:
     """Copy a backbone layer; a doubled input reads both halves the way the layer read one.
 
-    A narrower MLP takes the inner numbers with the largest weights around them.
+    A narrower MLP takes the inner numbers with the largest weights around them; in a wider one the
+    further numbers add nothing until they learn to.
     """
     attention, mlp = source.attention, source.mlp
     assert mlp.gate is not None, "trained heads have gated MLPs"
     up, down = mlp.up.weight.values, mlp.down.weight.values
     sizes = up.float().norm(dim=1) * down.float().norm(dim=0)  # (I,)
-    kept = sizes.topk(layer.mlp.up_proj.out_features).indices.sort().values
+    num_kept = min(layer.mlp.up_proj.out_features, len(sizes))
+    kept = sizes.topk(num_kept).indices.sort().values
     for projection, linear in (
         (layer.self_attn.q_proj, attention.query),
         (layer.self_attn.k_proj, attention.key),
@@ -239,9 +241,10 @@ def _start_from(layer: ChainLayer, source: Layer) -> None:
     ):
         weight = linear.weight.values
         projection.weight.copy_(weight.repeat(1, projection.in_features // weight.shape[1]))
-    layer.mlp.gate_proj.weight.copy_(mlp.gate.weight.values[kept])
-    layer.mlp.up_proj.weight.copy_(up[kept])
-    layer.mlp.down_proj.weight.copy_(down[:, kept])
+    layer.mlp.gate_proj.weight[:num_kept] = mlp.gate.weight.values[kept]
+    layer.mlp.up_proj.weight[:num_kept] = up[kept]
+    layer.mlp.down_proj.weight.zero_()
+    layer.mlp.down_proj.weight[:, :num_kept] = down[:, kept]
     norms = [(layer.input_layernorm, attention.norm), (layer.post_attention_layernorm, mlp.norm)]
     if hasattr(layer, "hidden_norm"):
         norms.append((layer.hidden_norm, attention.norm))

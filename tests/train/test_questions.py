@@ -1,7 +1,7 @@
 """Questions made from prompts: shares, forms, and where they come from."""
 
 from headlong.train.prompt_files import Prompt
-from headlong.train.questions import compose_questions
+from headlong.train.questions import COMPOSED_CHAT, WORDINGS, compose_questions
 from headlong.train.recipe import make_recipe
 
 PYTHON = Prompt(
@@ -58,3 +58,10 @@ def test_a_javascript_comment_becomes_a_docstring() -> None:
 
 def test_words_are_not_taken_for_code() -> None:
     assert not any(name == "talk_blocks" for _, name in composed(code_share=0.5)[0.5])
+
+
+def test_chat_is_composed_of_all_topics_in_all_wordings() -> None:
+    found = composed(chat_share=0.5)[0.5]
+    assert len(set(found)) == len(WORDINGS["chat_forms"]) * len(WORDINGS["chat_topics"]) > 3000
+    assert not any("{" in text for text, _ in found)
+    assert {name for _, name in found} == {COMPOSED_CHAT}

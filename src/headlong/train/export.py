@@ -22,6 +22,7 @@ from headlong.provenance import read_provenance
 from headlong.train.library_code import LIBRARY, LIBRARY_LICENCE
 from headlong.train.projection import running_parameters
 from headlong.train.prompt_files import Prompt
+from headlong.train.questions import COMPOSED_CHAT
 from headlong.train.recipe import HeadRecipe, HeadShape, Recipe
 from headlong.train.shards import Answers
 from headlong.train.tool_prompts import COMPOSED_TOOLS
@@ -75,21 +76,6 @@ def read_for_tuning(folder: Path, kind: HeadShape) -> HeadWeights:
     return weights
 
 
-def fill_head(head: TorchHead, weights: HeadWeights) -> None:
-    """Start from the weights of an existing head."""
-    named = {
-        name: torch.from_numpy(tensor.to_float32().copy())
-        for name, tensor in weights.tensors.items()
-    }
-    mismatch = head.load_state_dict(named, strict=False)
-    if mismatch.missing_keys or mismatch.unexpected_keys:
-        raise HeadError(
-            f"{weights.source} differs from the head in training: it lacks "
-            f"{mismatch.missing_keys[:4]} and has {mismatch.unexpected_keys[:4]} besides.",
-            "Start from nothing, or from a head that headlong trained.",
-        )
-
-
 def hash_file(path: Path) -> str:
     """Return the sha256 of a file."""
     with path.open("rb") as file:
@@ -101,7 +87,8 @@ def describe_data(
 ) -> dict[str, Any]:
     """Return which sets a head saw, under which licences, and hashes of all data."""
     licences = {prompt.set_name: prompt.licence for prompt in prompts}
-    licences |= {COMPOSED_TOOLS: "Apache-2.0", LIBRARY: LIBRARY_LICENCE}
+    licences |= dict.fromkeys((COMPOSED_TOOLS, COMPOSED_CHAT), "Apache-2.0")
+    licences[LIBRARY] = LIBRARY_LICENCE
     sets = {
         name: {
             "answers": count,

@@ -11,7 +11,6 @@ import torch
 
 from headlong.ops.blocks import Attention, GatedMlp, Layer
 from headlong.train.chain_layer import ChainLayer, SelfAttention
-from headlong.train.chain_layer import GatedMlp as LearningMlp
 
 
 @torch.no_grad()
@@ -24,11 +23,11 @@ def start_from(layer: ChainLayer, sources: Sequence[Layer]) -> None:
         _copy_attention(layer, attention)
     else:
         layer.self_attn.o_proj.weight.zero_()
-    mlp = next((c for c in channels if _is_wide_enough(c, layer.mlp)), None)
-    if isinstance(mlp, GatedMlp):
+    mlps = (channel for channel in channels if isinstance(channel, GatedMlp))
+    mlp = next((mlp for mlp in mlps if mlp.gate is not None), None)
+    layer.mlp.down_proj.weight.zero_()
+    if mlp is not None:
         _copy_mlp(layer, mlp)
-    else:
-        layer.mlp.down_proj.weight.zero_()
 
 
 def _attends_alike(mixer: object, own: SelfAttention) -> bool:
@@ -38,12 +37,6 @@ def _attends_alike(mixer: object, own: SelfAttention) -> bool:
     ours = [proj.out_features for proj in (own.q_proj, own.k_proj, own.v_proj)]
     theirs = [linear.weight.num_outputs for linear in (mixer.query, mixer.key, mixer.value)]
     return ours == theirs and mixer.output.weight.num_inputs == own.o_proj.in_features
-
-
-def _is_wide_enough(channel: object, own: LearningMlp) -> bool:
-    if not isinstance(channel, GatedMlp) or channel.gate is None:
-        return False
-    return bool(channel.up.weight.num_outputs >= own.up_proj.out_features)
 
 
 def _copy_attention(layer: ChainLayer, attention: Attention) -> None:
@@ -62,12 +55,17 @@ def _copy_attention(layer: ChainLayer, attention: Attention) -> None:
 
 
 def _copy_mlp(layer: ChainLayer, mlp: GatedMlp) -> None:
-    """Copy an MLP; a narrower one takes the inner numbers with the largest weights around them."""
+    """Copy an MLP.
+
+    A narrower one takes the inner numbers with the largest weights around them; in a wider one the
+    further numbers add nothing until they learn to.
+    """
     assert mlp.gate is not None
     up, down = mlp.up.weight.values, mlp.down.weight.values
     sizes = up.float().norm(dim=1) * down.float().norm(dim=0)  # (I,)
-    kept = sizes.topk(layer.mlp.up_proj.out_features).indices.sort().values
-    layer.mlp.gate_proj.weight.copy_(mlp.gate.weight.values[kept])
-    layer.mlp.up_proj.weight.copy_(up[kept])
-    layer.mlp.down_proj.weight.copy_(down[:, kept])
+    num_kept = min(layer.mlp.up_proj.out_features, len(sizes))
+    kept = sizes.topk(num_kept).indices.sort().values
+    layer.mlp.gate_proj.weight[:num_kept] = mlp.gate.weight.values[kept]
+    layer.mlp.up_proj.weight[:num_kept] = up[kept]
+    layer.mlp.down_proj.weight[:, :num_kept] = down[:, kept]
     layer.post_attention_layernorm.weight.copy_(torch.from_numpy(mlp.norm.weight))

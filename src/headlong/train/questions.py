@@ -1,4 +1,4 @@
-"""Questions made from the prompts: passages asked about anew, code to complete.
+"""Composed questions: passages of the prompts asked about anew, code to complete, things to write.
 
 In:  the prompts of the files, a recipe, `wordings.toml`.
 Out: texts by kind, each with its share of all questions.
@@ -23,6 +23,9 @@ WORDINGS: dict[str, Any] = tomllib.loads(
 """How composed questions are worded."""
 _PASSAGE_TASKS, _CODE_TASKS = WORDINGS["passage_tasks"], WORDINGS["code_tasks"]
 
+COMPOSED_CHAT = "composed_chat"
+"""The set's name."""
+
 _CODE_BEGINNINGS = ("def ", "import", "from", "#", "/", "using", "<?", "package", "class", "object")
 
 _JS_SIGNATURE = re.compile(r"^function (\w+)\(([\w, ]*)\)", re.MULTILINE)
@@ -41,6 +44,8 @@ def compose_questions(
         kinds.append((wanted.code_share, _code_questions(code)))
     if wanted.work_share:
         kinds.append((wanted.work_share, library_questions(WORDINGS["work_tasks"])))
+    if wanted.chat_share:
+        kinds.append((wanted.chat_share, _chat_questions()))
     return kinds
 
 
@@ -77,6 +82,15 @@ def _as_python(code: str) -> str | None:
     lines = [f">>>{line[1:]}" if line.startswith("> ") else line for line in lines]
     body = "\n    ".join(lines)
     return f'def {signature[1]}({signature[2]}):\n    """\n    {body}\n    """'
+
+
+def _chat_questions() -> list[tuple[str, str]]:
+    """Put every topic into every wording; the order is left to those who draw."""
+    return [
+        (form.format(topic=topic), COMPOSED_CHAT)
+        for form in WORDINGS["chat_forms"]
+        for topic in WORDINGS["chat_topics"]
+    ]
 
 
 def _passage_questions(prompts: Sequence[Prompt]) -> list[tuple[str, str]]:

@@ -38,6 +38,8 @@ class PromptRecipe:
     """Share of questions that show a function of the coding prompts in a block, to complete."""
     work_share: float = 0.0
     """Share of questions about code of Python's standard library: explain, change, test, port."""
+    chat_share: float = 0.0
+    """Share of questions people chat with: things to write, explain and plan, composed."""
     code_turn_share: float = 0.0
     """Share of finished answers with code after which the user asks to change or explain it."""
     template_tools_share: float = 0.0
@@ -72,7 +74,7 @@ class HeadRecipe:
     num_blocks: int = 1
     """Residual blocks per depth, for medusa."""
     mlp_share: float = 1.0
-    """Width of the head's MLP, as a share of the backbone's."""
+    """Width of the head's MLP, as a share of the backbone's; it may be wider."""
     packed: PackedName = "full"
     """Format to learn in: q4 rounds weights in every step as packing to 4 bits will."""
 
@@ -130,7 +132,7 @@ class Recipe:
         answers, training = self.answers, self.training
         asked = self.prompts
         shares = asked.self_written_share + asked.passage_share + asked.tool_share
-        shares += asked.code_share + asked.work_share
+        shares += asked.code_share + asked.work_share + asked.chat_share
         _require(0 <= shares <= 1, "prompts: all shares together", round(shares, 3), "0…1")
         _require(
             0 <= answers.greedy_share <= 1, "answers.greedy_share", answers.greedy_share, "0…1"
@@ -141,7 +143,7 @@ class Recipe:
         kinds = get_args(HeadShape)
         _require(self.head.kind in kinds, "head.kind", self.head.kind, f"one of {kinds}")
         mlp_share = self.head.mlp_share
-        _require(0 < mlp_share <= 1, "head.mlp_share", mlp_share, "above 0, at most 1")
+        _require(0 < mlp_share <= 8, "head.mlp_share", mlp_share, "above 0, at most 8")
         formats = get_args(PackedName)
         _require(self.head.packed in formats, "head.packed", self.head.packed, f"one of {formats}")
         losses = get_args(LossName)

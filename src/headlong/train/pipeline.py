@@ -19,7 +19,8 @@ from headlong.arrays import IntArray
 from headlong.errors import RequestError
 from headlong.heads.fingerprint import fingerprint
 from headlong.heads.head_files import WEIGHTS_FILE
-from headlong.ops.torch_attention import choose_attention
+from headlong.ops.torch_attention import attention_shape, choose_attention
+from headlong.ops.torch_sequences import RowReading
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.train.calibrate import fit_logit_scale, scale_logits
 from headlong.train.conversations import Conversations
@@ -219,8 +220,9 @@ class Pipeline:
         return answers
 
     def _make_sampler(self, num_rows: int, capacity: int) -> Sampler:
-        blocks = [layer.attention for layer in self.teacher.backbone.layers]
-        attend, words = choose_attention(self.device, blocks, wants_triton=self.options.triton)
+        mixers = [layer.mixer for layer in self.teacher.backbone.layers]
+        shapes = [attention_shape(mixer) for mixer in mixers if isinstance(mixer, RowReading)]
+        attend, words = choose_attention(self.device, shapes, wants_triton=self.options.triton)
         self.report.say(f"{num_rows} rows of {capacity} tokens, {words}")
         return Sampler(self.teacher, num_rows, capacity, self.tokenizer.eos_ids, attend)
 

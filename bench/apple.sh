@@ -29,54 +29,13 @@ while [ $# -gt 0 ]; do
     shift
 done
 named=${model[1]:-}
-case $folder in /*) ;; *) folder=$started_in/$folder ;; esac
-
 "$PYTHON" -c 'import headlong, mlx.core' || {
     echo "apple.sh: $PYTHON has no Headlong or no MLX; run make setup," >&2
     echo "apple.sh: or name an interpreter that has both: PYTHON=…" >&2
     exit 2
 }
-mkdir -p "$folder"
-: > "$folder/report.txt"
-failures=0
-
-say() { echo "$*" | tee -a "$folder/report.txt"; }
-
-step() { # NAME MUST|MAY COMMAND…: run it, keep what it says, note how it went
-    local name=$1 must=$2 began=$SECONDS status
-    shift 2
-    echo "apple.sh: $name …" >&2
-    "$@" > "$folder/$name.out" 2> "$folder/$name.err"
-    status=$?
-    if [ $status -eq 0 ]; then
-        say "ok      $name, $((SECONDS - began)) s"
-    elif [ "$must" = MUST ]; then
-        failures=$((failures + 1))
-        say "FAILED  $name (status $status, $((SECONDS - began)) s): $folder/$name.out, .err"
-    else
-        say "not ok  $name (status $status, $((SECONDS - began)) s): $folder/$name.out, .err"
-    fi
-    return 0
-}
-
-conditions() {
-    uname -srm
-    if [ "$(uname)" = Darwin ]; then
-        sw_vers
-        sysctl -n machdep.cpu.brand_string hw.memsize hw.ncpu
-    fi
-    git rev-parse HEAD 2>/dev/null
-    git status --porcelain --untracked-files=no 2>/dev/null | head -20
-    "$PYTHON" - <<'END'
-import mlx.core as mx
-
-from headlong.ops.backends import make_ops
-from headlong.provenance import read_provenance
-
-print(read_provenance().to_dict() | {"argv": None})
-print(make_ops("auto").name, "|", make_ops("mlx").note, "|", mx.device_info())
-END
-}
+. bench/report.sh
+begin_report "$started_in" "$folder"
 
 # Tests in which tokens or bits must be equal on every device; others compare with float32.
 exact=(tests/ops/test_mlx_exactness.py tests/ops/test_mlx_graphs.py
@@ -88,7 +47,8 @@ if [ -n "$quick" ]; then
     rows=1,4 rounds=1 context=32 prefill=32 budget=5s pairs=2 answer=8 tokens=(--max-tokens 8)
 fi
 
-step conditions MUST conditions
+step conditions MUST conditions mlx
+step device MUST "$PYTHON" -c 'import mlx.core as mx; print(mx.__version__, mx.device_info())'
 step exactness MUST "$PYTHON" -m pytest -q -p no:cacheprovider "${exact[@]}"
 if [ -z "$quick" ]; then
     step doctor MAY "$PYTHON" -m headlong doctor ${named:+"$named"} --backend mlx --quick --json
@@ -102,14 +62,4 @@ step figures MUST "$PYTHON" bench/mlx_figures.py ${named:+"$named"} --rows ${row
 
 say ""
 sed '$d' "$folder/figures.out" | tee -a "$folder/report.txt"
-files=()
-for file in "$folder"/*.out "$folder"/*.err "$folder"/report.txt "$folder"/figures.json; do
-    # Paths of this machine are nobody's business.
-    sed -e "s|$PWD|.|g" -e "s|$HOME|~|g" "$file" > "$file.clean" && mv "$file.clean" "$file"
-    files+=("$(basename "$file")")
-done
-tar -czf "$folder/report.tar.gz" -C "$folder" "${files[@]}"
-say ""
-say "$([ $failures -eq 0 ] && echo 'All that has to hold held.' || echo "$failures steps failed.")"
-echo "Send back $folder/report.tar.gz with an issue; report.txt is the short of it."
-[ $failures -eq 0 ]
+end_report

@@ -42,7 +42,7 @@ def test_sinks_take_their_shares_on_every_way(window: int | None) -> None:
     torch.manual_seed(0)
     query, keys = torch.randn(2, 4, 10, 8), torch.randn(2, 2, 10, 8)
     values, sinks = torch.randn(2, 2, 10, 6), torch.randn(4)
-    block = replace(make_block(4, 2, 8, window), value_size=6, value_scale=0.7, sinks=sinks.numpy())
+    block = replace(make_block(4, 2, 8, window), value_dim=6, value_scale=0.7, sinks=sinks.numpy())
     together = attend_sequences(query, keys, values, block)
     lengths = torch.tensor([10, 10])
     last = attend_plain(query[:, :, -1], keys, values, lengths, block)

@@ -39,7 +39,6 @@ from model_files import (
     HYBRID,
     LATENT,
     MIXTURE,
-    SINKS,
     write_gguf,
     write_hf_folder,
 )
@@ -184,19 +183,6 @@ def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) ->
     caches = [backbone.make_cache() for _ in others]
     together = backbone.logits(backbone.forward(others, caches).normed)
     assert together[5:35].tobytes() == whole.tobytes()
-
-
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, SINKS])
-def test_whole_sequences_equal_the_oracle(tiny: Maker, architecture: str) -> None:
-    """The uncached way that training reads answers, sliding windows included."""
-    ops = TorchOps(CPU, is_exact=False)
-    ours, theirs = tiny(architecture, ops), tiny(architecture, NumpyOps())
-    ids = np.stack([token_ids(7, 21), token_ids(8, 21)])
-    x, taps = ops.run_sequences(ours.embed(ids.reshape(-1)), ours.layers, 21, (1, 0))
-    expected = theirs.forward(list(ids), [theirs.make_cache() for _ in ids], (1, 0))
-    assert_close(x, expected.raw)
-    assert expected.taps is not None
-    assert_close(taps, expected.taps)
 
 
 DRAFTED = [("llama", name) for name in ("ngram", "chain-eagle3", "nextn", "meta", "draft-model")]

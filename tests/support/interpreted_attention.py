@@ -1,27 +1,16 @@
 """The training engine's attention kernel, interpreted, against plain attention."""
 
-import numpy as np
 import torch
 
-from headlong.models.rope import make_rope
-from headlong.ops.blocks import Attention, Linear, Norm
-from headlong.ops.torch_attention import attend_plain, attend_triton
+from headlong.ops.torch_attention import AttentionShape, attend_plain, attend_triton
 
 
 def make_block(
     num_heads: int, num_kv_heads: int, head_dim: int, window: int | None = None
-) -> Attention:
-    """Return a block of which only sizes, scale and window matter."""
-    none = Linear(None)
-    return Attention(
-        Norm(np.ones(1, np.float32), 1e-5),
-        *(none, none, none, none),
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        rope=make_rope(head_dim, 1e4),
-        scale=0.7 * head_dim**-0.5,
-        window=window,
+) -> AttentionShape:
+    """Return heads of one size, with a scale of their own."""
+    return AttentionShape(
+        num_heads, num_kv_heads, head_dim, head_dim, scale=0.7 * head_dim**-0.5, window=window
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import model_files
+from golden_models import GOLDEN
 from headlong.train.recipe import Recipe, make_recipe
 from headlong.train.teacher import Teacher, load_teacher
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
@@ -16,6 +17,14 @@ from tiny_text import byte_level_metadata
 
 # Threads that spin for each other collapse when a shared machine takes a core away.
 torch.set_num_threads(1)
+
+OTHER_ARCHITECTURES = (
+    model_files.HYBRID,
+    model_files.GEMMA4,
+    model_files.MIXTURE,
+    model_files.LATENT,
+)
+OF_GEMMA4 = ("tiny-gemma4-shared", "tiny-gemma4-experts")
 
 NUM_LAYERS = 7
 """The fewest with which an EAGLE-3 head's usual taps are three."""
@@ -82,6 +91,26 @@ def any_checkpoint(
 def any_teacher(any_checkpoint: Checkpoint) -> Teacher:
     """The same in torch, on the CPU."""
     return load_teacher(any_checkpoint, torch.device("cpu"), compile=False)
+
+
+@pytest.fixture(
+    scope="session",
+    params=[*model_files.ARCHITECTURES, *OTHER_ARCHITECTURES, *model_files.FROM_GOLDEN, *OF_GEMMA4],
+)
+def every_checkpoint(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Checkpoint:
+    """A tiny model of every architecture there is, some without a tokenizer."""
+    name: str = request.param
+    if name.startswith("tiny-"):
+        return open_checkpoint(GOLDEN / name)
+    return open_checkpoint(model_files.write_hf_folder(tmp_path_factory.mktemp(name), name))
+
+
+@pytest.fixture(scope="session")
+def every_teacher(every_checkpoint: Checkpoint) -> Teacher:
+    """The same in torch, on the CPU."""
+    return load_teacher(every_checkpoint, torch.device("cpu"), compile=False)
 
 
 @pytest.fixture(scope="session")

@@ -67,11 +67,11 @@ def test_depth_weights_fall_and_add_up_to_one() -> None:
 
 
 def test_depth_d_is_judged_by_the_row_d_tokens_on() -> None:
-    # Hidden rows that say where they stand, and an LM head that passes them through.
+    # Hidden rows that say where they stand, and scores that pass them through.
     batch = make_batch([np.arange(9), np.arange(6)], [3, 2], np.zeros(2, np.float32), length=10)
     normed = torch.arange(20.0)[:, None]
     starts, sequences = torch.from_numpy(batch.starts), torch.from_numpy(batch.sequences)
-    targets = make_targets(normed, torch.ones(1, 1), starts, sequences, num_depths=4)
+    targets = make_targets(normed, lambda rows: rows, starts, sequences, num_depths=4)
     # Sequence 0 has tokens 0…8, 3 of them prompt: drafts start at rows 2…6. Sequence 1: 1…3.
     assert batch.starts[batch.sequences == 0].tolist() == [2, 3, 4, 5, 6]
     assert batch.starts[batch.sequences == 1].tolist() == [11, 12, 13]
@@ -88,7 +88,7 @@ def test_rows_that_fill_up_are_never_valid() -> None:
     batch = make_batch([np.arange(5)], [2], np.zeros(1, np.float32), length=8)
     sequences = torch.from_numpy(batch.sequences)
     targets = make_targets(
-        torch.zeros(8, 2), torch.zeros(3, 2), torch.from_numpy(batch.starts), sequences, 2
+        torch.zeros(8, 2), lambda rows: rows, torch.from_numpy(batch.starts), sequences, 2
     )
     assert len(batch.starts) % 256 == 0
     assert int(targets.is_valid(1).sum()) == 2

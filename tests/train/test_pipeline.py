@@ -179,13 +179,13 @@ def test_a_head_of_other_draft_tokens_is_refused_in_a_folder_that_has_some(
 ) -> None:
     """Its rows were once taken for other tokens', and nobody was told."""
     told = options(tiny_gguf, tmp_path / "first", prompt_file)
-    smaller = replace(tiny_recipe, head=replace(tiny_recipe.head, draft_vocab_size=64))
-    Pipeline(smaller, told, quiet).run(["generate", "train"])
+    Pipeline(tiny_recipe, told, quiet).run(["generate", "train"])
     onward = options(tiny_gguf, tmp_path / "second", prompt_file)
-    Pipeline(tiny_recipe, onward, quiet).run(["generate"])
-    Pipeline(tiny_recipe, onward, quiet)._load_vocabulary(None)
-    tuning = Pipeline(tiny_recipe, replace(onward, from_head=told.out), quiet)
-    with pytest.raises(RequestError, match="drafts other tokens"):
+    smaller = replace(tiny_recipe, head=replace(tiny_recipe.head, draft_vocab_size=64))
+    Pipeline(smaller, onward, quiet).run(["generate"])
+    Pipeline(smaller, onward, quiet)._load_vocabulary(None)
+    tuning = Pipeline(smaller, replace(onward, from_head=told.out), quiet)
+    with pytest.raises(RequestError, match="drafts tokens that"):
         tuning.run(["train"])
 
 

@@ -1,18 +1,27 @@
-"""The teacher is the backbone of `models/`; what cannot be taught from yet is refused by name."""
+"""The teacher is the backbone of `models/`, of whatever kind its layers are."""
 
-from pathlib import Path
-
-import pytest
+import numpy as np
 import torch
 
-from headlong.errors import ArchitectureError
-from headlong.train.teacher import load_teacher
-from headlong.weights.checkpoint import open_checkpoint
-from model_files import GEMMA4, HYBRID, MIXTURE, write_hf_folder
+from headlong.models.registry import load_backbone
+from headlong.ops.numpy_ops import NumpyOps
+from headlong.train.teacher import Teacher
+from headlong.weights.checkpoint import Checkpoint
 
 
-@pytest.mark.parametrize("architecture", [HYBRID, GEMMA4, MIXTURE])
-def test_models_with_other_layers_are_refused(tmp_path: Path, architecture: str) -> None:
-    checkpoint = open_checkpoint(write_hf_folder(tmp_path, architecture))
-    with pytest.raises(ArchitectureError, match=f"{architecture} models cannot be trained"):
-        load_teacher(checkpoint, torch.device("cpu"), compile=False)
+def test_hidden_states_and_logits_equal_the_engines(
+    every_checkpoint: Checkpoint, every_teacher: Teacher
+) -> None:
+    """Embeddings for layers and caps on logits included; rounding counts against their size."""
+    backbone = load_backbone(every_checkpoint, NumpyOps()).backbone
+    ids = np.random.default_rng(5).integers(0, 60, (2, 23))
+    expected = backbone.forward(list(ids), [backbone.make_cache() for _ in ids])
+    hidden = every_teacher.forward(torch.from_numpy(ids))
+    wanted = backbone.logits(expected.normed)
+    found = every_teacher.logits(hidden.normed).numpy()
+    assert np.abs(hidden.raw.numpy() - expected.raw).max() <= 2e-4 * np.abs(expected.raw).max()
+    assert np.abs(found - wanted).max() <= 2e-4 * np.abs(wanted).max()
+    some = torch.tensor([3, 9, 40])
+    torch.testing.assert_close(
+        every_teacher.scorer(some)(hidden.normed), torch.from_numpy(found)[:, some]
+    )

@@ -26,10 +26,12 @@ def backbone(any_checkpoint: Checkpoint) -> Backbone:
     return load_backbone(any_checkpoint, NumpyOps()).backbone
 
 
-def disturbed_head(kind: HeadShape, teacher: Teacher) -> TorchHead:
+def disturbed_head(
+    kind: HeadShape, teacher: Teacher, vocabulary: IntArray = VOCABULARY
+) -> TorchHead:
     """A head whose weights are no longer what the backbone gave it, so that none is special."""
     torch.manual_seed(3)
-    head = make_head(HeadRecipe(kind=kind), teacher, VOCABULARY, NUM_DEPTHS)
+    head = make_head(HeadRecipe(kind=kind), teacher, vocabulary, NUM_DEPTHS)
     with torch.no_grad():
         for parameter in head.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -107,6 +109,27 @@ def test_chains_equal_drafting_step_by_step(
             found = np.stack([logits[depth][line, start] for depth in range(NUM_DEPTHS)])
             expected = draft_logits(drafting, backbone, tokens, start)
             np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_head_fits_a_backbone_of_any_kind(
+    every_teacher: Teacher, every_checkpoint: Checkpoint
+) -> None:
+    """Guards sizes and rotary frequencies where the backbone attends otherwise than a head."""
+    few = np.arange(3, 60, 2)
+    head = disturbed_head("nextn", every_teacher, few)
+    backbone = load_backbone(every_checkpoint, NumpyOps()).backbone
+    weights = head_weights(head, HeadRecipe(kind="nextn"), few, "float32")
+    drafting = build_head(weights, backbone)
+    assert isinstance(drafting, RecursiveHead)
+    tokens = np.random.default_rng(5).integers(0, 60, 11)
+    with torch.no_grad():
+        ids = torch.from_numpy(tokens)[None]
+        states = head.rollout(every_teacher.forward(ids), ids)
+        logits = [head.logits(next(states), depth + 1).numpy() for depth in range(NUM_DEPTHS)]
+    for start in (0, 4):
+        expected = draft_logits(drafting, backbone, tokens, start)
+        found = np.stack([at_depth[start] for at_depth in logits])
+        assert np.abs(found - expected).max() <= 5e-4 * np.abs(expected).max()
 
 
 def test_parallel_heads_equal_the_engines(any_teacher: Teacher, backbone: Backbone) -> None:

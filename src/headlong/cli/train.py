@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="run only this stage; may be repeated (default: all)")
     parser.add_argument("--time-limit", type=float, default=86400.0, metavar="S",
                         help="seconds for this call")
-    parser.add_argument("--from-head", type=Path, metavar="DIR", help="go on from a trained head")
+    parser.add_argument("--from-head", type=Path, metavar="DIR",
+                        help="go on from a trained head, which may have fewer draft tokens or "
+                        "a narrower MLP")
     parser.add_argument("--device", default="auto", choices=("auto", "cuda", "cpu"),
                         help="where to compute; auto takes the GPU where there is one "
                         "(default: auto)")

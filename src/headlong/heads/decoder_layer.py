@@ -216,13 +216,17 @@ def _read_rope(keys: Settings, head_dim: int, weights: HeadWeights, backbone: Ba
                 "The base must be 1 or more, and factors above 0; fix config.json.",
             )
         return rope
-    if head_dim == backbone.config.head_dim and backbone.config.latent is None:
-        return global_rope(backbone)
-    return make_rope(head_dim, backbone.config.rope_theta, backbone.config.rope_scaling)
+    return usual_rope(backbone, head_dim)
 
 
-def global_rope(backbone: Backbone) -> Rope:
-    """Return the frequencies that the backbone's layers with a full view really use."""
+def usual_rope(backbone: Backbone, head_dim: int) -> Rope:
+    """Return the frequencies of a head whose config names none, with attention heads so large.
+
+    They are those that the backbone's layers with a full view really use, where these fit.
+    """
+    config = backbone.config
+    if head_dim != config.head_dim or config.latent is not None:
+        return make_rope(head_dim, config.rope_theta, config.rope_scaling)
     mixers = [layer.mixer for layer in backbone.layers]
     # Where layers have heads of two sizes, a head's are as large as the config's.
     blocks = [

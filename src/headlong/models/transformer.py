@@ -17,7 +17,7 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.rows import append_rows
 from headlong.ops.blocks import Layer, Linear, Matrix, Norm
-from headlong.ops.op_set import Array, LazyOps, Ops, Rows
+from headlong.ops.op_set import Array, LazyOps, Ops
 from headlong.weights.tensors import StoredTensor
 
 
@@ -86,7 +86,7 @@ class Backbone:
         caches_by_span = [cache.layers for cache in caches]
         embedded = self.embed(rows.token_ids)  # (N, H)
         if self.per_layer is not None:
-            rows = rows._replace(beside=self._per_layer_rows(self.per_layer, embedded, rows))
+            rows = rows._replace(beside=self.per_layer_rows(rows.token_ids, embedded))
         x, taps = self.ops.run_layers(embedded, self.layers, caches_by_span, rows, tap_layers)
         normed = self.ops.norm(x, self.final_norm)
         return HiddenRows(x, normed, taps)
@@ -95,13 +95,16 @@ class Backbone:
         """Score the vocabulary for final hidden rows, on the host: (N, H) → (N, V)."""
         return cap_logits(self.ops.to_host(self.ops.project(normed, self.lm_head)), self.logit_cap)
 
-    def _per_layer_rows(self, per_layer: PerLayerEmbedding, embedded: Array, rows: Rows) -> Array:
+    def per_layer_rows(self, token_ids: IntArray, embedded: Array) -> Array:
+        """Return what tokens bring along for every layer, with their embeddings: (N, L * P)."""
+        per_layer = self.per_layer
+        assert per_layer is not None, "this model has no embeddings for its layers"
         projected = self.ops.project(embedded, per_layer.projection) * per_layer.projection_scale
         parts = projected.reshape(-1, len(per_layer.norm.weight))  # (N * L, P)
         normed = self.ops.norm(parts, per_layer.norm).reshape(len(embedded), -1)
-        read = per_layer.table.with_rows(rows.token_ids).to_float32()
+        read = per_layer.table.with_rows(token_ids).to_float32()
         own = self.ops.join([read * np.float32(per_layer.table_scale)])
-        return (normed + own) * 2**-0.5  # (N, L * P)
+        return (normed + own) * 2**-0.5
 
 
 def cap_logits(logits: FloatArray, cap: float | None) -> FloatArray:

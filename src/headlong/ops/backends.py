@@ -42,7 +42,7 @@ MODULES: dict[str, BackendModule] = {
         is_default=True,
     ),
     "numpy": BackendModule("headlong.ops.numpy_ops", "Install numpy.", is_default=True),
-    "cuda": BackendModule("headlong.ops.cuda_ops", "Install torch: `pip install torch`."),
+    "cuda": BackendModule("headlong.ops.cuda_backend", "Use another backend."),
     "torch": BackendModule("headlong.ops.torch_ops", "Install torch: `pip install torch`."),
 }
 """Every known backend; "auto" tries the default ones in this order."""

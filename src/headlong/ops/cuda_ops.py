@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from headlong.arrays import ByteArray, FloatArray, IntArray
-from headlong.ops.backends import register_backend
 from headlong.ops.blocks import Linear
 from headlong.ops.packed_matrix import pack, packing_for
 from headlong.ops.paged_blocks import PagedBlocks, format_of
@@ -99,9 +98,3 @@ def _joined(run: list[Linear]) -> Any:
     if len(matrices) == 1:
         return matrices[0]
     return type(matrices[0]).join(matrices)
-
-
-@register_backend("cuda")
-def make_ops(threads: int | None = None) -> CudaOps:
-    """Return the backend on the GPU."""
-    return CudaOps()

@@ -7,13 +7,15 @@ do not pay for long ones; `attend_plain` is the truth beside it and what the CPU
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass, fields
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headlong.ops.blocks import Attending, Attention
+from headlong.arrays import FloatArray
+from headlong.ops.blocks import Attending, LatentAttention
 from headlong.ops.layer_state import LayerState
 from headlong.ops.op_set import Rows
 from headlong.ops.torch_weights import TorchKVLayer
@@ -33,14 +35,30 @@ class HeadRows(NamedTuple):
     gate: Tensor | None  # (N, heads, D)
 
 
-class KeepKeys(Protocol):
-    """Receives the keys and values that a pass over whole sequences computes."""
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """What attention must know of a mixer besides its queries, keys and values."""
 
-    def __call__(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Take one layer's keys and values: (B, kv_heads, T, D) each."""
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    value_dim: int
+    scale: float
+    window: int | None = None
+    value_scale: float = 1.0
+    sinks: FloatArray | None = None
 
 
-AttendRows: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Attention], Tensor]
+def attention_shape(mixer: Attending | LatentAttention) -> AttentionShape:
+    """Return how a mixer attends; heads of latent attention share one key and one value."""
+    if isinstance(mixer, LatentAttention):
+        key_dim = mixer.rank + mixer.rotary_dim
+        return AttentionShape(mixer.num_heads, 1, key_dim, mixer.rank, mixer.scale)
+    names = [field.name for field in fields(AttentionShape)]
+    return AttentionShape(**{name: getattr(mixer, name) for name in names})
+
+
+AttendRows: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, AttentionShape], Tensor]
 
 _BLOCK = 64
 _BLOCK_WIDE = 32
@@ -50,7 +68,7 @@ _LOG2_E = 1.4426950408889634
 
 
 def attend_plain(
-    query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, block: Attention
+    query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, block: AttentionShape
 ) -> Tensor:
     """Attend with full score rows and a mask."""
     batch, kv_heads, capacity, head_dim = keys.shape
@@ -65,7 +83,7 @@ def attend_plain(
     return attended.view(*query.shape[:2], values.shape[-1])
 
 
-def soften(scores: Tensor, block: Attending, num_behind: int = 1) -> Tensor:
+def soften(scores: Tensor, block: Attending | AttentionShape, num_behind: int = 1) -> Tensor:
     """Turn scores into shares, of which sinks take theirs; `num_behind` axes follow the heads'."""
     if block.sinks is None:
         return scores.softmax(-1)
@@ -76,7 +94,7 @@ def soften(scores: Tensor, block: Attending, num_behind: int = 1) -> Tensor:
 
 
 def attend_triton(
-    query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, block: Attention
+    query: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, block: AttentionShape
 ) -> Tensor:
     """Attend with one program per row and key head."""
     batch, kv_heads, capacity, head_dim = keys.shape
@@ -103,7 +121,7 @@ def attend_triton(
 
 
 def attend_row(
-    query: Tensor, keys: Tensor, values: Tensor, position: int, block: Attending
+    query: Tensor, keys: Tensor, values: Tensor, position: int, block: Attending | AttentionShape
 ) -> Tensor:
     """Attend from one row, (heads, D), over a cache (kv_heads, capacity, D): (heads * D,)."""
     first = 0 if block.window is None else max(0, position + 1 - block.window)
@@ -136,7 +154,7 @@ def attend_rows(
     return torch.stack(attended)
 
 
-def attend_sequences(query: Tensor, keys: Tensor, values: Tensor, block: Attention) -> Tensor:
+def attend_sequences(query: Tensor, keys: Tensor, values: Tensor, block: AttentionShape) -> Tensor:
     """Attend within whole sequences: (B, heads, T, D), keys and values (B, kv_heads, T, D)."""
     length = query.shape[2]
     mask: Tensor | None = None
@@ -153,7 +171,7 @@ def attend_sequences(query: Tensor, keys: Tensor, values: Tensor, block: Attenti
 
 
 def _attend_with_sinks(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, block: Attention
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, block: AttentionShape
 ) -> Tensor:
     """Attend within whole sequences; a mask without a window is the causal one."""
     batch, _, length, head_dim = query.shape
@@ -167,7 +185,7 @@ def _attend_with_sinks(
 
 
 def choose_attention(
-    device: torch.device, blocks: Iterable[Attention], *, wants_triton: bool
+    device: torch.device, blocks: Iterable[AttentionShape], *, wants_triton: bool
 ) -> tuple[AttendRows, str]:
     """Return the fastest attention that gives these blocks' right numbers, and a word about it."""
     if device.type != "cuda" or not wants_triton:
@@ -187,7 +205,7 @@ def choose_attention(
     return attend_triton, f"Triton attention (differs by {difference:.1e} from the plain one)"
 
 
-def _compare(device: torch.device, block: Attention) -> float:
+def _compare(device: torch.device, block: AttentionShape) -> float:
     """Return the largest difference between the kernel and the plain attention of a block."""
     generator = torch.Generator(device).manual_seed(0)
 

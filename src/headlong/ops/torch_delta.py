@@ -1,10 +1,10 @@
 """The gated delta rule in torch: one recurrence step per row, in order, in float32.
 
-In:  rows, and the states of their sequences. Out: what the mixer adds to the rows.
-All shapes are those of one row, so how rows are cut into passes changes no bit.
+In:  rows, and how their sequences take them in. Out: what the mixer adds to the rows.
+A step takes one row, or rows of several sequences whose states lie side by side. In exact mode all
+shapes are those of one row, so how rows are cut into passes changes no bit.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headlong.ops.blocks import GatedDeltaNet
-from headlong.ops.layer_state import LayerState
-from headlong.ops.op_set import Rows
 from headlong.ops.recurrent_state import Recurrence, RecurrentRows
-from headlong.ops.torch_recurrent import convolve, run_recurrence
+from headlong.ops.torch_recurrent import TakeIn, convolve
 
 if TYPE_CHECKING:
     from headlong.ops.torch_ops import TorchOps
@@ -40,9 +38,7 @@ class DeltaRule:
         vectors = (block.convolution, block.decay_rate, block.decay_bias)
         return [torch.tensor(one, device=device) for one in vectors]
 
-    def result(
-        self, ops: "TorchOps", x: Tensor, states: Sequence[LayerState | None], rows: Rows
-    ) -> Tensor:
+    def result(self, ops: "TorchOps", x: Tensor, take_in: TakeIn) -> Tensor:
         """Return what the mixer adds to x: (N, H) → (N, H)."""
         block = self.block
         normed = ops.norm(x, block.norm)
@@ -51,7 +47,7 @@ class DeltaRule:
             ops.by_row(torch.sigmoid, ops.project(normed, block.update).float()),
             ops.by_row(self.kept, ops.project(normed, block.decay)),
         )
-        read = run_recurrence(projected, states, rows, self.step)
+        read = take_in(projected, self.step)
         heads = read.view(len(x), -1, block.value_dim)
         gate = ops.by_row(F.silu, ops.project(normed, block.gate))
         gated = ops.norm(heads, block.head_norm).view(len(x), -1) * gate
@@ -66,28 +62,28 @@ class DeltaRule:
 
     def step(self, state: Recurrence, row: RecurrentRows) -> tuple[Recurrence, Tensor]:
         """Take one row in: decay, correct what its key recalls, read with its query."""
-        inputs = torch.cat([state.window, row.mixed[None].float()])  # (width, channels)
+        inputs = torch.cat([state.window, row.mixed[None].float()])  # (width, …, channels)
         query, key, value = self._heads(convolve(inputs, self.convolution))
-        memory = state.memory * row.decay[:, None, None]
-        recalled = (memory * key[:, :, None]).sum(1)  # (heads, value_dim)
-        correction = row.strength[:, None] * (value - recalled)
-        memory = memory + key[:, :, None] * correction[:, None]
-        read = (memory * query[:, :, None]).sum(1)  # (heads, value_dim)
-        return Recurrence(memory, inputs[1:]), read.view(-1)
+        memory = state.memory * row.decay[..., None, None]
+        recalled = (memory * key[..., None]).sum(-2)  # (…, heads, value_dim)
+        correction = row.strength[..., None] * (value - recalled)
+        memory = memory + key[..., None] * correction[..., None, :]
+        read = (memory * query[..., None]).sum(-2)  # (…, heads, value_dim)
+        return Recurrence(memory, inputs[1:]), read.flatten(-2)
 
     def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Cut into heads; queries and keys of unit length, repeated for the value heads."""
         block = self.block
         key_size = block.num_key_heads * block.key_dim
         sizes = [key_size, key_size, block.num_value_heads * block.value_dim]
-        query, key, value = mixed.split(sizes)
+        query, key, value = mixed.split(sizes, -1)
         num_each = block.num_value_heads // block.num_key_heads
-        query = _unit(query.view(-1, block.key_dim)) * block.key_dim**-0.5
-        key = _unit(key.view(-1, block.key_dim))
+        query = _unit(query.unflatten(-1, (-1, block.key_dim))) * block.key_dim**-0.5
+        key = _unit(key.unflatten(-1, (-1, block.key_dim)))
         return (
-            query.repeat_interleave(num_each, 0),
-            key.repeat_interleave(num_each, 0),
-            value.view(-1, block.value_dim),
+            query.repeat_interleave(num_each, -2),
+            key.repeat_interleave(num_each, -2),
+            value.unflatten(-1, (-1, block.value_dim)),
         )
 
 

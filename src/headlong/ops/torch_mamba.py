@@ -1,10 +1,10 @@
 """Mamba-2 in torch: one step of the state space per row, in order, in float32.
 
-In:  rows, and the states of their sequences. Out: what the mixer adds to the rows.
-All shapes are those of one row, so how rows are cut into passes changes no bit.
+In:  rows, and how their sequences take them in. Out: what the mixer adds to the rows.
+A step takes one row, or rows of several sequences whose states lie side by side. In exact mode all
+shapes are those of one row, so how rows are cut into passes changes no bit.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headlong.ops.blocks import Mamba2
-from headlong.ops.layer_state import LayerState
-from headlong.ops.op_set import Rows
 from headlong.ops.recurrent_state import Recurrence, RecurrentRows
 from headlong.ops.torch_maths import rms_norm
-from headlong.ops.torch_recurrent import convolve, run_recurrence
+from headlong.ops.torch_recurrent import TakeIn, convolve
 
 if TYPE_CHECKING:
     from headlong.ops.torch_ops import TorchOps
@@ -43,16 +41,14 @@ class StateSpace:
         factors = (block.convolution, block.convolution_bias)
         return [torch.tensor(one, device=device) for one in (*factors, *vectors)]
 
-    def result(
-        self, ops: "TorchOps", x: Tensor, states: Sequence[LayerState | None], rows: Rows
-    ) -> Tensor:
+    def result(self, ops: "TorchOps", x: Tensor, take_in: TakeIn) -> Tensor:
         """Return what the mixer adds to x: (N, H) → (N, H)."""
         block = self.block
         normed = ops.norm(x, block.norm)
         steps = ops.by_row(self.time_steps, ops.project(normed, block.step))
         kept = ops.by_row(self.kept, steps)
         projected = RecurrentRows(ops.project(normed, block.mixed), steps, kept)
-        read = run_recurrence(projected, states, rows, self.step)
+        read = take_in(projected, self.step)
         gated = read * ops.by_row(F.silu, ops.project(normed, block.gate).float())
         groups = gated.view(len(x), block.num_groups, -1)
         scaled = ops.by_row(self.scale, groups).view(len(x), -1)
@@ -73,16 +69,17 @@ class StateSpace:
     def step(self, state: Recurrence, row: RecurrentRows) -> tuple[Recurrence, Tensor]:
         """Take one row in: decay, add what it brings, read, and let its own value through."""
         block = self.block
-        inputs = torch.cat([state.window, row.mixed[None].float()])  # (width, channels)
+        inputs = torch.cat([state.window, row.mixed[None].float()])  # (width, …, channels)
         mixed = convolve(inputs, self.convolution, self.convolution_bias)
         key_size = block.num_groups * block.state_size
         sizes = [key_size, key_size, block.num_heads * block.head_dim]
-        query, key, value = mixed.split(sizes)
+        query, key, value = mixed.split(sizes, -1)
         num_each = block.num_heads // block.num_groups
-        query = query.view(block.num_groups, -1).repeat_interleave(num_each, 0)
-        key = key.view(block.num_groups, -1).repeat_interleave(num_each, 0)
-        value = value.view(block.num_heads, -1)  # (heads, head_dim)
-        brought = row.strength[:, None] * value
-        memory = state.memory * row.decay[:, None, None] + key[:, :, None] * brought[:, None]
-        read = (memory * query[:, :, None]).sum(1) + self.skip[:, None] * value
-        return Recurrence(memory, inputs[1:]), read.view(-1)
+        query = query.unflatten(-1, (block.num_groups, -1)).repeat_interleave(num_each, -2)
+        key = key.unflatten(-1, (block.num_groups, -1)).repeat_interleave(num_each, -2)
+        value = value.unflatten(-1, (block.num_heads, -1))  # (…, heads, head_dim)
+        brought = row.strength[..., None] * value
+        kept = state.memory * row.decay[..., None, None]
+        memory = kept + key[..., None] * brought[..., None, :]
+        read = (memory * query[..., None]).sum(-2) + self.skip[:, None] * value
+        return Recurrence(memory, inputs[1:]), read.flatten(-2)

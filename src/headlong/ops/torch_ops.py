@@ -4,7 +4,7 @@ Two ways of running the same blocks, chosen when the backend is made:
 exact    a row's bits do not depend on other rows: projections in tiles of a fixed number of
          rows (`TorchMatrix.times`), all other maths row by row, attention row by row.
 together all rows of a pass at once, for training and for writing answers, where rows may differ in
-         the last bits with their batch. `run_sequences` reads whole sequences without a cache.
+         the last bits with their batch; `torch_sequences.py` reads whole sequences that way.
 Attention and gated MLPs read fused matrices (q/k/v, gate/up), of which the specs' own are views.
 """
 
@@ -27,7 +27,6 @@ from headlong.ops.blocks import (
     Experts,
     GatedDeltaNet,
     LatentAttention,
-    Layer,
     Linear,
     Mamba2,
     Mixer,
@@ -40,20 +39,14 @@ from headlong.ops.host_ops import HostOps
 from headlong.ops.layer_state import LayerState
 from headlong.ops.numpy_weights import round_to
 from headlong.ops.op_set import Rows
-from headlong.ops.torch_attention import (
-    HeadRows,
-    KeepKeys,
-    attend_rows,
-    attend_sequences,
-    write_rows,
-)
+from headlong.ops.torch_attention import HeadRows, attend_rows, write_rows
 from headlong.ops.torch_delta import DeltaRule
 from headlong.ops.torch_experts import experts_result, mlp_result, per_layer_result
 from headlong.ops.torch_host import TorchHost
 from headlong.ops.torch_latent import mix_latent
 from headlong.ops.torch_mamba import StateSpace
 from headlong.ops.torch_maths import Angles, RowMaths, make_row_maths
-from headlong.ops.torch_recurrent import make_stepped_state
+from headlong.ops.torch_recurrent import make_stepped_state, run_recurrence
 from headlong.ops.torch_weights import TorchKVLayer, TorchMatrix, joined_bias
 from headlong.weights.tensors import StoredTensor
 
@@ -159,7 +152,9 @@ class TorchOps(BlockByBlock):
         if isinstance(block, LatentAttention):
             angles = self.angles(torch.tensor(rows.positions, device=self.device), block.rope)
             return mix_latent(self, x, block, states, rows, angles)
-        return x + self._recurrence(block).result(self, x, states, rows)
+        return x + self.recurrence(block).result(
+            self, x, lambda projected, step: run_recurrence(projected, states, rows, step)
+        )
 
     def transform(self, x: Tensor, block: Channel, beside: Tensor | None = None) -> Tensor:
         """Run one channel part."""
@@ -192,49 +187,12 @@ class TorchOps(BlockByBlock):
         """x + silu(linear(x))."""
         return x + self.by_row(F.silu, self.project(x, linear))
 
-    def run_sequences(
-        self,
-        x: Tensor,
-        layers: Sequence[Layer],
-        length: int,
-        tap_layers: tuple[int, ...] = (),
-        keep: KeepKeys | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Run layers over whole sequences of `length` rows each, from position 0, uncached.
-
-        `keep` is told every layer's keys and values, which is how a prompt enters a cache.
-        """
-        positions = torch.arange(length, device=x.device).repeat(len(x) // length)
-        angles = self.angles_by_rope(positions, layers)
-        tapped: dict[int, Tensor] = {}
-        for index, layer in enumerate(layers):
-            block = layer.attention
-            if index in tap_layers:
-                tapped[index] = x
-            heads = self.project_heads(x, block, angles[block.rope])
-            query, key, value = (
-                part.view(-1, length, *part.shape[1:]).transpose(1, 2)
-                for part in (heads.query, heads.key, heads.value)
-            )  # each (B, heads, T, D)
-            if keep is not None:
-                keep(index, key, value)
-            attended = attend_sequences(query, key, value, block).transpose(1, 2)
-            x = self.add_attended(x, attended.reshape(len(x), -1), block, heads.gate)
-            assert layer.channel is not None
-            x = self.transform(x, layer.channel)
-        return x, torch.cat([tapped[i] for i in tap_layers], -1) if tap_layers else None
-
     def angles(self, positions: Tensor, rope: Rope) -> Angles:
         """Return cosines and sines of rotary positions: (N,) → twice (N, D / 2)."""
         frequencies = self.vector(rope, rope.frequencies).double()
         turned = positions.double()[:, None] * frequencies[None]
         cos, sin = self.by_row(torch.cos, turned), self.by_row(torch.sin, turned)
         return (rope.amplitude * cos).float(), (rope.amplitude * sin).float()
-
-    def angles_by_rope(self, positions: Tensor, layers: Sequence[Layer]) -> dict[Rope, Angles]:
-        """Return the angles of every kind of rotary positions that the layers use."""
-        ropes = {layer.attention.rope for layer in layers}
-        return {rope: self.angles(positions, rope) for rope in ropes}
 
     def project_heads(
         self, x: Tensor, block: Attending, angles: Angles, beside: Tensor | None = None
@@ -318,7 +276,8 @@ class TorchOps(BlockByBlock):
         fused: tuple[TorchMatrix, Tensor | None] = found
         return fused
 
-    def _recurrence(self, block: GatedDeltaNet | Mamba2) -> DeltaRule | StateSpace:
+    def recurrence(self, block: GatedDeltaNet | Mamba2) -> DeltaRule | StateSpace:
+        """Return the maths of a recurrent mixer."""
         # Only the numbers are kept: what holds the block would keep its own entry alive.
         if isinstance(block, Mamba2):
             if block not in self._made:

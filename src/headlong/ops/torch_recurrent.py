@@ -1,6 +1,7 @@
 """What recurrent mixers share in torch: states, the convolution of one row, rows in order."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,9 @@ from headlong.ops.layer_state import LayerState
 from headlong.ops.op_set import Rows
 from headlong.ops.recurrent_state import Recurrence, RecurrentRows, Step, SteppedState
 
+TakeIn: TypeAlias = Callable[[RecurrentRows, Step], Tensor]
+"""Takes rows in with a mixer's step, each into its sequence's state; returns what each reads."""
+
 
 def make_stepped_state(block: GatedDeltaNet | Mamba2, device: torch.device) -> SteppedState:
     """Return the state of a sequence without rows, in float32."""
@@ -20,7 +24,7 @@ def make_stepped_state(block: GatedDeltaNet | Mamba2, device: torch.device) -> S
 
 
 def convolve(inputs: Tensor, factors: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Mix every channel with its own past, then silu: (width, channels) → (channels,)."""
+    """Mix every channel with its own past, then silu: (width, …, channels) → (…, channels)."""
     mixed = inputs[0] * factors[0]
     for row, factor in zip(inputs[1:], factors[1:], strict=True):
         mixed = mixed + row * factor

@@ -6,6 +6,7 @@ the same token; a loss that looks sharply leaves the head's many unlikely tokens
 that. Greedy drafts do not change: a factor moves no maximum.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,11 @@ def fit_logit_scale(
     chosen = rng.permutation(np.flatnonzero(is_useful))[:NUM_ANSWERS]
     if not len(chosen):
         return 1.0
-    lm_rows = teacher.lm_rows(vocabulary)
+    score = teacher.scorer(vocabulary)
     counts = np.zeros(len(SCALES))
     for first in range(0, len(chosen), _PER_BATCH):
         members = chosen[first : first + _PER_BATCH]
-        counts += _count_standing(teacher, head, lm_rows, _lay_out(answers, members))
+        counts += _count_standing(teacher, head, score, _lay_out(answers, members))
     # The counts are flat around their best; the middle of those nearly as good moves least.
     good = np.flatnonzero(counts >= 0.998 * counts.max())
     return SCALES[int(good[len(good) // 2])]
@@ -69,13 +70,13 @@ def _lay_out(answers: Answers, members: Any) -> tuple[Tensor, Tensor, Tensor, Te
 def _count_standing(
     teacher: Teacher,
     head: TorchHead,
-    lm_rows: Tensor,
+    score: Callable[[Tensor], Tensor],
     laid_out: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> FloatArray:
     """Count, for every scale, the first drafts that equal the backbone's pick."""
     ids, starts, sequences, heat = (part.to(teacher.device) for part in laid_out)
     hidden = teacher.forward(ids, head.tap_layers)
-    target = make_targets(hidden.normed, lm_rows, starts, sequences, 1).at_depth(1).float()
+    target = make_targets(hidden.normed, score, starts, sequences, 1).at_depth(1).float()
     with teacher.mixed_precision():
         state = next(head.rollout(hidden, ids))
         logits = head.logits(torch.index_select(state, 0, starts), 1).float()

@@ -1,7 +1,7 @@
 """The draft vocabulary: the tokens a backbone really writes, most frequent first.
 
-In:  the backbone's own answers. Out: which token ids a head can draft, and what share of the
-answers they cover. Prompts are not counted: they are never drafted.
+In:  the backbone's own answers; the tokens of a head to go on from. Out: which token ids a head can
+draft, and what share of the answers they cover. Prompts are not counted: they are never drafted.
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,21 @@ class DraftVocabulary:
     """The tokens a head can draft."""
 
     ids: IntArray  # (V_draft,) ascending
-    ranks: IntArray  # (V_draft,) place of each by frequency, 0 for the most frequent
+    ranks: IntArray  # (V_draft,) place of each as it was chosen, 0 for the first
     coverage: float
     """Share of answer tokens that are among them."""
 
 
-def choose_vocabulary(answers: Answers, vocab_size: int, size: int) -> DraftVocabulary:
-    """Choose the `size` most frequent tokens; ties go to the lower id."""
+def choose_vocabulary(
+    answers: Answers, vocab_size: int, size: int, kept: IntArray | None = None
+) -> DraftVocabulary:
+    """Choose `kept` and the most frequent others, `size` together; ties go to the lower id."""
     counts = count_tokens(answers, vocab_size)
-    order = np.argsort(-counts, kind="stable")[: min(size, vocab_size)]
+    wanted = counts.copy()
+    if kept is not None:
+        wanted[kept] += counts.sum() + 1
+        size = max(size, len(kept))
+    order = np.argsort(-wanted, kind="stable")[: min(size, vocab_size)]
     by_id = np.argsort(order)
     covered = int(counts[order].sum())
     return DraftVocabulary(order[by_id], by_id.astype(np.int64), covered / max(1, counts.sum()))

@@ -76,21 +76,6 @@ def read_for_tuning(folder: Path, kind: HeadShape) -> HeadWeights:
     return weights
 
 
-def fill_head(head: TorchHead, weights: HeadWeights) -> None:
-    """Start from the weights of an existing head."""
-    named = {
-        name: torch.from_numpy(tensor.to_float32().copy())
-        for name, tensor in weights.tensors.items()
-    }
-    mismatch = head.load_state_dict(named, strict=False)
-    if mismatch.missing_keys or mismatch.unexpected_keys:
-        raise HeadError(
-            f"{weights.source} differs from the head in training: it lacks "
-            f"{mismatch.missing_keys[:4]} and has {mismatch.unexpected_keys[:4]} besides.",
-            "Start from nothing, or from a head that headlong trained.",
-        )
-
-
 def hash_file(path: Path) -> str:
     """Return the sha256 of a file."""
     with path.open("rb") as file:

@@ -7,6 +7,7 @@ In: logits of one depth, target logits, how sharply to look. Out: a number per r
 in closed form. Sharpness is 1 / temperature: overlap is then the chance at that temperature.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,20 +42,23 @@ class Targets:
 
 
 def make_targets(
-    normed: Tensor, draft_lm_head: Tensor, starts: Tensor, sequences: Tensor, num_depths: int
+    normed: Tensor,
+    score: Callable[[Tensor], Tensor],
+    starts: Tensor,
+    sequences: Tensor,
+    num_depths: int,
 ) -> Targets:
     """Score the draft vocabulary with the frozen backbone, once for all depths.
 
     Args:
         normed: (B * T, H) the backbone's final hidden rows.
-        draft_lm_head: (V_draft, H) the backbone's own LM head, draft tokens only.
+        score: The backbone's own scores of the draft tokens: (N, H) → (N, V_draft).
         starts: (N,) start rows; the row after one has seen the token it is paired with.
         sequences: (N,) which answer each belongs to.
         num_depths: How many depths will be asked for.
     """
     rows = normed[torch.clamp(starts + 1, max=len(normed) - 1)]
-    logits = F.linear(F.pad(rows, (0, 0, 0, num_depths - 1)), draft_lm_head)
-    return Targets(logits, sequences)
+    return Targets(score(F.pad(rows, (0, 0, 0, num_depths - 1))), sequences)
 
 
 class _DraftLoss(torch.autograd.Function):

@@ -19,7 +19,8 @@ from headlong.arrays import IntArray
 from headlong.errors import RequestError
 from headlong.heads.fingerprint import fingerprint
 from headlong.heads.head_files import WEIGHTS_FILE
-from headlong.ops.torch_attention import choose_attention
+from headlong.ops.torch_attention import attention_shape, choose_attention
+from headlong.ops.torch_sequences import RowReading
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.train.calibrate import fit_logit_scale, scale_logits
 from headlong.train.conversations import Conversations
@@ -30,7 +31,6 @@ from headlong.train.export import (
     add_to_run,
     describe_data,
     export_head,
-    fill_head,
     hash_file,
     head_weights,
     read_for_tuning,
@@ -38,6 +38,7 @@ from headlong.train.export import (
     write_run,
 )
 from headlong.train.generate import GenerationPlan, generate_answers
+from headlong.train.growth import grow_from
 from headlong.train.held_out import count_sets, leave_out
 from headlong.train.progress import LoggedReport, Report
 from headlong.train.prompt_files import read_prompts
@@ -219,8 +220,9 @@ class Pipeline:
         return answers
 
     def _make_sampler(self, num_rows: int, capacity: int) -> Sampler:
-        blocks = [layer.attention for layer in self.teacher.backbone.layers]
-        attend, words = choose_attention(self.device, blocks, wants_triton=self.options.triton)
+        mixers = [layer.mixer for layer in self.teacher.backbone.layers]
+        shapes = [attention_shape(mixer) for mixer in mixers if isinstance(mixer, RowReading)]
+        attend, words = choose_attention(self.device, shapes, wants_triton=self.options.triton)
         self.report.say(f"{num_rows} rows of {capacity} tokens, {words}")
         return Sampler(self.teacher, num_rows, capacity, self.tokenizer.eos_ids, attend)
 
@@ -231,18 +233,16 @@ class Pipeline:
         if path.is_file():
             with np.load(path) as stored:
                 kept = DraftVocabulary(stored["ids"], stored["ranks"], float(stored["coverage"]))
-            if given is None or np.array_equal(given, kept.ids):
+            if given is None or np.isin(given, kept.ids).all():
                 return kept
             raise RequestError(
-                f"{self.options.from_head} drafts other tokens than {path} lists.",
-                "Its rows would be taken for other tokens'. Give another --work folder, or remove "
-                "vocabulary.npz there to train with the head's own.",
+                f"{self.options.from_head} drafts tokens that {path} does not list.",
+                "They would be lost. Give another --work folder, or remove vocabulary.npz there to "
+                "train with the head's own and the most frequent others.",
             )
         answers = answers or self._read_answers()
         size = self.recipe.head.draft_vocab_size
-        vocabulary = choose_vocabulary(answers, self.teacher.config.vocab_size, size)
-        if given is not None:
-            vocabulary = DraftVocabulary(given, np.arange(len(given)), vocabulary.coverage)
+        vocabulary = choose_vocabulary(answers, self.teacher.config.vocab_size, size, given)
         with path.open("wb") as file:
             np.savez(file, ids=vocabulary.ids, ranks=vocabulary.ranks, coverage=vocabulary.coverage)
         return vocabulary
@@ -260,7 +260,8 @@ class Pipeline:
         depths = self.recipe.training.num_depths
         head = make_head(self.recipe.head, self.teacher, vocabulary.ids, depths)
         if self.options.from_head is not None:
-            fill_head(head, read_for_tuning(self.options.from_head, self.recipe.head.kind))
+            known = read_for_tuning(self.options.from_head, self.recipe.head.kind)
+            grow_from(head, known, vocabulary.ids)
         trainer = Trainer(self.teacher, head, torch.from_numpy(vocabulary.ids), self.recipe)
         if self._state_path.is_file():
             trainer.restore(self._state_path)

@@ -74,7 +74,7 @@ class HeadRecipe:
     num_blocks: int = 1
     """Residual blocks per depth, for medusa."""
     mlp_share: float = 1.0
-    """Width of the head's MLP, as a share of the backbone's."""
+    """Width of the head's MLP, as a share of the backbone's; it may be wider."""
     packed: PackedName = "full"
     """Format to learn in: q4 rounds weights in every step as packing to 4 bits will."""
 
@@ -143,7 +143,7 @@ class Recipe:
         kinds = get_args(HeadShape)
         _require(self.head.kind in kinds, "head.kind", self.head.kind, f"one of {kinds}")
         mlp_share = self.head.mlp_share
-        _require(0 < mlp_share <= 1, "head.mlp_share", mlp_share, "above 0, at most 1")
+        _require(0 < mlp_share <= 8, "head.mlp_share", mlp_share, "above 0, at most 8")
         formats = get_args(PackedName)
         _require(self.head.packed in formats, "head.packed", self.head.packed, f"one of {formats}")
         losses = get_args(LossName)

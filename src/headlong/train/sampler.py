@@ -12,10 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from headlong.arrays import IntArray
-from headlong.ops.torch_attention import AttendRows, KeepKeys
+from headlong.ops.torch_attention import AttendRows
+from headlong.ops.torch_sequences import (
+    Sequences,
+    add_channels,
+    angles_by_rope,
+    run_sequences,
+)
+from headlong.train.row_states import RowStates
 from headlong.train.teacher import Teacher
 
 _PREFILL_TOKENS = 65_536
@@ -34,19 +40,6 @@ class Job:
     seed: int
 
 
-class KeyValueRows(KeepKeys):
-    """Puts a prompt's keys and values into the cache rows it was given."""
-
-    def __init__(self, caches: Sequence[tuple[Tensor, Tensor]], rows: Tensor) -> None:
-        self._caches = caches
-        self._rows = rows
-
-    def __call__(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Store (n, kv_heads, P, D) at positions 0 … P - 1 of the rows."""
-        for cache, new in zip(self._caches[layer], (keys, values), strict=True):
-            cache[self._rows, :, : new.shape[2]] = new
-
-
 class Sampler:
     """A fixed number of rows that write answers side by side."""
 
@@ -61,16 +54,8 @@ class Sampler:
         self.teacher = teacher
         self.num_rows = num_rows
         self.capacity = capacity
-        self._attend = attend
-        device, dtype = teacher.device, teacher.ops.dtype
-        self._caches: list[tuple[Tensor, Tensor]] = []
-        """Keys and values of every layer: (rows, kv_heads, capacity, D)."""
-        for layer in teacher.backbone.layers:
-            block = layer.attention
-            shape = (num_rows, block.num_kv_heads, capacity)
-            keys = torch.zeros(*shape, block.head_dim, device=device, dtype=dtype)
-            values = torch.zeros(*shape, block.value_dim, device=device, dtype=dtype)
-            self._caches.append((keys, values))
+        device = teacher.device
+        self._states = RowStates(teacher, num_rows, capacity, attend)
         long = {"dtype": torch.long, "device": device}
         self._history = torch.zeros(num_rows, capacity, dtype=torch.int32, device=device)
         self._token = torch.zeros(num_rows, **long)
@@ -79,7 +64,6 @@ class Sampler:
         self._seed = torch.zeros(num_rows, dtype=torch.int32, device=device)
         self._temperature = torch.zeros(num_rows, device=device)
         self._is_done = torch.ones(num_rows, dtype=torch.bool, device=device)
-        self._rows = torch.arange(num_rows, **long)
         self._ends = torch.zeros(teacher.config.vocab_size, dtype=torch.bool, device=device)
         self._ends[sorted(eos_ids)] = True
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -108,12 +92,11 @@ class Sampler:
         where = torch.tensor(rows, device=device)
         sizes = torch.tensor([len(job.prompt_ids) for job in jobs], device=device)
         teacher = self.teacher
-        teacher.ops.run_sequences(
-            teacher.embed(prompts),
-            teacher.backbone.layers,
-            length,
-            keep=KeyValueRows(self._caches, where),
+        embedded = teacher.embed(prompts)
+        sequences = Sequences(
+            length, teacher.beside(prompts, embedded), self._states.loader(where), sizes - 1
         )
+        run_sequences(teacher.ops, embedded, teacher.backbone.layers, sequences)
         # The last prompt token is read again by the first step, which needs its logits.
         self._history[where, :length] = prompts.int()
         self._token[where] = prompts[torch.arange(len(jobs), device=device), sizes - 1]
@@ -127,7 +110,8 @@ class Sampler:
     @torch.no_grad()
     def run(self, num_steps: int) -> None:
         """Write up to `num_steps` tokens in every row that is not done."""
-        if self.teacher.device.type == "cuda" and self._graph is None:
+        is_cuda = self.teacher.device.type == "cuda"
+        if is_cuda and self.teacher.has_fixed_shapes and self._graph is None:
             self._graph = self._capture()
         for _ in range(num_steps):
             if self._graph is None:
@@ -153,16 +137,12 @@ class Sampler:
         """Read every row's newest token and append the next; rows that are done stand still."""
         teacher, ops, layers = self.teacher, self.teacher.ops, self.teacher.backbone.layers
         x = teacher.embed(self._token)
-        angles = ops.angles_by_rope(self._position, layers)
+        beside = teacher.beside(self._token, x)
+        angles = angles_by_rope(ops, self._position, layers)
         lengths = (self._position + 1).int()
-        for layer, (keys, values) in zip(layers, self._caches, strict=True):
-            block = layer.attention
-            heads = ops.project_heads(x, block, angles[block.rope])
-            keys[self._rows, :, self._position] = heads.key
-            values[self._rows, :, self._position] = heads.value
-            attended = self._attend(heads.query.contiguous(), keys, values, lengths, block)
-            x = ops.add_attended(x, attended.view(len(x), -1), block, heads.gate)
-            x = ops.transform(x, layer.mlp)
+        for index, layer in enumerate(layers):
+            x = self._states.mix(x, index, angles, self._position, lengths)
+            x = add_channels(ops, x, layer, beside)
         logits = teacher.logits(ops.norm(x, teacher.backbone.final_norm))
         picked = teacher.pointwise.pick(logits, self._temperature, self._seed, self._position + 1)
         is_alive = ~self._is_done
@@ -179,7 +159,7 @@ class Sampler:
         self._is_done.fill_(True)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), self._states.kept():
             for _ in range(3):
                 self._step()
         torch.cuda.current_stream().wait_stream(stream)

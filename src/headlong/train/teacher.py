@@ -5,21 +5,23 @@ Out: the hidden rows a head learns from, and the weights it starts from, in bflo
 float32 on the CPU. Nothing of an architecture is defined here; decoding is `sampler`'s business.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from headlong.errors import ArchitectureError
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.blocks import Attention, GatedMlp, Layer
+from headlong.ops.blocks import Experts
 from headlong.ops.torch_maths import make_row_maths
 from headlong.ops.torch_ops import TorchOps
+from headlong.ops.torch_sequences import Sequences, run_sequences
 from headlong.train.pointwise import Pointwise, make_pointwise
 from headlong.weights.checkpoint import Checkpoint
 
@@ -51,10 +53,9 @@ class Teacher:
 
     def forward(self, token_ids: Tensor, tap_layers: tuple[int, ...] = ()) -> HiddenRows:
         """Read whole sequences from position 0: (B, T) → rows in the same order."""
-        backbone = self.backbone
-        x, taps = self.ops.run_sequences(
-            self.embed(token_ids), backbone.layers, token_ids.shape[1], tap_layers
-        )
+        backbone, x = self.backbone, self.embed(token_ids)
+        sequences = Sequences(token_ids.shape[1], self.beside(token_ids, x))
+        x, taps = run_sequences(self.ops, x, backbone.layers, sequences, tap_layers)
         return HiddenRows(x, self.ops.norm(x, backbone.final_norm), taps)
 
     def embed(self, token_ids: Tensor) -> Tensor:
@@ -62,30 +63,44 @@ class Teacher:
         table, scale = self.backbone.embedding, self.backbone.embedding_scale
         return self.ops.embed(table, token_ids.reshape(-1), scale)
 
+    def beside(self, token_ids: Tensor, embedded: Tensor) -> Tensor | None:
+        """Return what tokens bring along for every layer, in models where they do: (N, L * P)."""
+        if self.backbone.per_layer is None:
+            return None
+        rows: Tensor = self.backbone.per_layer_rows(token_ids.reshape(-1).cpu().numpy(), embedded)
+        return rows
+
     def logits(self, normed: Tensor) -> Tensor:
         """Score the vocabulary, on the device: (N, H) → (N, V)."""
-        return self.ops.project(normed, self.backbone.lm_head)
+        return self.cap(self.ops.project(normed, self.backbone.lm_head))
+
+    def cap(self, logits: Tensor) -> Tensor:
+        """Bound logits as the backbone bounds its own, if it does."""
+        cap = self.backbone.logit_cap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    @property
+    def has_fixed_shapes(self) -> bool:
+        """Whether a step over rows is the same work whatever the rows are, for CUDA graphs.
+
+        Rows go to experts of their own, and embeddings for layers are read on the host.
+        """
+        channels = [layer.channel for layer in self.backbone.layers]
+        return self.backbone.per_layer is None and not any(
+            isinstance(channel, Experts) for channel in channels
+        )
 
     def lm_rows(self, vocabulary: Tensor) -> Tensor:
         """Return the LM head's rows of some tokens: (V_draft,) → (V_draft, H)."""
         return self.backbone.lm_head.weight.values[vocabulary.to(self.device)]
 
+    def scorer(self, vocabulary: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return what scores some tokens only: (N, H) → (N, V_draft)."""
+        rows = self.lm_rows(vocabulary).contiguous()
+        return lambda normed: self.cap(F.linear(normed, rows))
+
 
 def load_teacher(checkpoint: Checkpoint, device: torch.device, *, compile: bool) -> Teacher:
     """Unpack a checkpoint onto a device; its weights need no gradients."""
     ops = TorchOps(device, maths=make_row_maths(compile=compile), is_exact=False)
-    backbone = load_backbone(checkpoint, ops).backbone
-    if backbone.logit_cap is not None or not all(map(_is_plain, backbone.layers)):
-        raise ArchitectureError(
-            f"Heads for {backbone.config.architecture} models cannot be trained here yet: some of "
-            "their layers are recurrent or scaled, have experts or share keys, or their logits are "
-            "capped.",
-            "Train heads for dense models all of whose layers attend and do no more than that.",
-        )
-    return Teacher(backbone, ops, make_pointwise(compile=compile))
-
-
-def _is_plain(layer: Layer) -> bool:
-    """Tell whether a layer is attention and a gated MLP, and nothing else."""
-    has_parts = isinstance(layer.mixer, Attention) and isinstance(layer.channel, GatedMlp)
-    return has_parts and layer.second is None and layer.scale == 1.0
+    return Teacher(load_backbone(checkpoint, ops).backbone, ops, make_pointwise(compile=compile))

@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 from headlong.arrays import IntArray
 from headlong.errors import HeadError
-from headlong.heads.decoder_layer import global_rope
+from headlong.heads.decoder_layer import usual_rope
 from headlong.heads.eagle3 import default_taps, make_eagle3_config
 from headlong.heads.nextn import make_nextn_config
 from headlong.heads.nextn_families import NextnSwitches
 from headlong.heads.parallel import make_medusa_config
 from headlong.models.hidden import HiddenRows
 from headlong.models.rope import make_rope
-from headlong.ops.blocks import Layer
 from headlong.train.chain_layer import ChainLayer, Chains, Norm
+from headlong.train.first_weights import start_from
 from headlong.train.pointwise import GROUP
 from headlong.train.projection import Projection, learn_packed
 from headlong.train.recipe import HeadRecipe
@@ -75,7 +75,7 @@ class TorchEagle3(TorchHead):
         with torch.no_grad():
             self.fc.weight.zero_()
             self.fc.weight[:, 2 * hidden :].copy_(torch.eye(hidden))
-            _start_from(self.midlayer, teacher.backbone.layers[-1])
+            start_from(self.midlayer, teacher.backbone.layers)
             self.norm.weight.copy_(torch.from_numpy(teacher.backbone.final_norm.weight))
             self.lm_head.weight.copy_(teacher.lm_rows(torch.from_numpy(vocabulary)))
 
@@ -108,7 +108,7 @@ class TorchNextn(TorchHead):
         hidden = teacher.config.hidden_size
         self._teacher = teacher
         self._inner = inner
-        self._rope = global_rope(teacher.backbone)
+        self._rope = usual_rope(teacher.backbone, teacher.config.head_dim)
         self.pre_fc_norm_embedding = Norm(hidden, teacher)
         self.pre_fc_norm_hidden = Norm(hidden, teacher)
         self.fc = Projection(2 * hidden, hidden, bias=False)
@@ -118,7 +118,7 @@ class TorchNextn(TorchHead):
         with torch.no_grad():
             self.fc.weight.mul_(0.1)
             self.fc.weight[:, hidden:].add_(torch.eye(hidden))
-            _start_from(self.layers[0], teacher.backbone.layers[-1])
+            start_from(self.layers[0], teacher.backbone.layers)
             self.norm.weight.copy_(torch.from_numpy(teacher.backbone.final_norm.weight))
             self.lm_head.weight.copy_(teacher.lm_rows(torch.from_numpy(vocabulary)))
 
@@ -219,31 +219,3 @@ def _share_of(inner: int, share: float) -> int:
 def _embed_ahead(teacher: Teacher, token_ids: Tensor, shift: int) -> Tensor:
     """Return the embedding of the token `shift` places on; the end wraps and is never judged."""
     return teacher.embed(token_ids.roll(-shift, 1))
-
-
-def _start_from(layer: ChainLayer, source: Layer) -> None:
-    """Copy a backbone layer; a doubled input reads both halves the way the layer read one.
-
-    A narrower MLP takes the inner numbers with the largest weights around them.
-    """
-    attention, mlp = source.attention, source.mlp
-    assert mlp.gate is not None, "trained heads have gated MLPs"
-    up, down = mlp.up.weight.values, mlp.down.weight.values
-    sizes = up.float().norm(dim=1) * down.float().norm(dim=0)  # (I,)
-    kept = sizes.topk(layer.mlp.up_proj.out_features).indices.sort().values
-    for projection, linear in (
-        (layer.self_attn.q_proj, attention.query),
-        (layer.self_attn.k_proj, attention.key),
-        (layer.self_attn.v_proj, attention.value),
-        (layer.self_attn.o_proj, attention.output),
-    ):
-        weight = linear.weight.values
-        projection.weight.copy_(weight.repeat(1, projection.in_features // weight.shape[1]))
-    layer.mlp.gate_proj.weight.copy_(mlp.gate.weight.values[kept])
-    layer.mlp.up_proj.weight.copy_(up[kept])
-    layer.mlp.down_proj.weight.copy_(down[:, kept])
-    norms = [(layer.input_layernorm, attention.norm), (layer.post_attention_layernorm, mlp.norm)]
-    if hasattr(layer, "hidden_norm"):
-        norms.append((layer.hidden_norm, attention.norm))
-    for norm, known in norms:
-        norm.weight.copy_(torch.from_numpy(known.weight))

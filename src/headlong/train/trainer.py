@@ -56,7 +56,7 @@ class Trainer:
         self.head = head
         self.recipe = recipe
         self.state = TrainState()
-        self._lm_rows = teacher.lm_rows(vocabulary).contiguous()
+        self._score = teacher.scorer(vocabulary)
         settings = recipe.training
         self._depth_weights = depth_weights(settings.num_depths, settings.depth_decay)
         matrices = [p for p in head.parameters() if p.ndim > 1]
@@ -126,7 +126,7 @@ class Trainer:
         depths = self.recipe.training.num_depths
         with torch.no_grad():
             hidden = self.teacher.forward(ids, self.head.tap_layers)
-            targets = make_targets(hidden.normed, self._lm_rows, starts, sequences, depths)
+            targets = make_targets(hidden.normed, self._score, starts, sequences, depths)
         with self.teacher.mixed_precision(), rounded_once(self.head):
             states = self.head.rollout(hidden, ids)
             total, overlaps = self._sum_depths(states, starts, targets, sharpness)

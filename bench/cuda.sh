@@ -38,7 +38,7 @@ begin_report "$started_in" "$folder"
 
 answers=10000 seconds=240 rounds=30 budget=60s load=10s levels=1,8,64 tokens=128 streams=64
 if [ -n "$quick" ]; then
-    answers=40 seconds=20 rounds=1 budget=5s load=3s levels=1,2 tokens=8 streams=4
+    answers=40 seconds=20 rounds=1 budget=5s load=1s levels=2 tokens=8 streams=4
 fi
 
 wanted() { [ -z "${ONLY:-}" ] || [[ " $ONLY " = *" $1 "* ]]; }

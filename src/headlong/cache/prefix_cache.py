@@ -5,7 +5,7 @@ kept ones with the longest common beginning. Bounded by bytes; the one not used 
 first. What a drafter's memory holds, and which rows still wait for it, is opaque here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,8 +55,10 @@ class Prefix:
 class PrefixCache:
     """Prefixes of ended requests, at most `limit_bytes` of them."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, drop: Callable[[Prefix], None] | None = None) -> None:
+        """Keep so many bytes at most; `drop` is told of what is not kept, or no longer."""
         self.limit_bytes = limit_bytes
+        self._drop = drop or (lambda prefix: None)
         self.num_bytes = 0
         self._kept: list[Prefix] = []
 
@@ -69,10 +71,12 @@ class PrefixCache:
     def keep(self, prefix: Prefix) -> None:
         """Keep a prefix as the one used last; those it makes superfluous go."""
         if prefix.num_bytes > self.limit_bytes or not prefix.cache.length:
+            self._drop(prefix)
             return
         for other in list(self._kept):
             if _covers(prefix, other):
                 self.take(other)
+                self._drop(other)
         self._kept.append(prefix)
         self.num_bytes += prefix.num_bytes
         while self.num_bytes > self.limit_bytes:
@@ -92,12 +96,14 @@ class PrefixCache:
 
     def drop_oldest(self) -> None:
         """Let go of the prefix that was not used for longest."""
-        self.take(self._kept[0])
+        oldest = self._kept[0]
+        self.take(oldest)
+        self._drop(oldest)
 
     def clear(self) -> None:
         """Let go of all of them."""
-        self._kept.clear()
-        self.num_bytes = 0
+        while self._kept:
+            self.drop_oldest()
 
 
 def common_length(ours: Sequence[int], theirs: Sequence[int]) -> int:

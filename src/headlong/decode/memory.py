@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from headlong.cache.prefix_cache import Prefix, PrefixCache, common_length
-from headlong.cache.sequence_state import SequenceState
 from headlong.decode.draft_backlog import catch_up
+from headlong.decode.new_sequence import no_cache
+from headlong.decode.prefix_search import find_prefix, lend
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter
 from headlong.models.transformer import Backbone
@@ -23,14 +24,6 @@ ROOM_AHEAD = 128
 
 TAKE_OVER = 0.9
 """A kept prefix of which a prompt uses this share is handed over instead of copied."""
-
-WORTH_WAITING = 16
-"""A prompt waits for another one that is about to run this many of its rows."""
-
-
-def no_cache() -> SequenceState:
-    """Return what a sequence has instead of a cache before it begins and after it ended."""
-    return SequenceState(())
 
 
 @dataclass(slots=True)
@@ -104,34 +97,7 @@ class CacheMemory:
         self, sequence: DecodingSequence, others: Iterable[DecodingSequence]
     ) -> tuple[Prefix | None, int]:
         """Return the prefix that spares a request most rows, and how many."""
-        best: Prefix | None = None
-        most = 0
-        if sequence.request.reads_all_rows:
-            return best, most
-        for prefix in [*self.prefixes, *map(_lent, others)]:
-            if prefix.salt != sequence.request.cache_salt:
-                continue
-            num_rows = prefix.num_shared(
-                sequence.token_ids, has_drafter=sequence.drafts, lets_wait=sequence.plan.is_idle
-            )
-            if num_rows > most:
-                best, most = prefix, num_rows
-        return best, most
-
-    def awaits(
-        self, sequence: DecodingSequence, others: Iterable[DecodingSequence], num_rows: int
-    ) -> bool:
-        """Tell whether another prompt is being read that will spare this one more rows."""
-        if sequence.request.reads_all_rows:
-            return False
-        for other in others:
-            is_reading = other.num_rows_left > 0
-            is_shared = other.request.cache_salt == sequence.request.cache_salt
-            if is_reading and is_shared and (other.drafts or not sequence.drafts):
-                num_common = common_length(other.token_ids, sequence.token_ids)
-                if other.cache.will_share(num_common - 1) - num_rows >= WORTH_WAITING:
-                    return True
-        return False
+        return find_prefix(sequence, self.prefixes, others)
 
     def bytes_to_begin(
         self, sequence: DecodingSequence, prefix: Prefix | None, num_rows: int
@@ -168,7 +134,7 @@ class CacheMemory:
     def release(self, sequence: DecodingSequence, *, keeps: bool) -> None:
         """Take a sequence's caches back, and keep them for others where they fit."""
         if keeps and sequence.cache.length:
-            prefix = _lent(sequence)
+            prefix = lend(sequence)
             prefix.num_bytes = self.bytes_of(sequence)
             self.prefixes.keep(prefix)
         sequence.cache, sequence.draft_state = no_cache(), None
@@ -205,14 +171,3 @@ class CacheMemory:
         # One that does not draft would come back without the drafter's memory.
         uses_all = sequence.drafts or prefix.draft_state is None
         return is_kept and uses_all and num_rows >= TAKE_OVER * prefix.cache.length
-
-
-def _lent(sequence: DecodingSequence) -> Prefix:
-    """Return the rows of a sequence as a prefix for others."""
-    return Prefix(
-        sequence.token_ids,
-        sequence.cache,
-        sequence.draft_state,
-        sequence.backlog,
-        salt=sequence.request.cache_salt,
-    )

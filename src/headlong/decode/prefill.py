@@ -63,9 +63,9 @@ def prefill(
     taps = () if observer is None else observer.tap_layers
     caches = [chunk.sequence.cache for chunk in chunks]
     hidden = backbone.forward(ids, caches, taps, all_or_none=True)
-    _score_prompts(chunks, hidden, backbone)
-    _pool_prompts(chunks, hidden, backbone)
-    picks = _pick_first_tokens(chunks, hidden, backbone)
+    score_prompts(chunks, hidden, backbone)
+    pool_prompts(chunks, hidden, backbone)
+    picks = pick_first_tokens(chunks, hidden, backbone)
     passed_s = time.perf_counter()
     if observer is not None:
         observe_kept(observer, observer.features(hidden), kept)
@@ -90,7 +90,7 @@ def _next_ids(chunk: PromptChunk) -> IntArray:
     return np.array(chunk.sequence.token_ids[first : first + chunk.num_rows])
 
 
-def _score_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: Backbone) -> None:
+def score_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: Backbone) -> None:
     """Note how likely the prompt tokens behind these rows are, for requests that want to know."""
     start = 0
     for chunk in chunks:
@@ -107,7 +107,7 @@ def _score_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: 
         start += chunk.num_rows
 
 
-def _pool_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: Backbone) -> None:
+def pool_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: Backbone) -> None:
     """Add these rows to the vectors of requests that want one."""
     start = 0
     for chunk in chunks:
@@ -120,7 +120,7 @@ def _pool_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: B
         start += chunk.num_rows
 
 
-def _pick_first_tokens(
+def pick_first_tokens(
     chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: Backbone
 ) -> list[Pick | None]:
     """Pick a token for every prompt whose last row has run, and make it part of the sequence."""

@@ -19,6 +19,7 @@ from headlong.decode.draft_backlog import Kept, observe_kept
 from headlong.decode.drafting import draft_all, settle_all
 from headlong.decode.outcome import Verdict
 from headlong.decode.sequence import DecodingSequence
+from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import NO_DRAFT, Draft, Drafter, PendingDraft
 from headlong.errors import HeadlongError
 from headlong.models.transformer import Backbone
@@ -33,6 +34,8 @@ class RoundResult(NamedTuple):
     draft_s: float = 0.0
     verify_s: float = 0.0
     error: HeadlongError | None = None
+    plan: DraftPlan | None = None
+    """What it followed, where it was begun with an earlier plan than the one of its call."""
 
 
 def run_round(

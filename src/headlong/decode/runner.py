@@ -42,6 +42,18 @@ class MemoryUsage:
     """Prompt tokens that were looked for."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunnerBounds:
+    """What a runner may hold at most."""
+
+    kv_bytes: int | None = None
+    """Bytes of all caches; None sets no bound but that of the device."""
+    prefix_bytes: int = 0
+    """Of these, bytes of kept prefixes."""
+    max_running: int = 32
+    """Sequences that have caches at the same time."""
+
+
 class Runner(Protocol):
     """Runs sequences of one backbone and one drafter on one device."""
 

@@ -7,14 +7,16 @@ all its sequences and restores sequences after a failed pass.
 from collections.abc import Sequence
 
 from headlong.decode.draft_backlog import catch_up
-from headlong.decode.memory import SPARE_ROWS, CacheMemory, no_cache
+from headlong.decode.memory import SPARE_ROWS, CacheMemory
+from headlong.decode.new_sequence import make_sampler, make_sequence
 from headlong.decode.prefill import PrefillResult, PromptChunk, prefill
+from headlong.decode.prefix_search import awaits_prompt
 from headlong.decode.recovery import Mark, as_engine_error, give_up_drafter, mark, restore
 from headlong.decode.request import Request
 from headlong.decode.round import RoundResult, run_round
 from headlong.decode.runner import Admission, MemoryUsage
 from headlong.decode.sampling import Sampler
-from headlong.decode.sequence import Backlog, DecodingSequence
+from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Drafter
 from headlong.models.model_config import ModelConfig
@@ -31,11 +33,16 @@ class StepRunner:
         drafter: Drafter | None = None,
         kv_bytes: int | None = None,
         prefix_bytes: int = 0,
+        note: str = "",
     ) -> None:
-        """Set up for one model; `kv_bytes` bounds all caches, `prefix_bytes` the kept ones."""
+        """Set up for one model; `kv_bytes` bounds all caches, `prefix_bytes` the kept ones.
+
+        `note` says why a faster runner does not run it.
+        """
         self.backbone = backbone
         self.drafter = drafter
         self.memory = CacheMemory(backbone, drafter, kv_bytes, prefix_bytes)
+        self._note = note
         self._traffic = cache_traffic(backbone)
         self._live: list[DecodingSequence] = []  # those with caches, in the order they began
 
@@ -47,7 +54,8 @@ class StepRunner:
     @property
     def backend(self) -> str:
         """What computes, in words for people."""
-        return f"{self.backbone.ops.name}, {self.backbone.ops.note}"
+        ops = self.backbone.ops
+        return ", ".join(part for part in (ops.name, ops.note, self._note) if part)
 
     @property
     def max_sequence_tokens(self) -> int:
@@ -68,16 +76,8 @@ class StepRunner:
 
     def make_sequence(self, request: Request) -> DecodingSequence:
         """Return a sequence that waits to begin; refuse parameters that can never work."""
-        asks_for_drafts = request.mtp != "off"
-        is_without = asks_for_drafts and self.drafter is None
-        return DecodingSequence(
-            request,
-            list(request.prompt_ids),
-            no_cache(),
-            self._make_sampler(request),
-            Backlog(self.backbone.ops.host),
-            wants_drafts=asks_for_drafts and not is_without,
-            off_reason="The model was loaded without a drafter." if is_without else None,
+        return make_sequence(
+            request, self.config, self.backbone.ops.host, has_drafter=self.drafter is not None
         )
 
     def begin(self, sequence: DecodingSequence, *, is_idle: bool) -> Admission:
@@ -85,7 +85,7 @@ class StepRunner:
         memory = self.memory
         sequence.plan = DraftPlan(is_idle=is_idle)
         prefix, num_rows = memory.find(sequence, self._live)
-        if memory.awaits(sequence, self._live, num_rows):
+        if awaits_prompt(sequence, self._live, num_rows):
             return Admission.DEFERRED
         needed = memory.bytes_to_begin(sequence, prefix, num_rows)
         # Room for what runs already to go on for a while, or the new one is soon preempted.
@@ -157,11 +157,7 @@ class StepRunner:
         self.memory.prefixes.clear()
 
     def _make_sampler(self, request: Request) -> Sampler:
-        constraint = None if request.grammar is None else request.grammar.begin()
-        host = self.backbone.ops.host
-        vocab_size = self.config.vocab_size
-        eos_ids, sampling = request.eos_ids, request.sampling
-        return Sampler(sampling, request.prompt_ids, vocab_size, constraint, host, eos_ids)
+        return make_sampler(request, self.config, self.backbone.ops.host)
 
     def _recover(
         self, batch: Sequence[DecodingSequence], marks: Sequence[Mark], error: Exception

@@ -43,11 +43,11 @@ class ChainDrafter:
     def __init__(self, head: Drafter, host: HostOps) -> None:
         self.head = head
         self.tap_layers = head.tap_layers
-        self._ngram = NgramDrafter(host, min_match=LONG_MATCH)
+        self.ngram = NgramDrafter(host, min_match=LONG_MATCH)
 
     def begin(self) -> ChainMemory:
         """Return the memory for a new sequence."""
-        return ChainMemory(self._ngram.begin(), self.head.begin())
+        return ChainMemory(self.ngram.begin(), self.head.begin())
 
     def features(self, hidden: HiddenRows) -> Array:
         """Return what the head reads; n-grams read tokens only."""
@@ -59,11 +59,11 @@ class ChainDrafter:
 
     def look_up(self, state: ChainMemory, history: list[int], threshold: Threshold) -> Draft:
         """Leave it to n-grams, which need no more than tokens."""
-        return self._ngram.look_up(state.index, history, threshold)
+        return self.ngram.look_up(state.index, history, threshold)
 
     def share(self, state: ChainMemory, num_rows: int) -> ChainMemory:
         """Return a memory of the first rows of both links."""
-        index = self._ngram.share(state.index, num_rows)
+        index = self.ngram.share(state.index, num_rows)
         return ChainMemory(index, self.head.share(state.head, num_rows))
 
     def num_bytes(self, state: ChainMemory, num_rows: int = 0) -> int:
@@ -94,7 +94,7 @@ class ChainDrafter:
 
     def _look_up_all(self, requests: Sequence[DraftRequest]) -> tuple[list[Draft], list[int]]:
         """Return long matches, and which requests have none."""
-        drafts = self._ngram.draft([request.of(request.state.index) for request in requests])
+        drafts = self.ngram.draft([request.of(request.state.index) for request in requests])
         return drafts, [i for i, draft in enumerate(drafts) if not draft.token_ids]
 
     def _extend(self, draft: Draft, request: DraftRequest) -> Draft:

@@ -11,13 +11,13 @@ not thread-safe: one thread owns an engine.
 import time
 from dataclasses import dataclass, field
 
+from headlong.decode.choose_runner import choose_runner
 from headlong.decode.prefill import PromptChunk
 from headlong.decode.recovery import as_engine_error
 from headlong.decode.request import Request
 from headlong.decode.round import RoundResult
-from headlong.decode.runner import Admission, Runner
+from headlong.decode.runner import Admission, Runner, RunnerBounds
 from headlong.decode.sampling import Pick
-from headlong.decode.step_runner import StepRunner
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Drafter
 from headlong.engine.admission import check_request
@@ -55,8 +55,8 @@ class Engine:
     ) -> "Engine":
         """Return an engine that runs a backbone and its drafter on the backbone's own backend."""
         limits = limits or EngineLimits()
-        runner = StepRunner(backbone, drafter, limits.kv_bytes, limits.prefix_bytes)
-        return cls(runner, limits)
+        bounds = RunnerBounds(limits.kv_bytes, limits.prefix_bytes, limits.max_running)
+        return cls(choose_runner(backbone, drafter, bounds), limits)
 
     def submit(self, request: Request) -> Running:
         """Take a request in; it runs as steps are made.
@@ -221,7 +221,9 @@ class Engine:
         nums_emitted = [
             self._hand_out(running, result) for running, result in zip(batch, results, strict=True)
         ]
-        seconds = time.perf_counter() - began_s
+        # A round that was begun ahead took longer than it was waited for.
+        seconds = max(time.perf_counter() - began_s, *(one.verify_s for one in results))
+        plans = [one.plan or plan for one, plan in zip(results, plans, strict=True)]
         self._scheduler.observe_round(seconds)
         self._last_rows = sum(len(result.draft.token_ids) + 1 for result in results)
         has_end = any(one.finish_reason is not None for one in batch)

@@ -42,7 +42,7 @@ from headlong.models.rope import divide_rope
 from headlong.models.settings import Settings
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Norm
-from headlong.ops.op_set import Array, Rows
+from headlong.ops.op_set import Array, RowBlocks, Rows
 
 NUM_TAPS = 3
 LAYER = "midlayer."
@@ -77,13 +77,14 @@ class Eagle3Head(LayerHead):
         assert hidden.taps is not None, "the pass was not asked for taps"
         return hidden.taps
 
-    def enter(self, features: Array) -> Array:
+    def enter(self, features: Array, blocks: RowBlocks | None = None) -> Array:
         """Fuse the tapped states: (N, 3 * H) → (N, H_head)."""
-        taps = features if self.input_norm is None else self.ops.norm(features, self.input_norm)
+        blocks = blocks or self.ops
+        taps = features if self.input_norm is None else blocks.norm(features, self.input_norm)
         if self.tap_norm is not None:
             single = taps.reshape(-1, len(self.tap_norm.weight))
-            taps = self.ops.norm(single, self.tap_norm).reshape(*features.shape)
-        return self.ops.project(taps, self.fc)
+            taps = blocks.norm(single, self.tap_norm).reshape(*features.shape)
+        return blocks.project(taps, self.fc)
 
     def layer_input(self, state: Array, rows: Rows) -> tuple[Array, Array]:
         """Return the states and, beside them, the tokens' embeddings: (N, H_head) each."""

@@ -18,7 +18,7 @@ from headlong.models.rows import append_rows
 from headlong.models.transformer import Backbone, cap_logits
 from headlong.ops.blocks import Layer, Linear, Matrix, Norm
 from headlong.ops.draft_blocks import DraftBlocks, Fusion
-from headlong.ops.op_set import Array, Ops, Rows
+from headlong.ops.op_set import Array, Ops, RowBlocks, Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,11 @@ class LayerHead(ABC):
         return None
 
     @property
+    def zeroes_first_embedding(self) -> bool:
+        """Whether the row at position 0 does not see its token."""
+        return False
+
+    @property
     @abstractmethod
     def kind(self) -> str:
         """ "eagle3" or "nextn"."""
@@ -65,8 +70,8 @@ class LayerHead(ABC):
         """Return what it reads of the rows of a backbone pass: (N, F)."""
 
     @abstractmethod
-    def enter(self, features: Array) -> Array:
-        """Turn features into the states the first step reads."""
+    def enter(self, features: Array, blocks: RowBlocks | None = None) -> Array:
+        """Turn features into the states the first step reads; by other blocks than `ops`."""
 
     @abstractmethod
     def layer_input(self, state: Array, rows: Rows) -> tuple[Array, Array | None]:
@@ -109,10 +114,10 @@ class LayerHead(ABC):
         """Score the draft vocabulary: (N, H) → (N, V_draft)."""
         normed = state if self.carries_normed else self.ops.norm(state, self.norm)
         scores = self.ops.to_host(self.ops.project(normed, self.lm_head))
-        return cap_logits(scores, self._logit_cap)
+        return cap_logits(scores, self.logit_cap)
 
     @property
-    def _logit_cap(self) -> float | None:
+    def logit_cap(self) -> float | None:
         """The backbone's cap belongs to its LM head, not to one of the head's own."""
         return self.backbone.logit_cap if self.lm_head is self.backbone.lm_head else None
 
@@ -129,7 +134,7 @@ class LayerHead(ABC):
             norm=self.norm,
             lm_head=self.lm_head,
             carries_normed=self.carries_normed,
-            logit_cap=self._logit_cap,
+            logit_cap=self.logit_cap,
             vocabulary=self.vocabulary,
         )
 

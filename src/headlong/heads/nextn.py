@@ -32,7 +32,7 @@ from headlong.models.model_config import ModelConfig
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Norm
 from headlong.ops.draft_blocks import Fusion
-from headlong.ops.op_set import Array, Rows
+from headlong.ops.op_set import Array, RowBlocks, Rows
 
 MTP_LAYER = "layers.0."
 
@@ -65,7 +65,12 @@ class NextnHead(LayerHead):
         """Return the backbone's hidden states as this family reads them: (N, H)."""
         return hidden.normed if self.switches.trunk == "normed" else hidden.raw
 
-    def enter(self, features: Array) -> Array:
+    @property
+    def zeroes_first_embedding(self) -> bool:
+        """Whether the row at position 0 does not see its token."""
+        return self.switches.first_embedding == "zeroed"
+
+    def enter(self, features: Array, blocks: RowBlocks | None = None) -> Array:
         """Begin with the backbone's hidden states as they are: (N, H)."""
         return features
 
@@ -81,7 +86,7 @@ class NextnHead(LayerHead):
 
     def _embed(self, rows: Rows) -> Array:
         embedded = self.ops.embed(self.embedding, rows.token_ids, self.embedding_scale)  # (N, H)
-        if self.switches.first_embedding == "zeroed":
+        if self.zeroes_first_embedding:
             for span in rows.spans:
                 if span.first_position == 0:
                     embedded[span.first_row] = 0

@@ -48,8 +48,12 @@ def gumbel(seed: int, position: int, token_ids: IntArray) -> NDArray[np.float64]
 
 def noise_key(seed: int, position: int) -> int:
     """Return what the noise of all tokens at one position has in common."""
-    stream = _mix((seed + _GOLDEN) & _WORD)
-    return _mix((stream + _GOLDEN * (position + 1)) & _WORD)
+    return _mix((noise_stream(seed) + _GOLDEN * (position + 1)) & _WORD)
+
+
+def noise_stream(seed: int) -> int:
+    """Return what the noise of all positions of one seed has in common."""
+    return _mix((seed + _GOLDEN) & _WORD)
 
 
 def noise_bits(key: int, token_ids: IntArray) -> BitsArray:

@@ -150,6 +150,16 @@ class Ops(Protocol):
         """x + silu(linear(x)), the block of Medusa-style heads: (N, H) → (N, H)."""
 
 
+class RowBlocks(Protocol):
+    """Blocks that read one row each; op sets have them, and blocks over pages."""
+
+    def norm(self, x: Array, norm: Norm) -> Array:
+        """Apply a norm to every row: (N, H) → (N, H)."""
+
+    def project(self, x: Array, linear: Linear) -> Array:
+        """Apply a projection to every row: (N, inputs) → (N, outputs)."""
+
+
 class DraftRow(NamedTuple):
     """A request for a draft of one sequence."""
 

@@ -2,7 +2,7 @@
 
 In:  rows, their positions and slots, and the pages their keys are in: tensors of fixed shapes, so
      that a pass can be captured once and replayed with other numbers in them.
-Out: rows. Nothing here waits for the device or reads it from the host.
+Out: rows. Where they replay, nothing in them waits for the device or reads it from the host.
 `PagedBlocks` is implemented twice: in plain torch (`plain_paged_blocks`), which is the truth, and
 by Triton kernels (`triton_paged_blocks`). `why_not_fast` says which layers this covers.
 """
@@ -43,6 +43,8 @@ class PagedBlocks(Protocol):
 
     note: str
     """How they run."""
+    replays: bool
+    """Whether a graph can replay them: nothing in them reads the device from the host."""
 
     def make_pages(self, layers: Sequence[Layer], num_pages: int) -> tuple[PagedKeys, ...]:
         """Return room for keys and values of every layer, zeroed."""

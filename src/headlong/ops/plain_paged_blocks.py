@@ -23,6 +23,7 @@ class PlainPagedBlocks(LayerByLayer):
     """The paged blocks, made of the torch op set's functions."""
 
     note = "plain torch"
+    replays = False
 
     def __init__(self, ops: "TorchOps") -> None:
         self._ops = ops
@@ -91,6 +92,12 @@ def make_paged_keys(
     block = layer.attention
     shape = (num_pages, PAGE_SIZE, block.num_kv_heads, block.head_dim)
     return PagedKeys(*(torch.zeros(shape, dtype=dtype, device=device) for _ in range(2)))
+
+
+def bytes_per_position(layer: Layer, dtype: torch.dtype) -> int:
+    """Return the bytes that one layer's key and value of one position take."""
+    block = layer.attention
+    return int(2 * block.num_kv_heads * block.head_dim * dtype.itemsize)
 
 
 def _in_order(part: Tensor, pages: Tensor) -> Tensor:

@@ -49,6 +49,8 @@ class _Product(NamedTuple):
 class TritonPagedBlocks(LayerByLayer):
     """The paged blocks, one or two kernels each."""
 
+    replays = True
+
     def __init__(
         self, ops: "CudaOps", tiles: Tiles | None = None, launch: Launch | None = None
     ) -> None:

@@ -1,0 +1,65 @@
+"""Faults of a device: memory that runs out, and a device that is lost.
+
+In:  work that may fail. Out: its result, or an error that says what to do. A device that is lost
+stays lost for this process: everything after that is refused at once, so that nothing hangs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from headlong.errors import EngineError
+
+Result = TypeVar("Result")
+
+
+class DeviceMemoryError(EngineError):
+    """A pass found too little memory; the device is well, and what was given back may help."""
+
+
+@dataclass(slots=True)
+class DeviceFaults:
+    """What has become of one device."""
+
+    lost: EngineError | None = None
+    """Why the device cannot be used any more."""
+
+    def check(self) -> None:
+        """Refuse to go on with a device that is lost."""
+        if self.lost is not None:
+            raise self.lost
+
+    def guard(self, work: Callable[[], Result]) -> Result:
+        """Do some work on the device."""
+        self.check()
+        try:
+            return work()
+        except torch.OutOfMemoryError as error:
+            raise DeviceMemoryError(
+                f"The GPU has too little free memory for this pass: {_first_line(error)}",
+                "Leave the engine less memory for caches (limits.kv_bytes), run fewer requests at "
+                "once, or end what else uses the GPU.",
+            ) from error
+        except RuntimeError as error:
+            if not is_device_lost(error):
+                raise
+            self.lost = EngineError(
+                f"The GPU failed: {_first_line(error)}",
+                "Start the program again; if that does not help, look at the driver's log "
+                "(nvidia-smi, dmesg).",
+            )
+            raise self.lost from error
+
+
+def is_device_lost(error: RuntimeError) -> bool:
+    """Tell whether a device that raised this can still be used."""
+    kind = getattr(torch, "AcceleratorError", None)  # older releases raise plain RuntimeErrors
+    is_of_device = kind is not None and isinstance(error, kind)
+    return is_of_device or "CUDA error" in str(error)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".") + "."

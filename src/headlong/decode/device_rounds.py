@@ -65,6 +65,8 @@ class DeviceRounds:
     _copies: bool = False
     """Whether the newest tokens have a match, so that the host has a say in the next round."""
     _last_read_s: float = 0.0
+    _num_prepared: int = 0
+    """Shapes that had been prepared when the last round was read."""
 
     def __post_init__(self) -> None:
         idle = self.device_round.idle_numbers
@@ -92,6 +94,8 @@ class DeviceRounds:
         """Wait for rounds, and move the sequences on that are in the batch."""
         arrived = [(flight, flight.numbers.read()) for flight in flights]
         found: dict[DecodingSequence, RoundResult] = {}
+        is_typical = self._num_prepared == self.replay.num_prepared
+        self._num_prepared = self.replay.num_prepared
         for flight, numbers in arrived:
             now_s = time.perf_counter()
             seconds = now_s - max(self._last_read_s, flight.began_s)
@@ -100,7 +104,7 @@ class DeviceRounds:
             for i, lane in enumerate(flight.lanes):
                 if lanes.get(lane.sequence) is lane:
                     result = self._settle(flight, i, numbers[i])
-                    found[lane.sequence] = result._replace(verify_s=seconds)
+                    found[lane.sequence] = result._replace(verify_s=seconds, is_typical=is_typical)
         self._copies = self.begins_ahead and self._has_match(batch)
         return found
 
@@ -134,6 +138,7 @@ class DeviceRounds:
         shape = shape_of(lanes, self.tensors.table.shape[1])
         numbers = self.device_round.idle_numbers(shape.lanes)
         fill_numbers(numbers, lanes)
+        self.replay.prepare(shape)
         began_s = time.perf_counter()
         results = self.replay(shape, numbers)
         logits = None if results.logits is None else Fetched(results.logits)

@@ -20,6 +20,9 @@ from typing import Any
 PACKAGES = ("headlong", "numpy")
 """Packages whose versions can change a speed or a bit."""
 
+_OF_BACKENDS = ("mlx", "torch", "triton")
+"""The same, where they are in use."""
+
 _COMMAND_TIMEOUT_S = 10
 
 
@@ -71,7 +74,10 @@ def read_provenance() -> Provenance:
         num_cores=_num_usable_cores(),
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
-        versions={name: _version(name) for name in PACKAGES},
+        versions={
+            name: _version(name)
+            for name in (*PACKAGES, *(one for one in _OF_BACKENDS if one in sys.modules))
+        },
         commit=commit,
         has_local_changes=commit is not None and bool(_git("status", "--porcelain")),
         argv=(Path(sys.argv[0]).name, *sys.argv[1:]),

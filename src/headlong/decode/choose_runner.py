@@ -16,9 +16,13 @@ from headlong.drafters.ngram import NgramDrafter
 from headlong.errors import EngineError
 from headlong.heads.layer_head import LayerHead
 from headlong.models.transformer import Backbone
+from headlong.ops.op_set import Ops
 
 if TYPE_CHECKING:
     from headlong.ops.paged_blocks import PagedBlocks
+
+
+_SLOW = "step by step, many times slower than whole rounds, as "
 
 
 def choose_runner(backbone: Backbone, drafter: Drafter | None, bounds: RunnerBounds) -> Runner:
@@ -28,7 +32,7 @@ def choose_runner(backbone: Backbone, drafter: Drafter | None, bounds: RunnerBou
         return StepRunner(backbone, drafter, bounds.kv_bytes, bounds.prefix_bytes)
     reason = _why_not(backbone, drafter, paged)
     if reason is not None:
-        note = f"step by step, many times slower than whole rounds, as {reason}"
+        note = f"{_SLOW}{reason}"
         faults = import_module("headlong.decode.device_faults").DeviceFaults()
         return StepRunner(backbone, drafter, bounds.kv_bytes, bounds.prefix_bytes, note, faults)
     module = import_module("headlong.decode.device_runner")
@@ -42,13 +46,23 @@ def choose_runner(backbone: Backbone, drafter: Drafter | None, bounds: RunnerBou
     return runner
 
 
+def slow_note(backbone: Backbone, ops: Ops) -> str:
+    """Say why a model runs slower on a backend than others do; empty where it does not."""
+    reason = _why_not_by_layers(backbone) if hasattr(ops, "paged") else None
+    return "" if reason is None else f"{_SLOW}{reason}"
+
+
+def _why_not_by_layers(backbone: Backbone) -> str | None:
+    if backbone.per_layer is not None:
+        return "its tokens bring an input along for every layer"
+    reason: str | None = import_module("headlong.ops.paged_blocks").why_not_fast(backbone.layers)
+    return reason
+
+
 def _why_not(backbone: Backbone, drafter: Drafter | None, paged: "PagedBlocks") -> str | None:
     """Return why a model cannot run by whole rounds; None where it can."""
     ops: Any = backbone.ops
-    blocks = import_module("headlong.ops.paged_blocks")
-    if backbone.per_layer is not None:
-        return "its tokens bring an input along for every layer"
-    reason: str | None = blocks.why_not_fast(backbone.layers)
+    reason = _why_not_by_layers(backbone)
     if reason is not None:
         return reason
     head = _head_of(drafter)
@@ -56,6 +70,7 @@ def _why_not(backbone: Backbone, drafter: Drafter | None, paged: "PagedBlocks") 
         return f"its drafter is a {type(drafter).__name__}"
     if isinstance(drafter, ChainDrafter) and head is None:
         return f"its drafter is a chain with a {type(drafter.head).__name__}"
+    blocks = import_module("headlong.ops.paged_blocks")
     reason = None if head is None else blocks.why_not_fast([head.layer])
     if reason is not None:
         return f"its head's {reason}"

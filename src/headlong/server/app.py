@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from functools import partial
-from importlib.metadata import version
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from headlong import __version__
 from headlong.engine.limits import EngineLimits
 from headlong.errors import HeadlongError, RequestError
 from headlong.server import (
@@ -86,7 +86,7 @@ def make_app(model: ServedModel, settings: ServerSettings) -> FastAPI:
     app = FastAPI(
         title="Headlong",
         description=_DESCRIPTION,
-        version=version("headlong"),
+        version=__version__,
         lifespan=lifespan,
         # Their pages come from elsewhere, and this server must work without a network.
         docs_url=None,

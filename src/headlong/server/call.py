@@ -9,11 +9,11 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import Request
 
+from headlong import __version__
 from headlong.config import MtpMode
 from headlong.generation import Chunk
 from headlong.server import telemetry
@@ -41,7 +41,7 @@ CHAT = CallKind(
 )
 COMPLETION = CallKind("completion", "/v1/completions", "cmpl", "text_completion", "text_completion")
 
-_FINGERPRINT = f"headlong-{version('headlong')}"
+_FINGERPRINT = f"headlong-{__version__}"
 
 
 class Call:

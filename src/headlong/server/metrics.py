@@ -9,7 +9,6 @@ Its own registry: two servers in one process do not mix.
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from itertools import accumulate
 
 import prometheus_client as prometheus
@@ -17,6 +16,7 @@ from prometheus_client import core
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from headlong import __version__
 from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
 from headlong.fleet.replica import Replica
@@ -107,7 +107,7 @@ class Metrics:
         self._tokens = _TokenMetrics()
         registry.register(self._tokens)
         info = prometheus.Gauge(f"{PREFIX}build_info", "Always 1.", ["version"], registry=registry)
-        info.labels(version("headlong")).set(1)
+        info.labels(__version__).set(1)
         if snapshot is not None:
             registry.register(_EngineCollector(snapshot))
         registry.register(ReplicaCollector(replicas, PREFIX))

@@ -123,18 +123,18 @@ def make_lane(
 
 
 def shape_of(lanes: Sequence[Lane], table_pages: int) -> RoundShape:
-    """Return the shape of a round of these lanes."""
+    """Return the shape of a round of these lanes, those that the host picks for first."""
     depth = _at_least(_DEPTHS, max(lane.depth for lane in lanes))
     waiting = max((lane.most_waiting for lane in lanes if lane.observes), default=0)
     return RoundShape(
-        lanes=1 << (len(lanes) - 1).bit_length(),
+        lanes=_power_of_two(len(lanes)),
         depth=depth,
         behind=_at_least(_BEHIND, waiting),
         drafts=any(lane.drafts for lane in lanes),
         keeps=any(lane.state.num_observed is not None for lane in lanes),
         width=table_width(max(lane.most_rows for lane in lanes) + depth + 1, table_pages),
         draw=max(_draw_of(lane.sequence) for lane in lanes),
-        shows_logits=any(lane.host_picks for lane in lanes),
+        shown=_power_of_two(sum(lane.host_picks for lane in lanes)),
     )
 
 
@@ -218,6 +218,11 @@ def _draw_of(sequence: DecodingSequence) -> Draw:
         return Draw.GREEDY
     filters = rule.top_k > 0 or rule.top_p < 1 or rule.min_p > 0
     return Draw.FILTERS if filters else Draw.NOISE
+
+
+def _power_of_two(number: int) -> int:
+    """Return the next power of two; 0 stays."""
+    return 1 << (number - 1).bit_length() if number else 0
 
 
 def _at_least(sizes: Sequence[int], number: int) -> int:

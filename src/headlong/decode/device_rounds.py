@@ -135,6 +135,7 @@ class DeviceRounds:
     def _begin(self, lanes: list[Lane]) -> Flight:
         if any(lane.must_observe for lane in lanes):  # all at once, so that they rarely must
             lanes = [replace(lane, observes=lane.can_draft) for lane in lanes]
+        lanes.sort(key=lambda lane: not lane.host_picks)  # only the logits of those come back
         shape = shape_of(lanes, self.tensors.table.shape[1])
         numbers = self.device_round.idle_numbers(shape.lanes)
         fill_numbers(numbers, lanes)

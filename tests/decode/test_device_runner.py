@@ -108,3 +108,15 @@ def test_only_what_the_host_picks_from_comes_back(
     for answer, num in zip(answers, wanted, strict=True):
         found = {emitted.pick.logprob is not None for emitted in answer.outbox}
         assert found == {num is not None}
+
+
+def test_prompts_are_scored_by_the_blocks_of_rounds(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards an LM head of levels, which the plain op set would unpack at the end of each."""
+    monkeypatch.setattr(Backbone, "logits", lambda *_: pytest.fail("the plain op set scores"))
+    engine = device_engine(backbone, device_drafters(None, backbone))
+    stopping = StopParams(2, ignore_eos=True)
+    (answer,) = run_all(engine, [Request((5, 6, 7), SamplingParams(), stopping, prompt_logprobs=1)])
+    assert len(answer.outbox) == 2
+    assert len(answer.sequence.prompt_logprobs) == 2

@@ -85,6 +85,14 @@ def read_provenance() -> Provenance:
     )
 
 
+def own_version() -> str:
+    """Return the version of the package; a checkout that is not installed has none."""
+    try:
+        return version("headlong")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
+
+
 def find_checkout(source: Path) -> Path | None:
     """Return the git checkout that `source`, a file of src/headlong, lies in; None if installed."""
     root = source.resolve().parents[2]

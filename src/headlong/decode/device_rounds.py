@@ -8,7 +8,7 @@ own beside it. Only reading changes a sequence: what is never read has not happe
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -112,6 +112,15 @@ class DeviceRounds:
         """Forget what was begun: it is made again from what the host knows."""
         self._ahead = None
 
+    def rehearsed(self, sequence: DecodingSequence, given: Draft) -> Callable[[], RoundResults]:
+        """Return what makes a round as often as it is called, to be timed; it is never read.
+
+        Of a sequence that is in no round now. Without a draft of the host's, the head drafts what
+        the sequence's plan asks for.
+        """
+        prepared = self._prepared([self._lane(sequence, given)])
+        return lambda: self.replay(*prepared)
+
     def _may_begin_ahead(self, batch: Sequence[DecodingSequence]) -> bool:
         is_free = self.begins_ahead and not self._copies
         return is_free and not any(host_picks(sequence) for sequence in batch)
@@ -135,15 +144,19 @@ class DeviceRounds:
     def _begin(self, lanes: list[Lane]) -> Flight:
         if any(lane.must_observe for lane in lanes):  # all at once, so that they rarely must
             lanes = [replace(lane, observes=lane.can_draft) for lane in lanes]
+        shape, numbers = self._prepared(lanes)
+        began_s = time.perf_counter()
+        results = self.replay(shape, numbers)
+        logits = None if results.logits is None else Fetched(results.logits)
+        return Flight(lanes, shape.depth, Fetched(results.numbers), logits, began_s)
+
+    def _prepared(self, lanes: list[Lane]) -> tuple[RoundShape, IntArray]:
         lanes.sort(key=lambda lane: not lane.host_picks)  # only the logits of those come back
         shape = shape_of(lanes, self.tensors.table.shape[1])
         numbers = self.device_round.idle_numbers(shape.lanes)
         fill_numbers(numbers, lanes)
         self.replay.prepare(shape)
-        began_s = time.perf_counter()
-        results = self.replay(shape, numbers)
-        logits = None if results.logits is None else Fetched(results.logits)
-        return Flight(lanes, shape.depth, Fetched(results.numbers), logits, began_s)
+        return shape, numbers
 
     def _settle(self, flight: Flight, place: int, line: IntArray) -> RoundResult:
         """Move one sequence on; a failure is its own."""

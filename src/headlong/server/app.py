@@ -14,9 +14,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from headlong import __version__
 from headlong.engine.limits import EngineLimits
 from headlong.errors import HeadlongError, RequestError
+from headlong.provenance import own_version
 from headlong.server import (
     chat,
     completions,
@@ -86,7 +86,7 @@ def make_app(model: ServedModel, settings: ServerSettings) -> FastAPI:
     app = FastAPI(
         title="Headlong",
         description=_DESCRIPTION,
-        version=__version__,
+        version=own_version(),
         lifespan=lifespan,
         # Their pages come from elsewhere, and this server must work without a network.
         docs_url=None,

@@ -13,9 +13,9 @@ from typing import Any
 
 from fastapi import Request
 
-from headlong import __version__
 from headlong.config import MtpMode
 from headlong.generation import Chunk
+from headlong.provenance import own_version
 from headlong.server import telemetry
 from headlong.server.answer_stream import Answer
 from headlong.server.http_middleware import route_path
@@ -41,7 +41,7 @@ CHAT = CallKind(
 )
 COMPLETION = CallKind("completion", "/v1/completions", "cmpl", "text_completion", "text_completion")
 
-_FINGERPRINT = f"headlong-{__version__}"
+_FINGERPRINT = f"headlong-{own_version()}"
 
 
 class Call:

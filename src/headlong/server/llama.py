@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from headlong import __version__
+from headlong.provenance import own_version
 from headlong.server.answering import answer_with
 from headlong.server.call import CallKind
 from headlong.server.chat_protocol import ChatBody, ChatMessage, Tool
@@ -88,7 +88,7 @@ async def get_props(request: Request) -> dict[str, Any]:
         "bos_token": bos,
         "eos_token": tokenizer.eos_token,
         "modalities": {"vision": False, "audio": False},
-        "build_info": f"headlong {__version__}",
+        "build_info": f"headlong {own_version()}",
     }
 
 

@@ -16,10 +16,10 @@ from prometheus_client import core
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from headlong import __version__
 from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
 from headlong.fleet.replica import Replica
+from headlong.provenance import own_version
 from headlong.server.live import FinishedRequest
 from headlong.server.replicas import ReplicaCollector
 
@@ -107,7 +107,7 @@ class Metrics:
         self._tokens = _TokenMetrics()
         registry.register(self._tokens)
         info = prometheus.Gauge(f"{PREFIX}build_info", "Always 1.", ["version"], registry=registry)
-        info.labels(__version__).set(1)
+        info.labels(own_version()).set(1)
         if snapshot is not None:
             registry.register(_EngineCollector(snapshot))
         registry.register(ReplicaCollector(replicas, PREFIX))

@@ -126,11 +126,11 @@ def test_a_shape_is_compiled_once_and_changes_no_token(
 
 
 def _rounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile into something that rounds otherwise, as a GPU's compiler may."""
+    """Compile into something that rounds otherwise, as a GPU's compiler may; in bfloat16 too."""
 
     def run(*arrays: Any) -> Any:
         x, *others = function(*arrays)
-        return (x * (1 + 1e-6), *others)
+        return (x * (1 + 2**-7), *others)
 
     return run
 
@@ -139,20 +139,23 @@ def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile nothing."""
 
     def run(*arrays: Any) -> Any:
-        raise RuntimeError("no compiler")
+        raise ValueError("no compiler")
 
     return run
 
 
-@pytest.mark.parametrize("compile_", [_rounded, _refused])
-def test_a_compiler_that_changes_bits_is_not_used(
-    compile_: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("compile_", "reason"), [(_rounded, "other bits"), (_refused, "no compiler")]
+)
+def test_a_compiler_that_changes_bits_is_not_used_and_the_note_says_why(
+    compile_: Callable[..., Any], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mx, "compile", compile_)
     monkeypatch.setattr(mlx_graphs, "COMES_BACK", 2)
     ours = load("llama", tmp_path / "model", is_on=True)
     assert passes(ours) == passes(load("llama", tmp_path / "model", is_on=False))
     assert not ours.ops.graphs.is_on  # type: ignore[attr-defined]
+    assert reason in ours.ops.note
 
 
 def test_old_graphs_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

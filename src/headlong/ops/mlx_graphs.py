@@ -69,7 +69,7 @@ class PassGraphs:
     def __init__(self, ops: "MlxOps", is_on: bool) -> None:
         self._ops = ops
         self.is_on = is_on
-        """Whether passes are compiled; never again once a graph has given other bits."""
+        """Whether passes are compiled; never again once a graph could not be used."""
         self._graphs: OrderedDict[Any, Graph] = OrderedDict()
         self._passes: Counter[Any] = Counter()
         self._asked: dict[Layer, tuple[list[tuple[Rope, int]], list[int | None]]] = {}
@@ -146,8 +146,9 @@ class PassGraphs:
         try:
             x, taps, _ = graph(*self._inputs(one, caches))
             found = read(x, *taps)
-        except RuntimeError:  # a compiler that is missing or refuses costs speed only
-            found = []
+            problem = "a graph gives other bits than its blocks"
+        except (RuntimeError, ValueError) as error:  # refused: that costs speed only
+            found, problem = [], str(error).strip().partition("\n")[0]
         result = self._run_blocks(one)
         expected = read(*(part for part in result if part is not None))
         pairs = zip(found, expected, strict=False)
@@ -157,6 +158,7 @@ class PassGraphs:
                 self._graphs.popitem(last=False)
         else:
             self.is_on = False
+            self._ops.note += f"; passes are not compiled: {problem}"
             self._graphs.clear()
         return result
 

@@ -268,7 +268,7 @@ class MlxOps(BlockByBlock):
         """Return a projection's matrix as floats; it is made once."""
         made = self._made.setdefault(linear, {})
         if "values" not in made:
-            made["values"] = linear.weight.values()
+            made["values"] = linear.weight.values().astype(self.dtype)
             mx.eval(made["values"])
         return made["values"]
 

@@ -89,14 +89,14 @@ def make_ops(name: str = "auto", *, threads: int | None = None) -> Ops:
 
 def _make_default(threads: int | None) -> Ops:
     """Return the first default backend that can be had; its note says why it is not the first."""
-    missing = ""
+    missing: list[str] = []
     for name, backend in MODULES.items():
         if not backend.is_default:
             continue
         problem = backend_problem(name)
         if problem is None:
             ops = _makers[name](threads)
-            ops.note = f"{missing}{ops.note}"
+            ops.note = " ".join([*missing, ops.note]).strip()
             return ops
-        missing += f"{problem} {backend.remedy}"
-    raise BackendError(missing, "Install Headlong again.")
+        missing.append(f"{problem} {backend.remedy}")
+    raise BackendError(" ".join(missing), "Install Headlong again.")

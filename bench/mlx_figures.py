@@ -8,8 +8,8 @@ how often the host waits for the device, how often it has something computed wit
 how many graphs were compiled. Then times: passes over so many rows behind a context, logits
 included, ours and mlx-lm's in turn, where mlx-lm is installed and MODEL is a folder it reads. Each
 ratio is the median of the pairs' own, mlx-lm's time over ours, with the quartiles beside it; the
-time that the processor spent, of all threads, is compared in the same way, since it feels other
-programs less. `host` is what passes before the device has its work. The last line is JSON.
+time that the processor spent, of all threads, is compared in the same way, since it depends less on
+other programs. `host` is what passes before the device has its work. The last line is JSON.
 """
 
 import argparse

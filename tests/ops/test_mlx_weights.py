@@ -83,7 +83,7 @@ def mixing(x: Any, parts: tuple[Any, ...], *_: Any) -> Any:
         (refused, "Unable to build metal library from source"),
         (unknown, "incompatible function arguments"),
         (wrong, "its products are not MLX's"),
-        (mixing, "rows feel the others"),
+        (mixing, "other bits beside others"),
     ],
 )
 def test_a_kernel_that_fails_is_not_used_and_the_note_says_why(
@@ -116,7 +116,7 @@ class Moody(MlxMatrix):
 
 
 class Mixing(MlxMatrix):
-    """A matrix whose kernels let a row feel the others, however many they are."""
+    """A matrix whose kernels let rows affect one another, however many they are."""
 
     def multiply(self, x: Any) -> Any:
         """Return something that depends on all rows."""

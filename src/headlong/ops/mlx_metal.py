@@ -1,9 +1,9 @@
 """The kernels of Apple's GPUs: rows times a matrix, every row as if it were alone.
 
 In:  rows, and a matrix of floats or of 4- or 8-bit levels. Out: products.
-Each lane of 32 adds up every 32nd run of eight numbers, in order and with fused steps that no
+Each of 32 lanes adds up every 32nd run of eight numbers, in order and with fused steps that no
 compiler can regroup; then the lanes are added. How many rows are read beside a row (`ROWS`) has no
-part in that, so weights are read once for up to eight rows and no row feels the others. Whether a
+part in that, so weights are read once for up to eight rows and no row affects another. Whether a
 device keeps to this is measured before a kernel is used (`mlx_weights.py`).
 """
 

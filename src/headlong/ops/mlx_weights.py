@@ -43,7 +43,7 @@ _NAMES = {mx.float32: "f32", mx.bfloat16: "bf16"}
 
 
 class RowsAtOnce(NamedTuple):
-    """How rows go through a matrix so that none feels the others."""
+    """How rows go through a matrix so that none affects another."""
 
     most: int
     """Rows of one product at most."""
@@ -109,7 +109,7 @@ class MlxMatrix:
     def gather(self, x: Any, chosen: Any) -> Any:
         """Multiply single rows with matrices of a stack: (N, k, inputs), (N, k) → (N, k, outputs).
 
-        One row is multiplied at a time, so that its mates choose no kernel.
+        One row is multiplied at a time, since MLX may choose a kernel by how many there are.
         """
         rows = x[..., None, :]
         if not self.bits:
@@ -215,7 +215,7 @@ def _rows_at_once(matrix: MlxMatrix) -> RowsAtOnce:
 
 
 def _measure(matrix: MlxMatrix) -> RowsAtOnce:
-    """Find the most rows that are multiplied together without one feeling the others.
+    """Find the most rows that are multiplied together without one affecting another.
 
     Kernels are chosen by shape, not by value, so random rows tell.
     """
@@ -236,8 +236,8 @@ def _measure(matrix: MlxMatrix) -> RowsAtOnce:
         turned = _bits(matrix.multiply(mx.roll(x, shift, 0)))
         if not _are_equal(turned, np.roll(whole, shift, 0)):
             return RowsAtOnce(1)
-    lonely = _bits(matrix.multiply(mx.pad(x[:1], ((TILE - 1, 0), (0, 0)))))
-    return RowsAtOnce(TILE, is_padded=True) if _are_equal(lonely[-1], whole[0]) else RowsAtOnce(1)
+    last = _bits(matrix.multiply(mx.pad(x[:1], ((TILE - 1, 0), (0, 0)))))
+    return RowsAtOnce(TILE, is_padded=True) if _are_equal(last[-1], whole[0]) else RowsAtOnce(1)
 
 
 def _kernel_problem(matrix: MlxMatrix, x: Any) -> str | None:
@@ -256,7 +256,7 @@ def _kernel_problem(matrix: MlxMatrix, x: Any) -> str | None:
     except (RuntimeError, TypeError, ValueError) as error:  # refused: that costs speed only
         return str(error).strip().partition("\n")[0]
     if not is_apart:
-        return "rows feel the others beside them"
+        return "a row gets other bits beside others"
     is_close = np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
     return None if is_close else "its products are not MLX's"
 

@@ -86,7 +86,11 @@ class MlxOps(BlockByBlock):
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> MlxMatrix:
         """Pack a stored tensor in affine groups if it is quantised; else keep it as floats."""
         enter()
-        return make_matrix(tensor, quant, self.dtype)
+        made = make_matrix(tensor, quant, self.dtype)
+        for what, problem in kernel_problems.items():
+            lost = f"; no kernel of ours for {what}: {problem}"
+            self.note += lost if lost not in self.note else ""
+        return made
 
     def matrix_bytes(self, tensor: StoredTensor, quant: str | None = None) -> int:
         """Return the bytes of a tensor once it is packed, or kept as floats."""
@@ -97,11 +101,8 @@ class MlxOps(BlockByBlock):
         return matrix_format(tensor, quant, self.dtype)
 
     def settle(self) -> None:
-        """Give back what only loading needed; note which kernels this device does without."""
+        """Give back what only loading needed."""
         mx.clear_cache()
-        for what, problem in kernel_problems.items():
-            lost = f"; no kernel of ours for {what}: {problem}"
-            self.note += lost if lost not in self.note else ""
 
     def make_state(self, mixer: Mixer) -> LayerState:
         """Return an empty state; recurrent ones are in float32."""

@@ -40,6 +40,7 @@ def test_on_apple_silicon_auto_asks_for_mlx_first(monkeypatch: pytest.MonkeyPatc
     ops = make_ops("auto")
     assert ops.name == "native"
     assert "headlong[mlx]" in ops.note
+    assert f"`--upgrade`. {make_ops('native').note}" in ops.note
 
 
 def test_unknown_backends_are_refused_by_name() -> None:

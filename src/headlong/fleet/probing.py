@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headlong.fleet.answer_check import AnswerAsSent
-from headlong.fleet.dialect import Feature
 from headlong.fleet.exchange import Exchanger
 from headlong.fleet.probe import Tell, probe
 from headlong.fleet.probe_sides import Budget, Side
@@ -78,7 +77,7 @@ class Probing:
     async def examine(self, replica: Replica, tell: Tell = lambda one: None) -> Verdict | None:
         """Examine a replica now, telling judgements as they come; None where it goes down."""
         before = replica.verdict
-        judge = await self._find_judge(replica)
+        judge = await self._find_judge()
         _log.info("The replica %s is being probed.", replica.name)
         budget = Budget(self._options.seconds, self._options.num_tokens)
         plain = None if judge is None else self._side(judge, budget, is_plain=True)
@@ -110,10 +109,8 @@ class Probing:
             is_plain,
         )
 
-    async def _find_judge(self, replica: Replica) -> Replica | None:
-        """Return who says what is right: itself where it obeys `mtp`, else one without drafts."""
-        if Feature.K_PER_REQUEST in replica.dialect.features_with_drafts:
-            return replica
+    async def _find_judge(self) -> Replica | None:
+        """Return a replica without drafts to compare with; None where there is none."""
         plain = [one for one in self._replicas if not one.drafts]
         if not plain:
             return None

@@ -112,6 +112,8 @@ class Router:
         lacks = [one.missing(request) for one in drafting]
         if all(lacks):
             return f"The replicas that draft lack {lacks[0]} while they do."
+        if all(one.verdict is None for one in drafting):
+            return "No replica that drafts has been probed yet."
         return "No replica that drafts can take it now."
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from headlong.errors import RequestError
 from headlong.fleet.engine_commands import EngineWish, plan_engines
+from headlong.provenance import num_usable_cores
 
 FOLDER, FILE = Path("backbone"), Path("backbone.gguf")
 HEAD, HEAD_FILE = Path("head"), Path("head.gguf")
@@ -93,6 +94,14 @@ def test_the_users_own_options_come_last_and_whole() -> None:
 def test_devices_are_shared_out(devices: str, num: int, shares: list[str]) -> None:
     wish = replace(WISH, num_plain=num, num_drafting=0, environ={"CUDA_VISIBLE_DEVICES": devices})
     assert [plan.environ["CUDA_VISIBLE_DEVICES"] for plan, _ in plan_engines(wish)] == shares
+
+
+def test_llama_cpps_share_the_cores() -> None:
+    """Several that each took all cores wrote about a token a second: their threads spin."""
+    wish = replace(WISH, kind="llama.cpp", model=FILE, head=HEAD_FILE)
+    share = str(max(1, num_usable_cores() // 2))
+    assert {option(command, "--threads") for command in commands(wish)} == {share}
+    assert "--threads" not in commands(replace(wish, num_drafting=0))[0]
 
 
 def test_engines_do_not_get_our_keys() -> None:

@@ -103,5 +103,5 @@ def finding_of(judgement: Judgement) -> Finding:
             return check.warning(f"not exact: {judgement.seen}", f"{_NOT_EXACT[aspect]}.")
         case Outcome.FAILED:
             return check.fault(judgement.seen, f"{_REMEDIES.get(aspect, _ELSE)}.")
-        case Outcome.NOT_CHECKED:
+        case Outcome.NOT_CHECKED | Outcome.NOT_SETTLED:
             return skipped(check.name, judgement.seen)

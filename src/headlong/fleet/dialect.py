@@ -26,7 +26,7 @@ class Feature(StrEnum):
     PROMPT_LOGPROBS = "prompt logprobs"
     EMBEDDINGS = "embeddings"
     JSON_SCHEMA = "JSON schemas"
-    GRAMMAR = "grammars"
+    GRAMMAR = "grammars (for tools, patterns and choices)"
     """llguidance's Lark: tool calls, reasoning before JSON, patterns, choices."""
     SEED = "seed"
     TOP_K = "top_k"

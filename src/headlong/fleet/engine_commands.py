@@ -16,6 +16,7 @@ from pathlib import Path
 
 from headlong.errors import RequestError
 from headlong.fleet.children import ChildPlan
+from headlong.provenance import num_usable_cores
 
 HOST = "127.0.0.1"
 
@@ -128,7 +129,12 @@ def plan_engines(wish: EngineWish) -> list[tuple[ChildPlan, int]]:
 def _command(wish: EngineWish, port: int, *, drafts: bool) -> list[str]:
     kind = _KINDS[wish.kind]
     command = list(kind.command) if wish.command is None else shlex.split(wish.command)
-    command += [*kind.arguments(str(wish.model), port), *shlex.split(wish.arguments)]
+    command += kind.arguments(str(wish.model), port)
+    num_engines = wish.num_plain + wish.num_drafting
+    if wish.kind == "llama.cpp" and num_engines > 1:
+        # Each would take all cores, and its threads spin while they wait for each other.
+        command += ["--threads", str(max(1, num_usable_cores() // num_engines))]
+    command += shlex.split(wish.arguments)
     if not drafts:
         return command
     if wish.kind == "vllm":

@@ -31,8 +31,8 @@ class ReplicaStatus(BaseModel):
 def status_of(replica: Replica, *, is_open: bool = True) -> ReplicaStatus:
     """Return how a replica is; addresses and problems, which may hold some, only if `is_open`."""
     verdict = replica.verdict
-    failed = () if verdict is None else verdict.failed
-    refused = [f"{one.aspect}: {one.seen}" if is_open else str(one.aspect) for one in failed]
+    kept = () if verdict is None else verdict.refused
+    refused = [f"{one.aspect}: {one.seen}" if is_open else str(one.aspect) for one in kept]
     return ReplicaStatus(
         pool=_pool(replica),
         engine=replica.dialect.name,
@@ -77,7 +77,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[Replica], float | None]], ...] = (
     (
         "replica_probe_failures",
         "Kinds of requests that its drafts are not trusted with.",
-        lambda one: None if one.verdict is None else len(one.verdict.failed),
+        lambda one: None if one.verdict is None else len(one.verdict.refused),
     ),
     ("replica_kv_share", "Share of its cache in use.", lambda one: one.load.kv_share),
 )

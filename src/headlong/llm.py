@@ -39,7 +39,7 @@ from headlong.heads.choose_head import choose_head
 from headlong.heads.head import Head
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.backends import make_ops
+from headlong.ops.backends import fit_ops, make_ops
 from headlong.ops.op_set import Ops
 from headlong.prompt import Prompt, prepare_prompt
 from headlong.text.answer_form import read_form
@@ -141,14 +141,16 @@ class LLM:
         named: dict[str, Any] = dict(options)
         progress, limits = named.pop("progress", None), named.pop("limits", None)
         wanted = ModelOptions(None if model is None else str(model), **named)
-        ops = make_ops(wanted.backend)
+        first_choice = make_ops(wanted.backend)
         path = resolve_model(wanted.model, progress=progress)
         checkpoint = open_checkpoint(path)
+        weights = checkpoint.tensors.values()
+        ops = fit_ops(first_choice, wanted.backend, weights, wanted.quant)
         loaded = load_backbone(checkpoint, ops, wanted.quant)
         tokenizer = load_tokenizer(checkpoint)
         name = _resolve_drafter(wanted)
         found = choose_head(checkpoint, loaded.backbone, tokenizer, replace(wanted, drafter=name))
-        second = _load_second(wanted, tokenizer, progress)
+        second = _load_second(wanted, ops, tokenizer, progress)
         drafter = make_drafter(name, loaded.backbone, found.head, second)
         del checkpoint  # its tables are large and not needed any more
         ops.settle()
@@ -159,7 +161,7 @@ class LLM:
             head=found.head,
             drafter=drafter,
             report=loaded.report,
-            notes=(*_backend_notes(ops, wanted), *found.notes),
+            notes=(*_backend_notes(ops, first_choice, wanted), *found.notes),
             engine=Engine.for_model(loaded.backbone, drafter, limits),
         )
 
@@ -240,10 +242,10 @@ def make_request(
     )
 
 
-def _backend_notes(ops: Ops, options: ModelOptions) -> tuple[str, ...]:
-    """Say why the slow backend computes though it was not asked for."""
-    is_fallback = options.backend == "auto" and ops.name == "numpy"
-    return (ops.note,) if is_fallback else ()
+def _backend_notes(ops: Ops, first_choice: Ops, options: ModelOptions) -> tuple[str, ...]:
+    """Say why a slower backend computes than this machine could have."""
+    is_slow = options.backend == "auto" and ops.name == "numpy"
+    return (ops.note,) if is_slow or ops is not first_choice else ()
 
 
 def _resolve_drafter(options: ModelOptions) -> DrafterName:
@@ -263,7 +265,7 @@ def _resolve_drafter(options: ModelOptions) -> DrafterName:
 
 
 def _load_second(
-    options: ModelOptions, tokenizer: Tokenizer, progress: Progress | None
+    options: ModelOptions, ops: Ops, tokenizer: Tokenizer, progress: Progress | None
 ) -> Backbone | None:
     """Load the backbone of the draft model, if one is named; refuse one with other tokens."""
     if options.draft_model is None:
@@ -272,7 +274,7 @@ def _load_second(
     checkpoint = open_checkpoint(resolve_model(name, progress=progress))
     _check_same_tokens(name, load_tokenizer(checkpoint), tokenizer)
     # Its own backend object, since one belongs to one model.
-    return load_backbone(checkpoint, make_ops(options.backend)).backbone
+    return load_backbone(checkpoint, make_ops(ops.name)).backbone
 
 
 def _check_same_tokens(name: str, own: Tokenizer, tokenizer: Tokenizer) -> None:

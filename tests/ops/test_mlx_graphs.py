@@ -1,5 +1,6 @@
 """Compiled passes on MLX: the bits of the blocks, one graph a shape, none where bits differ."""
 
+import gc
 import random
 import shutil
 from collections.abc import Callable
@@ -23,8 +24,9 @@ from model_files import BOTH_FORMATS, FROM_GOLDEN, HYBRID, SINKS, write_hf_folde
 from random_drafters import drafter_named
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed: pip install 'headlong[mlx]'")
-from headlong.ops import mlx_graphs  # noqa: E402  # both need MLX
+from headlong.ops import mlx_graphs  # noqa: E402  # all need MLX
 from headlong.ops.mlx_ops import MlxOps  # noqa: E402
+from headlong.ops.mlx_state import MlxKVLayer  # noqa: E402
 
 
 @pytest.fixture
@@ -126,11 +128,11 @@ def test_a_shape_is_compiled_once_and_changes_no_token(
 
 
 def _rounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile into something that rounds otherwise, as a GPU's compiler may."""
+    """Compile into something that rounds otherwise, as a GPU's compiler may; in bfloat16 too."""
 
     def run(*arrays: Any) -> Any:
         x, *others = function(*arrays)
-        return (x * (1 + 1e-6), *others)
+        return (x * (1 + 2**-7), *others)
 
     return run
 
@@ -139,20 +141,46 @@ def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile nothing."""
 
     def run(*arrays: Any) -> Any:
-        raise RuntimeError("no compiler")
+        raise ValueError("no compiler")
 
     return run
 
 
-@pytest.mark.parametrize("compile_", [_rounded, _refused])
-def test_a_compiler_that_changes_bits_is_not_used(
-    compile_: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("compile_", "reason"), [(_rounded, "other bits"), (_refused, "no compiler")]
+)
+def test_a_compiler_that_changes_bits_is_not_used_and_the_note_says_why(
+    compile_: Callable[..., Any], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mx, "compile", compile_)
     monkeypatch.setattr(mlx_graphs, "COMES_BACK", 2)
     ours = load("llama", tmp_path / "model", is_on=True)
     assert passes(ours) == passes(load("llama", tmp_path / "model", is_on=False))
     assert not ours.ops.graphs.is_on  # type: ignore[attr-defined]
+    assert reason in ours.ops.note
+
+
+def test_a_graph_keeps_no_cache_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the sequence with which it was compiled ends with the sequence."""
+    monkeypatch.setattr(mlx_graphs, "COMES_BACK", 1)
+
+    def num_caches() -> int:
+        gc.collect()
+        return sum(isinstance(one, MlxKVLayer) for one in gc.get_objects())
+
+    mx.disable_compile()
+    try:
+        ours = load("llama", tmp_path / "model", is_on=True)
+        before = num_caches()
+        cache = ours.make_cache()
+        for _ in range(3):
+            ours.logits(ours.forward([np.arange(3, 6)], [cache]).normed)
+            cache.commit(0)
+        assert len(ours.ops.graphs) == 1  # type: ignore[attr-defined]
+        del cache
+        assert num_caches() == before
+    finally:
+        mx.enable_compile()
 
 
 def test_old_graphs_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ import pytest
 from headlong.arrays import FloatArray
 from headlong.ops.mlx_packing import pack_levels
 
-pytest.importorskip("mlx.core", reason="MLX is not installed: pip install 'headlong[mlx]'")
-from headlong.ops import mlx_metal  # needs MLX
+mx = pytest.importorskip("mlx.core", reason="MLX is not installed: pip install 'headlong[mlx]'")
+from headlong.ops import mlx_metal  # noqa: E402  # needs MLX
 
 _SHIM = """
 #include <algorithm>
@@ -74,6 +74,22 @@ def multiply(
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
     ctypes.CDLL(str(library)).run(*pointers, len(x), x.shape[1], len(weights))
     return y
+
+
+def test_matrices_of_other_types_have_kernels_of_other_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """MLX tells kernels apart by name: one name for two types is compiled again at every change."""
+    made: list[str] = []
+    monkeypatch.setattr(mx.fast, "metal_kernel", lambda name, **_: made.append(name))
+    halves = (mx.uint32, mx.float16, mx.float16)
+    for types in (halves, (mx.uint32, mx.bfloat16, mx.bfloat16), (mx.bfloat16,)):
+        mlx_metal._kernel.__wrapped__(*types)
+    assert made == [
+        "headlong_uint32_float16_float16",
+        "headlong_uint32_bfloat16_bfloat16",
+        "headlong_bfloat16",
+    ]
 
 
 @pytest.mark.parametrize("bits", [0, 4, 8])

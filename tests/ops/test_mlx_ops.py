@@ -3,6 +3,7 @@
 On its CPU device here; `bench/apple.sh` proves the same on a Mac.
 """
 
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -41,7 +42,8 @@ from model_files import (
 from random_heads import HEAD_KINDS, random_head
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed: pip install 'headlong[mlx]'")
-from headlong.ops.mlx_ops import MlxOps  # noqa: E402  # needs MLX
+from headlong.ops import mlx_host  # noqa: E402  # both need MLX
+from headlong.ops.mlx_ops import MlxOps  # noqa: E402
 
 Maker = Callable[[str, Ops], Backbone]
 
@@ -194,11 +196,18 @@ def test_without_mlx_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
         make_ops("mlx")
 
 
+def test_the_oldest_mlx_is_the_one_that_is_installed_at_least() -> None:
+    project = (GOLDEN.parents[1] / "pyproject.toml").read_text()
+    named = re.findall(r'"mlx(?:\[cpu\])?>=([\d.]+);', project)
+    assert len(named) == 4
+    assert set(named) == {mlx_host.OLDEST}
+
+
 def test_an_older_mlx_is_refused_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(mx, "new_thread_unsafe_stream")
     for name in ("mlx_host", "mlx_ops"):
         monkeypatch.delitem(sys.modules, f"headlong.ops.{name}", raising=False)
-    with pytest.raises(BackendError, match=r"0\.31\.2 or later") as caught:
+    with pytest.raises(BackendError, match=f"{mlx_host.OLDEST} or later") as caught:
         make_ops("mlx")
     assert mx.__version__ in str(caught.value)
     assert "--upgrade" in str(caught.value)

@@ -1,5 +1,6 @@
 """Matrices of the MLX backend: formats, and rows that keep to themselves."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from headlong.ops.numpy_ops import NumpyOps
 from native_parts import stored
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed: pip install 'headlong[mlx]'")
-from headlong.ops import mlx_weights  # noqa: E402  # both need MLX
+from headlong.ops import mlx_ops, mlx_weights  # noqa: E402  # both need MLX
 from headlong.ops.mlx_ops import MlxOps  # noqa: E402
 from headlong.ops.mlx_weights import MlxMatrix, RowsAtOnce  # noqa: E402
 
@@ -56,6 +57,55 @@ def test_joined_and_stacked_matrices_lie_in_memory_once(quant: str | None) -> No
         assert mx.get_active_memory() - active < whole.num_bytes // 4
 
 
+def refused(x: Any, *_: Any) -> Any:
+    """Fail as a Metal compiler does that does not take the source."""
+    raise RuntimeError("Unable to build metal library from source\n  line 7")
+
+
+def unknown(x: Any, *_: Any) -> Any:
+    """Fail as an MLX does that has other arguments."""
+    raise TypeError("metal_kernel(): incompatible function arguments")
+
+
+def wrong(x: Any, parts: tuple[Any, ...], *_: Any) -> Any:
+    """Give something else than the product."""
+    return mx.zeros((len(x), parts[0].shape[0]))
+
+
+def mixing(x: Any, parts: tuple[Any, ...], *_: Any) -> Any:
+    """Give products that depend on how many rows there are."""
+    return (x @ parts[0].T) * (1 + 0.001 * len(x))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        (refused, "Unable to build metal library from source"),
+        (unknown, "incompatible function arguments"),
+        (wrong, "its products are not MLX's"),
+        (mixing, "other bits beside others"),
+    ],
+)
+def test_a_kernel_that_fails_is_not_used_and_the_note_says_why(
+    kernel: Callable[..., Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems: dict[str, str] = {}
+    monkeypatch.setattr(mlx_weights, "is_on_metal", lambda: True)
+    monkeypatch.setattr(mlx_weights, "multiply_rows", kernel)
+    monkeypatch.setattr(mlx_weights, "kernel_problems", problems)
+    monkeypatch.setattr(mlx_ops, "kernel_problems", problems)
+    monkeypatch.setattr(mlx_weights, "_measured", {})
+    ops, values = MlxOps(), random_rows(9, 48, 96)
+    matrix = ops.matrix(stored("F32", values))
+    assert not matrix.rows_at_once.is_ours
+    x = random_rows(10, 11, 96)
+    np.testing.assert_allclose(np.array(matrix.times(mx.array(x))), x @ values.T, atol=1e-4)
+    ops.matrix(stored("F32", values))
+    assert ops.note.count("no kernel of ours for floats: ") == 1
+    assert reason in ops.note
+    assert "line 7" not in ops.note
+
+
 class Moody(MlxMatrix):
     """A matrix whose kernels differ with the number of rows, as those of GPUs do."""
 
@@ -65,7 +115,7 @@ class Moody(MlxMatrix):
 
 
 class Mixing(MlxMatrix):
-    """A matrix whose kernels let a row feel the others, however many they are."""
+    """A matrix whose kernels let rows affect one another, however many they are."""
 
     def multiply(self, x: Any) -> Any:
         """Return something that depends on all rows."""

@@ -85,7 +85,7 @@ def test_streams_do_not_wait_for_the_collector_to_look_at_the_model(model: str) 
 
 
 def test_running_requests_may_end_while_new_ones_are_told(model: str) -> None:
-    body = ENDLESS | {"max_tokens": 600}
+    body = ENDLESS | {"max_tokens": 2000}
     with ServerProcess(model) as server, ThreadPoolExecutor() as pool:
         seen: list[str] = []
         reading = pool.submit(read_stream, server.url, body, seen)

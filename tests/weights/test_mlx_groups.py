@@ -115,7 +115,6 @@ def test_single_matrices_may_have_other_bits(tmp_path: Path) -> None:
         ({"quantization": {"bits": 4, "group_size": [64]}}, "groups of"),
         ({"quantization": {"bits": 4, "group_size": 32}}, "not of 4 bits in groups of 32"),
         ({"quantization": {"bits": 8, "group_size": 64}}, "not of 8 bits"),
-        ({"quantization": {"bits": 4, "group_size": 64, "mode": "mxfp4"}}, "mode 'mxfp4'"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(
@@ -124,6 +123,31 @@ def test_settings_that_do_not_fit_are_refused(
     joined_matrix(tmp_path, 4, 64)
     with pytest.raises(TensorError, match=match):
         join_group_scales(config, read_safetensors(tmp_path / "m"))
+
+
+MXFP4 = {"bits": 4, "group_size": 32, "mode": "mxfp4"}
+
+
+@pytest.mark.parametrize(
+    ("own", "match"),
+    [
+        (MXFP4, "m is quantised in MLX's mode 'mxfp4'"),
+        ({"bits": 4, "group_size": 64, "model.l": MXFP4}, "'model.l' is quantised in MLX's mode"),
+    ],
+)
+def test_other_modes_are_refused_by_name(tmp_path: Path, own: dict[str, Any], match: str) -> None:
+    """Scales of theirs are bytes, which is not what is wrong with the folder."""
+    write_mlx_folder(tmp_path / "m", "llama")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    config |= {"quantization": own, "quantization_config": own}
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    words = {
+        "w.weight": ("U32", np.zeros((2, 8), "<u4")),
+        "w.scales": ("U8", np.zeros((2, 2), "u1")),
+    }
+    write_safetensors(tmp_path / "m" / "model.safetensors", words)
+    with pytest.raises(TensorError, match=match):
+        open_checkpoint(tmp_path / "m")
 
 
 def test_a_matrix_that_lost_its_biases_is_refused(tmp_path: Path) -> None:

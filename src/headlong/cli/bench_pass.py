@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from headlong.bench.pass_cost import PassPlan, make_stand_in_head, measure_pass
     from headlong.models.model_config import read_config
     from headlong.models.registry import load_backbone
-    from headlong.ops.backends import make_ops
+    from headlong.ops.backends import fit_ops, make_ops
     from headlong.text.tokenizer import load_tokenizer
     from headlong.weights.checkpoint import open_checkpoint
 
@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     program_bytes = resident_bytes()
     start = time.perf_counter()
     checkpoint = open_checkpoint(path)
+    ops = fit_ops(ops, args.backend, checkpoint.tensors.values())
     _refuse_too_long(args, counts[-1], read_config(checkpoint))
     backbone = load_backbone(checkpoint, ops).backbone
     tokenizer = load_tokenizer(checkpoint)  # a user's process has one in memory

@@ -21,7 +21,7 @@ from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.model_config import read_config
 from headlong.models.registry import LoadedBackbone, load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.backends import make_ops
+from headlong.ops.backends import fit_ops, make_ops
 from headlong.ops.op_set import Ops
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
@@ -124,6 +124,8 @@ def _try(subject: Subject, part: Part, load: Callable[[], Loaded]) -> Loaded | N
 def _load_model(subject: Subject, progress: Progress | None) -> None:
     subject.path = resolve_model(subject.options.model, progress=progress)
     subject.checkpoint = open_checkpoint(subject.path)
+    weights = subject.checkpoint.tensors.values()
+    subject.ops = fit_ops(subject.ops, subject.options.backend, weights)
     subject.loaded = load_backbone(subject.checkpoint, subject.ops)
 
 
@@ -160,7 +162,7 @@ def _load_second(subject: Subject, progress: Progress | None) -> None:
             "Both must come with one tokenizer; take a smaller model of the same family.",
         )
     # Its own backend object, since one belongs to one model.
-    second = load_backbone(checkpoint, make_ops(subject.options.backend)).backbone
+    second = load_backbone(checkpoint, make_ops(subject.ops.name)).backbone
     if subject.backbone is not None:
         make_drafter("draft-model", subject.backbone, None, second)  # refuses other sizes
     subject.second = second

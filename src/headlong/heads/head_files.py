@@ -36,7 +36,7 @@ from headlong.weights.checkpoint import (
     open_part,
 )
 from headlong.weights.mapped_file import read_json_object
-from headlong.weights.mlx_groups import describe_groups, join_group_scales, take_apart
+from headlong.weights.mlx_groups import check_modes, describe_groups, join_group_scales, take_apart
 from headlong.weights.mtp_names import has_mtp_module
 from headlong.weights.safetensors_file import read_safetensors
 from headlong.weights.safetensors_writer import Entry, write_safetensors, write_whole
@@ -71,6 +71,7 @@ def read_head_weights(path: Path) -> HeadWeights:
             return native
         file = path if path.suffix == ".safetensors" else _find_weights(path)
         config = read_json_object(file.parent / CONFIG_FILE, MAX_CONFIG_BYTES)
+        check_modes(file.parent, config)
         tensors = join_group_scales(config, read_safetensors(file))
         nested = config.get("transformer_layer_config")  # speculators wraps the layer's sizes
         if isinstance(nested, dict):

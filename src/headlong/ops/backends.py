@@ -7,13 +7,26 @@ library which is missing costs nothing and says what to install.
 
 import importlib
 import platform
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from headlong.errors import BackendError
 from headlong.ops.op_set import Ops
+from headlong.weights.tensors import StoredTensor
 
 MakeOps = TypeVar("MakeOps", bound=Callable[[int | None], Ops])
+
+
+_ROOM = 1.1
+"""Bytes that a model needs, as a multiple of its weights: caches and passes take some, too."""
+
+
+@runtime_checkable
+class OnDevice(Protocol):
+    """A backend with memory of its own, which may be too small for a model."""
+
+    def free_bytes(self) -> int:
+        """Return the bytes that weights and caches can have."""
 
 
 class BackendModule(NamedTuple):
@@ -29,6 +42,8 @@ class BackendModule(NamedTuple):
 _IS_APPLE_SILICON = (platform.system(), platform.machine()) == ("Darwin", "arm64")
 
 MODULES: dict[str, BackendModule] = {
+    # Not a default yet: it has not run on a card.
+    "cuda": BackendModule("headlong.ops.cuda_backend", "Use another backend."),
     "mlx": BackendModule(
         "headlong.ops.mlx_ops",
         "Install MLX: `pip install 'headlong[mlx]'`, on a machine that has an older one with "
@@ -42,7 +57,6 @@ MODULES: dict[str, BackendModule] = {
         is_default=True,
     ),
     "numpy": BackendModule("headlong.ops.numpy_ops", "Install numpy.", is_default=True),
-    "cuda": BackendModule("headlong.ops.cuda_backend", "Use another backend."),
     "torch": BackendModule("headlong.ops.torch_ops", "Install torch: `pip install torch`."),
 }
 """Every known backend; "auto" tries the default ones in this order."""
@@ -87,16 +101,45 @@ def make_ops(name: str = "auto", *, threads: int | None = None) -> Ops:
     return ops
 
 
-def _make_default(threads: int | None) -> Ops:
-    """Return the first default backend that can be had; its note says why it is not the first."""
+def fit_ops(ops: Ops, name: str, weights: Iterable[StoredTensor], quant: str | None = None) -> Ops:
+    """Return the backend if the weights fit into its memory; for "auto", else one on the host.
+
+    `name` is what was asked for, `quant` the precision that weights will be packed in.
+    """
+    if not isinstance(ops, OnDevice):
+        return ops
+    needed, free = sum(ops.matrix_bytes(one, quant) for one in weights), ops.free_bytes()
+    if needed * _ROOM <= free:
+        return ops
+    problem = (
+        f"The {ops.name} backend has {free / 1e9:.1f} GB free; the weights take "
+        f"{needed / 1e9:.1f} GB, and caches some more."
+    )
+    if name != "auto":
+        remedy = "Take a smaller model, pack it (quant='q4'), or use backend='auto'."
+        raise BackendError(problem, remedy)
+    return _make_default(None, too_small=problem)
+
+
+def _make_default(threads: int | None, *, too_small: str | None = None) -> Ops:
+    """Return the first default backend that can be had; its note says why it is not the first.
+
+    `too_small` says why it must be one that uses the host's memory.
+    """
     missing = ""
     for name, backend in MODULES.items():
         if not backend.is_default:
             continue
         problem = backend_problem(name)
-        if problem is None:
+        if problem is not None:
+            missing += f"{problem} {backend.remedy} "
+            continue
+        try:
             ops = _makers[name](threads)
-            ops.note = f"{missing}{ops.note}"
+        except BackendError as error:  # installed, but this machine cannot run it
+            missing += f"{error} "
+            continue
+        if too_small is None or not isinstance(ops, OnDevice):
+            ops.note = f"{missing}{ops.note}" if too_small is None else f"{too_small} {ops.note}"
             return ops
-        missing += f"{problem} {backend.remedy}"
-    raise BackendError(missing, "Install Headlong again.")
+    raise BackendError(missing.strip(), "Install Headlong again.")

@@ -4,6 +4,7 @@ Everything of `TorchOps` works on it: architectures that have no kernels of thei
 `paged` are the blocks that whole passes are captured of (`paged_blocks.py`).
 """
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -59,6 +60,12 @@ class CudaOps(TorchOps):
         """Return the name of the format a tensor is kept in."""
         packing = packing_for(tensor, quant)
         return super().matrix_format(tensor, quant) if packing is None else packing.name
+
+    def free_bytes(self) -> int:
+        """Return the bytes of the card that nothing uses."""
+        if self.device.type != "cuda":
+            return sys.maxsize
+        return int(torch.cuda.mem_get_info(self.device)[0])
 
     def embed(self, table: Any, token_ids: IntArray | Tensor, scale: float = 1.0) -> Tensor:
         """Look up embedding rows: (N,) → (N, H)."""

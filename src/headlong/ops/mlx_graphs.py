@@ -69,7 +69,7 @@ class PassGraphs:
     def __init__(self, ops: "MlxOps", is_on: bool) -> None:
         self._ops = ops
         self.is_on = is_on
-        """Whether passes are compiled; never again once a graph has given other bits."""
+        """Whether passes are compiled; never again once a graph could not be used."""
         self._graphs: OrderedDict[Any, Graph] = OrderedDict()
         self._passes: Counter[Any] = Counter()
         self._asked: dict[Layer, tuple[list[tuple[Rope, int]], list[int | None]]] = {}
@@ -146,8 +146,9 @@ class PassGraphs:
         try:
             x, taps, _ = graph(*self._inputs(one, caches))
             found = read(x, *taps)
-        except RuntimeError:  # a compiler that is missing or refuses costs speed only
-            found = []
+            problem = "a graph gives other bits than its blocks"
+        except (RuntimeError, ValueError) as error:  # refused: that costs speed only
+            found, problem = [], str(error).strip().partition("\n")[0]
         result = self._run_blocks(one)
         expected = read(*(part for part in result if part is not None))
         pairs = zip(found, expected, strict=False)
@@ -157,22 +158,28 @@ class PassGraphs:
                 self._graphs.popitem(last=False)
         else:
             self.is_on = False
+            self._ops.note += f"; passes are not compiled: {problem}"
             self._graphs.clear()
         return result
 
     def _traced(self, one: _Pass) -> Graph:
-        """Return a pass of this shape as a function of arrays alone."""
+        """Return a pass of this shape as a function of arrays alone.
+
+        The function lives longer than the sequences of `one`, and must keep none of their caches.
+        """
         ops, plan = self._ops, self._ops.plan_of(one.rows)
-        ropes, windows = self._asked[one.layers[0]]
+        layers, tap_layers = one.layers, one.tap_layers
+        token_ids, spans = one.rows.token_ids, one.rows.spans
+        ropes, windows = self._asked[layers[0]]
         bounds = [[[s[:4] for s in span] for span in plan.stretches(window)] for window in windows]
         places = [_places_of(states) for states in one.states]
 
         def run(x: Any, beside: Any, starts: Any, angles: Any, masks: Any, held: Any) -> Any:
-            rows = Rows(one.rows.token_ids, one.rows.spans, beside[0] if beside else None)
+            rows = Rows(token_ids, spans, beside[0] if beside else None)
             ordered = iter(masks)
             stretches = [
-                [[Stretch(*bound, next(ordered)) for bound in span] for span in spans]
-                for spans in bounds
+                [[Stretch(*bound, next(ordered)) for bound in span] for span in by_span]
+                for by_span in bounds
             ]
             ops.plan = PassPlan(
                 rows,
@@ -187,7 +194,7 @@ class PassGraphs:
                 [None if place is None else own[place] for place in span]
                 for own, span in zip(caches, places, strict=True)
             ]
-            x, taps = BlockByBlock.run_layers(ops, x, one.layers, states, rows, one.tap_layers)
+            x, taps = BlockByBlock.run_layers(ops, x, layers, states, rows, tap_layers)
             written = [[(cache.keys, cache.values) for cache in own] for own in caches]
             return x, [] if taps is None else [taps], written
 

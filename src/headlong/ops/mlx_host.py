@@ -12,8 +12,11 @@ import numpy as np
 from headlong.arrays import FloatArray
 from headlong.ops.numpy_host import NumpyHost, PlainRows
 
+OLDEST = "0.32.0"
+"""The first MLX with streams that threads can share."""
+
 if not hasattr(mx, "new_thread_unsafe_stream"):
-    raise ImportError(f"MLX {mx.__version__} is too old, 0.31.2 or later is needed")
+    raise ImportError(f"MLX {mx.__version__} is too old, {OLDEST} or later is needed")
 
 _stream = mx.new_thread_unsafe_stream(mx.default_device())
 
@@ -25,6 +28,11 @@ def enter() -> None:
     loads a model in one thread and runs it in another. One thread at a time uses a backend.
     """
     mx.set_default_stream(_stream)
+
+
+def is_on_metal() -> bool:
+    """Tell whether arrays are computed by Apple's GPU."""
+    return mx.metal.is_available() and bool(_stream.device.type == mx.gpu)
 
 
 def start(*arrays: Any) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 import mlx.core as mx
 
 from headlong.ops.blocks import Activation
+from headlong.ops.mlx_host import is_on_metal
 
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that works number by number as one kernel, where that is free."""
-    return mx.compile(function, shapeless=True) if mx.metal.is_available() else function
+    return mx.compile(function, shapeless=True) if is_on_metal() else function
 
 
 def silu(x: Any) -> Any:

@@ -1,9 +1,9 @@
 """The kernels of Apple's GPUs: rows times a matrix, every row as if it were alone.
 
 In:  rows, and a matrix of floats or of 4- or 8-bit levels. Out: products.
-Each lane of 32 adds up every 32nd run of eight numbers, in order and with fused steps that no
+Each of 32 lanes adds up every 32nd run of eight numbers, in order and with fused steps that no
 compiler can regroup; then the lanes are added. How many rows are read beside a row (`ROWS`) has no
-part in that, so weights are read once for up to eight rows and no row feels the others. Whether a
+part in that, so weights are read once for up to eight rows and no row affects another. Whether a
 device keeps to this is measured before a kernel is used (`mlx_weights.py`).
 """
 
@@ -109,7 +109,7 @@ def multiply_rows(x: Any, parts: tuple[Any, ...], bits: int, group_size: int) ->
     if bits:
         sizes |= {"BITS": bits, "GROUP": group_size}
     width = _LANES * _SIMD_GROUPS
-    made: Any = _kernel(bits > 0)(
+    made: Any = _kernel(*(part.dtype for part in parts))(
         inputs=[x, *parts],
         template=[("T", x.dtype), *sizes.items()],
         grid=(width, -(-num_outputs // (_OUTPUTS * _SIMD_GROUPS)), -(-num_rows // rows)),
@@ -121,11 +121,16 @@ def multiply_rows(x: Any, parts: tuple[Any, ...], bits: int, group_size: int) ->
 
 
 @cache
-def _kernel(has_levels: bool) -> Any:
-    of_levels = ["scales", "biases"] if has_levels else []
+def _kernel(*types: Any) -> Any:
+    """Return the kernel for a matrix whose parts have these types.
+
+    MLX compiles a kernel anew when one of the same name had inputs of other types.
+    """
+    names = [str(one).rpartition(".")[2] for one in types]
+    has_levels = len(types) > 1
     return mx.fast.metal_kernel(
-        name="headlong_levels" if has_levels else "headlong_floats",
-        input_names=["x", "weights", *of_levels],
+        name="_".join(["headlong", *names]),
+        input_names=["x", "weights", *(["scales", "biases"] if has_levels else [])],
         output_names=["y"],
         source=LEVELS if has_levels else FLOATS,
     )

@@ -38,7 +38,7 @@ from headlong.ops.mlx_attention import attend
 from headlong.ops.mlx_draft import DraftNumbers, begin_draft, noise_multiples
 from headlong.ops.mlx_experts import experts_result, mlp_result, per_layer_result
 from headlong.ops.mlx_graphs import PassGraphs
-from headlong.ops.mlx_host import MlxHost, enter, read, start
+from headlong.ops.mlx_host import MlxHost, enter, is_on_metal, read, start
 from headlong.ops.mlx_latent import latent_result
 from headlong.ops.mlx_maths import gate_by_sigmoid, rms_norm, rotate, silu
 from headlong.ops.mlx_recurrent import delta_net_result, make_stepped_state, mamba_result
@@ -46,6 +46,7 @@ from headlong.ops.mlx_state import MlxKVLayer, PassPlan
 from headlong.ops.mlx_weights import (
     MlxMatrix,
     join,
+    kernel_problems,
     make_matrix,
     matrix_bytes,
     matrix_format,
@@ -66,9 +67,10 @@ class MlxOps(BlockByBlock):
 
     def __init__(self) -> None:
         enter()
-        is_metal = mx.metal.is_available()
-        if is_metal:  # weights stay where the GPU reads them, whatever else wants memory
-            mx.set_wired_limit(mx.device_info()["max_recommended_working_set_size"])
+        is_metal = is_on_metal()
+        wired = mx.device_info().get("max_recommended_working_set_size") if is_metal else None
+        if wired is not None:  # weights stay where the GPU reads them, whatever else wants memory
+            mx.set_wired_limit(wired)
         self.dtype = mx.bfloat16 if is_metal else mx.float32
         self._made: WeakKeyDictionary[object, dict[str, Any]] = WeakKeyDictionary()
         """What was made of a spec: its vectors, or its matrices joined."""
@@ -84,7 +86,11 @@ class MlxOps(BlockByBlock):
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> MlxMatrix:
         """Pack a stored tensor in affine groups if it is quantised; else keep it as floats."""
         enter()
-        return make_matrix(tensor, quant, self.dtype)
+        made = make_matrix(tensor, quant, self.dtype)
+        for what, problem in kernel_problems.items():
+            lost = f"; no kernel of ours for {what}: {problem}"
+            self.note += lost if lost not in self.note else ""
+        return made
 
     def matrix_bytes(self, tensor: StoredTensor, quant: str | None = None) -> int:
         """Return the bytes of a tensor once it is packed, or kept as floats."""
@@ -263,7 +269,7 @@ class MlxOps(BlockByBlock):
         """Return a projection's matrix as floats; it is made once."""
         made = self._made.setdefault(linear, {})
         if "values" not in made:
-            made["values"] = linear.weight.values()
+            made["values"] = linear.weight.values().astype(self.dtype)
             mx.eval(made["values"])
         return made["values"]
 

@@ -17,6 +17,7 @@ from gguf.quants import quantize
 
 from headlong.arrays import FloatArray
 from headlong.ops import mlx_metal
+from headlong.ops.mlx_host import is_on_metal
 from headlong.ops.mlx_metal import multiply_rows
 from headlong.ops.mlx_packing import GROUP, Packing, packing_of, repack
 from headlong.ops.numpy_weights import round_to
@@ -42,7 +43,7 @@ _NAMES = {mx.float32: "f32", mx.bfloat16: "bf16"}
 
 
 class RowsAtOnce(NamedTuple):
-    """How rows go through a matrix so that none feels the others."""
+    """How rows go through a matrix so that none affects another."""
 
     most: int
     """Rows of one product at most."""
@@ -53,6 +54,9 @@ class RowsAtOnce(NamedTuple):
 
 
 _measured: dict[tuple[Any, ...], RowsAtOnce] = {}
+
+kernel_problems: dict[str, str] = {}
+"""Why our own kernels are not used on this device, by what the matrices hold."""
 
 
 class MlxMatrix:
@@ -105,7 +109,7 @@ class MlxMatrix:
     def gather(self, x: Any, chosen: Any) -> Any:
         """Multiply single rows with matrices of a stack: (N, k, inputs), (N, k) → (N, k, outputs).
 
-        One row is multiplied at a time, so that its mates choose no kernel.
+        One row is multiplied at a time, since MLX may choose a kernel by how many there are.
         """
         rows = x[..., None, :]
         if not self.bits:
@@ -211,32 +215,36 @@ def _rows_at_once(matrix: MlxMatrix) -> RowsAtOnce:
 
 
 def _measure(matrix: MlxMatrix) -> RowsAtOnce:
-    """Find the most rows that are multiplied together without one feeling the others.
+    """Find the most rows that are multiplied together without one affecting another.
 
     Kernels are chosen by shape, not by value, so random rows tell.
     """
     num_inputs = matrix.parts[0].shape[-1]
     if matrix.bits:
         num_inputs = num_inputs * 32 // matrix.bits
-    dtype = mx.bfloat16 if mx.metal.is_available() else mx.float32
+    dtype = mx.bfloat16 if is_on_metal() else mx.float32
     x = mx.random.normal((TILE, num_inputs), key=mx.random.key(0)).astype(dtype)
-    if mx.metal.is_available() and _is_fit(matrix, x):
-        return RowsAtOnce(TILE, is_ours=True)
+    if is_on_metal() and matrix.bits in (0, *mlx_metal.BITS):
+        problem = _kernel_problem(matrix, x)
+        if problem is None:
+            return RowsAtOnce(TILE, is_ours=True)
+        kernel_problems[f"{matrix.bits}-bit levels" if matrix.bits else "floats"] = problem
     whole = _bits(matrix.multiply(x))
-    if _keeps_alone(matrix.multiply, x, (2, 3, 5, TILE)):
+    if _keeps_alone(matrix.multiply, x, range(2, TILE + 1)):
         return RowsAtOnce(TILE)
     for shift in (1, TILE // 2):
         turned = _bits(matrix.multiply(mx.roll(x, shift, 0)))
         if not _are_equal(turned, np.roll(whole, shift, 0)):
             return RowsAtOnce(1)
-    lonely = _bits(matrix.multiply(mx.pad(x[:1], ((TILE - 1, 0), (0, 0)))))
-    return RowsAtOnce(TILE, is_padded=True) if _are_equal(lonely[-1], whole[0]) else RowsAtOnce(1)
+    last = _bits(matrix.multiply(mx.pad(x[:1], ((TILE - 1, 0), (0, 0)))))
+    return RowsAtOnce(TILE, is_padded=True) if _are_equal(last[-1], whole[0]) else RowsAtOnce(1)
 
 
-def _is_fit(matrix: MlxMatrix, x: Any) -> bool:
-    """Tell whether our kernel keeps rows apart on this device and gives what MLX's own gives."""
-    if matrix.bits and matrix.bits not in mlx_metal.BITS:
-        return False
+def _kernel_problem(matrix: MlxMatrix, x: Any) -> str | None:
+    """Return why our kernel cannot be used on this device; None where it can.
+
+    It has to keep rows apart, and to give what MLX's own gives.
+    """
 
     def ours(rows: Any) -> Any:
         return multiply_rows(rows, matrix.parts, matrix.bits, matrix.group_size)
@@ -245,10 +253,12 @@ def _is_fit(matrix: MlxMatrix, x: Any) -> bool:
         found, expected = _bits(ours(x)), _bits(matrix.multiply(x))
         more = mx.concatenate([x, x[:3]])
         is_apart = _keeps_alone(ours, more, (2, 3, 5, TILE, len(more)))
-    except RuntimeError:  # a compiler that refuses the kernel costs speed only
-        return False
-    size = np.abs(expected).max()
-    return is_apart and bool(np.abs(found - expected).max() <= 0.02 * size)
+    except (RuntimeError, TypeError, ValueError) as error:  # refused: that costs speed only
+        return str(error).strip().partition("\n")[0]
+    if not is_apart:
+        return "a row gets other bits beside others"
+    is_close = np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
+    return None if is_close else "its products are not MLX's"
 
 
 def _keeps_alone(multiply: Callable[[Any], Any], x: Any, numbers: Sequence[int]) -> bool:

@@ -17,7 +17,7 @@ from headlong.weights.block_scales import join_block_scales
 from headlong.weights.gguf_file import read_gguf
 from headlong.weights.layout import unify_gguf, unify_safetensors
 from headlong.weights.mapped_file import DOWNLOAD_AGAIN, map_file, read_json_object, shown
-from headlong.weights.mlx_groups import join_group_scales
+from headlong.weights.mlx_groups import check_modes, join_group_scales
 from headlong.weights.safetensors_file import read_safetensors
 from headlong.weights.tensor_names import canonical_architecture, canonical_names
 from headlong.weights.tensors import StoredTensor
@@ -116,6 +116,7 @@ def _open_folder(folder: Path, tensors: Mapping[str, StoredTensor] | None = None
         problem = f"{config_path}: model_type is {shown(model_type)}, not a name."
         raise CheckpointError(problem, "Put the model's own config.json in its place.")
     architecture = canonical_architecture(model_type, has_experts="num_experts_per_tok" in config)
+    check_modes(folder, config)
     if tensors is None:
         tensors = _read_folder_tensors(folder)
     num_layers = count_layers(config)

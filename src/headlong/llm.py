@@ -39,7 +39,7 @@ from headlong.heads.choose_head import choose_head
 from headlong.heads.head import Head
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.backends import fit_ops, make_ops
+from headlong.ops.backends import first_default, fit_ops, make_ops
 from headlong.ops.op_set import Ops
 from headlong.prompt import Prompt, prepare_prompt
 from headlong.text.answer_form import read_form
@@ -141,11 +141,11 @@ class LLM:
         named: dict[str, Any] = dict(options)
         progress, limits = named.pop("progress", None), named.pop("limits", None)
         wanted = ModelOptions(None if model is None else str(model), **named)
-        first_choice = make_ops(wanted.backend)
+        ops = make_ops(wanted.backend)
         path = resolve_model(wanted.model, progress=progress)
         checkpoint = open_checkpoint(path)
         weights = checkpoint.tensors.values()
-        ops = fit_ops(first_choice, wanted.backend, weights, wanted.quant)
+        ops = fit_ops(ops, wanted.backend, weights, wanted.quant)
         loaded = load_backbone(checkpoint, ops, wanted.quant)
         tokenizer = load_tokenizer(checkpoint)
         name = _resolve_drafter(wanted)
@@ -161,7 +161,7 @@ class LLM:
             head=found.head,
             drafter=drafter,
             report=loaded.report,
-            notes=(*_backend_notes(ops, first_choice, wanted), *found.notes),
+            notes=(*_backend_notes(ops, wanted), *found.notes),
             engine=Engine.for_model(loaded.backbone, drafter, limits),
         )
 
@@ -242,10 +242,10 @@ def make_request(
     )
 
 
-def _backend_notes(ops: Ops, first_choice: Ops, options: ModelOptions) -> tuple[str, ...]:
-    """Say why a slower backend computes than this machine could have."""
-    is_slow = options.backend == "auto" and ops.name == "numpy"
-    return (ops.note,) if is_slow or ops is not first_choice else ()
+def _backend_notes(ops: Ops, options: ModelOptions) -> tuple[str, ...]:
+    """Say why another backend computes than the fastest that Headlong has for this machine."""
+    is_second_choice = options.backend == "auto" and ops.name != first_default()
+    return (ops.note,) if is_second_choice else ()
 
 
 def _resolve_drafter(options: ModelOptions) -> DrafterName:

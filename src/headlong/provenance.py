@@ -71,7 +71,7 @@ def read_provenance() -> Provenance:
     commit = _git("rev-parse", "HEAD")
     return Provenance(
         cpu=_cpu_name(),
-        num_cores=_num_usable_cores(),
+        num_cores=num_usable_cores(),
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
         versions={
@@ -132,7 +132,8 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine() or "unknown processor"
 
 
-def _num_usable_cores() -> int:
+def num_usable_cores() -> int:
+    """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))  # respects taskset and most containers
     return os.cpu_count() or 1

@@ -1,5 +1,6 @@
 """The answer check: what an engine elsewhere sends is an answer to the request, or is refused."""
 
+import contextlib
 import math
 
 import pytest
@@ -95,6 +96,23 @@ def test_answer_must_follow_its_grammar() -> None:
             _answer(tokenizer, [*deltas, Delta(finish_reason=STOP)])
     for text in ('{"a": true}', '{\n  "a" : true }\n'):
         assert _answer(tokenizer, _deltas(tokenizer, text)).finish_reason is STOP
+
+
+def test_forced_text_may_be_cut_into_any_tokens() -> None:
+    """llama.cpp's JSON was refused: it spells keys letter by letter where its model likes to."""
+    tokenizer = byte_level_tokenizer()
+    schema = {"type": "object", "properties": {"hello": {"enum": [1]}}, "required": ["hello"]}
+    grammar = json_schema_grammar(tokenizer, {**schema, "additionalProperties": False})
+    text = '{"hello": 1}'
+    letters = [tokenizer.encode(letter)[-1] for letter in text]
+    assert letters != tokenizer.encode(text)
+    for ids, fits in ((letters, True), (letters[:3], False), (letters[::-1], False)):
+        it = AnswerCheck(Request((1,), eos_ids=tokenizer.eos_ids, grammar=grammar), 300)
+        deltas = [Delta((one,)) for one in ids] + [Delta(finish_reason=STOP)]
+        with contextlib.nullcontext() if fits else pytest.raises(GarbledError):
+            for delta in deltas:
+                it.read(delta)
+            assert it.end().finish_reason is STOP
 
 
 def _deltas(tokenizer: Tokenizer, text: str) -> list[Delta]:

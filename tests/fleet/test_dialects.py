@@ -36,7 +36,7 @@ ROWS = {
 }
 """Rows of the page's table."""
 
-NOWHERE = {Feature.EMBEDDINGS, Feature.K_PER_REQUEST}
+NOWHERE = {Feature.EMBEDDINGS}
 
 
 def test_dialects_bear_the_names_they_are_called_by() -> None:

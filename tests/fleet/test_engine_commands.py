@@ -6,9 +6,21 @@ import pytest
 
 from headlong.errors import RequestError
 from headlong.fleet.engine_commands import EngineWish, plan_engines
+from headlong.provenance import num_usable_cores
 
-FOLDER, FILE = Path("/models/backbone"), Path("/models/backbone.gguf")
-WISH = EngineWish("vllm", FOLDER, num_plain=1, num_drafting=1, num_draft_tokens=3, head=Path("h"))
+FOLDER, FILE = Path("backbone"), Path("backbone.gguf")
+HEAD, HEAD_FILE = Path("head"), Path("head.gguf")
+WISH = EngineWish("vllm", FOLDER, num_plain=1, num_drafting=1, num_draft_tokens=3, head=HEAD)
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models and heads are where the wishes name them."""
+    monkeypatch.chdir(tmp_path)
+    for folder in (FOLDER, HEAD):
+        folder.mkdir()
+    for file in (FILE, HEAD_FILE):
+        file.touch()
 
 
 def option(command: list[str], name: str) -> str:
@@ -31,23 +43,29 @@ def test_only_those_that_draft_get_the_head() -> None:
     assert "--speculative-config" not in plain
     assert json.loads(option(drafting, "--speculative-config")) == {
         "method": "eagle3",
-        "model": "h",
+        "model": "head",
         "num_speculative_tokens": 3,
     }
     assert [num for _, num in plan_engines(WISH)] == [0, 3]
 
 
 @pytest.mark.parametrize(
-    ("kind", "model", "options"),
+    ("changes", "options"),
     [
-        ("llama.cpp", FILE, {"-m": str(FILE), "-md": "h", "--spec-draft-n-max": "3"}),
-        ("sglang", FOLDER, {"--speculative-num-steps": "3", "--speculative-num-draft-tokens": "4"}),
+        (
+            {"kind": "llama.cpp", "model": FILE, "head": HEAD_FILE},
+            {"-m": str(FILE), "-md": str(HEAD_FILE), "--spec-draft-n-max": "3"},
+        ),
+        (
+            {"kind": "sglang"},
+            {"--speculative-num-steps": "3", "--speculative-num-draft-tokens": "4"},
+        ),
     ],
 )
 def test_other_kinds_are_told_in_their_own_words(
-    kind: str, model: Path, options: dict[str, str]
+    changes: dict[str, object], options: dict[str, str]
 ) -> None:
-    drafting = commands(replace(WISH, kind=kind, model=model))[1]
+    drafting = commands(replace(WISH, **changes))[1]  # type: ignore[arg-type] # its own fields
     assert {name: option(drafting, name) for name in options} == options
 
 
@@ -78,6 +96,14 @@ def test_devices_are_shared_out(devices: str, num: int, shares: list[str]) -> No
     assert [plan.environ["CUDA_VISIBLE_DEVICES"] for plan, _ in plan_engines(wish)] == shares
 
 
+def test_llama_cpps_share_the_cores() -> None:
+    """Several that each took all cores wrote about a token a second: their threads spin."""
+    wish = replace(WISH, kind="llama.cpp", model=FILE, head=HEAD_FILE)
+    share = str(max(1, num_usable_cores() // 2))
+    assert {option(command, "--threads") for command in commands(wish)} == {share}
+    assert "--threads" not in commands(replace(wish, num_drafting=0))[0]
+
+
 def test_engines_do_not_get_our_keys() -> None:
     wish = replace(WISH, environ={"HEADLONG_API_KEY": "secret", "PATH": "/bin"})
     assert [plan.environ for plan, _ in plan_engines(wish)] == [{"PATH": "/bin"}] * 2
@@ -88,7 +114,11 @@ def test_engines_do_not_get_our_keys() -> None:
     [
         (replace(WISH, kind="ollama"), "cannot be started"),
         (replace(WISH, head=None), "nothing says with what"),
-        (replace(WISH, model=FILE), "is a GGUF file"),
+        (replace(WISH, model=Path("nowhere")), "There is no model at nowhere"),
+        (replace(WISH, head=Path("nowhere")), "There is no head at nowhere"),
+        (replace(WISH, model=FILE), "the model backbone.gguf is a GGUF file"),
+        (replace(WISH, head=HEAD_FILE), "the head head.gguf is a GGUF file"),
+        (replace(WISH, kind="llama.cpp", model=FILE), "GGUF files; the head head is none"),
         (replace(WISH, kind="llama.cpp"), "reads GGUF files"),
     ],
 )

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from engine_faults import Fault
-from front_parts import answers, expected, request, run_fleet, step_until_done
+from front_parts import MODEL, answers, expected, request, run_fleet, step_until_done
 from headlong.engine.request import FinishReason
 from headlong.errors import EngineDownError
+from headlong.fleet import fleet
+from headlong.fleet.health import TOKEN_TEXT
 from headlong.fleet.replica import ReplicaState
 from http_engine import run_engine
 
@@ -112,3 +114,34 @@ def test_what_a_replica_says_of_its_load_is_read() -> None:
     with run_engine(num_spec_tokens=4) as drafting, run_fleet(drafting) as engine:
         answers(engine, request())
         wait_for(lambda: engine.replicas[0].load.num_drafted == drafting.num_drafted > 0)
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "llama.cpp"])
+def test_engine_with_other_tokens_gets_no_requests(dialect: str) -> None:
+    """It would answer, and the answer would be nonsense: its ids mean other words."""
+    ours = tuple(MODEL.tokenizer.encode(TOKEN_TEXT))
+    with run_engine(dialect=dialect, token_ids=ours) as right, run_fleet(right) as engine:
+        assert answers(engine, request()) == [expected(right, request())]
+        for wrong in (ours[::-1], (*ours, MODEL.vocab_size)):
+            right.kill()
+            wait_for(lambda: engine.replicas[0].state is ReplicaState.DOWN)
+            right.token_ids = wrong
+            right.restart()
+            wait_for(lambda: "runs another model" in str(engine.replicas[0].problem))
+            assert not engine.replicas[0].is_usable
+
+
+def test_fleet_says_what_it_waits_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten minutes of silence looked as if the server hung."""
+    caplog.set_level("INFO", "headlong.fleet")
+    monkeypatch.setattr(fleet, "_TELL_S", 0.2)
+    with run_engine() as dead:
+        dead.kill()
+        with pytest.raises(EngineDownError), run_fleet(dead, start_s=1.0):
+            raise AssertionError
+        dead.restart()
+    waiting = [one.message for one in caplog.records if "Waiting for an engine" in one.message]
+    assert waiting
+    assert dead.url[7:] in waiting[-1]

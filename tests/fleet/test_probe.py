@@ -176,7 +176,15 @@ def test_tokens_of_a_probe_are_bounded() -> None:
 def test_time_of_a_probe_is_bounded() -> None:
     verdict = verdict_on(liar("stall"), budget=Budget(seconds=0.2))
     assert verdict.seconds < 5
-    assert {one.outcome for one in verdict.judgements} == {Outcome.NOT_CHECKED}
+    assert {one.outcome for one in verdict.judgements} == {Outcome.NOT_SETTLED}
+
+
+def test_a_probe_that_ends_too_soon_leaves_sampling_open() -> None:
+    """A slow machine passed for an honest one."""
+    wrong, budget = liar("uniform"), Budget(num_tokens=3000)
+    assert examine(wrong, budget=budget)[Aspect.SAMPLED].outcome is Outcome.NOT_SETTLED
+    alone = examine(wrong, None, Budget(num_tokens=3000))
+    assert alone[Aspect.SAMPLED].outcome is Outcome.NOT_CHECKED  # nobody to compare with
 
 
 def test_plain_answers_are_asked_without_drafts() -> None:

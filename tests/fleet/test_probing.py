@@ -149,6 +149,7 @@ def test_a_replica_that_came_back_is_examined_anew(plain_engine: HttpEngine) -> 
         asyncio.run(follow(replicas, ProbeOptions(num_tokens=400), came_back))
 
 
+@pytest.mark.usefixtures("_few_questions")
 def test_a_failure_is_looked_at_again_before_the_hour(
     plain_engine: HttpEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

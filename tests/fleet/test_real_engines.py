@@ -5,9 +5,10 @@ Slow, and only where HEADLONG_PEERS names the folder that `bench/setup_peers.sh`
 """
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from headlong.fleet.llama_cpp_dialect import LlamaCppDialect
 from headlong.fleet.replica import Replica
 from headlong.fleet.vllm_dialect import VllmDialect
 from headlong.llm import LLM, make_request
+from headlong.text.grammar import json_schema_grammar
 from headlong.weights.progress import LogProgress
 from peer_engines import K, llama_server, peers_folder, vllm_server
 from server_process import ServerProcess
@@ -173,3 +175,21 @@ def test_llama_cpp_keeps_no_connection_behind_a_stream(
     with llama_server(default_model_path) as url:
         answers = ask(url, dialect, 0, *[request] * 100)
     assert len({answer.token_ids for answer in answers}) == 1
+
+
+def test_llama_cpp_keeps_to_a_schema_in_tokens_of_its_own(
+    exported: Exported, default_model_path: Path
+) -> None:
+    """It cuts keys into other tokens than our grammar would: they were refused."""
+    tokenizer = exported.llm.tokenizer
+    properties = {"colour": {"enum": ["red", "blue"]}, "ready": {"type": "boolean"}}
+    schema = {"type": "object", "properties": properties, "required": ["colour", "ready"]}
+    grammar = json_schema_grammar(tokenizer, {**schema, "additionalProperties": False})
+    requests = [
+        replace(exported.request(QUESTIONS[0], temperature=1.0, seed=seed), grammar=grammar)
+        for seed in range(8)
+    ]
+    with llama_server(default_model_path) as url:
+        answers = ask(url, LlamaCppDialect(tokenizer), 0, *requests)
+    for answer in answers:
+        assert json.loads(tokenizer.decode(answer.token_ids)).keys() == properties.keys()

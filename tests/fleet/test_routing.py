@@ -47,6 +47,16 @@ def test_mtp_chooses_the_pool() -> None:
     )
 
 
+def test_replicas_that_were_not_probed_are_named_as_the_reason() -> None:
+    plain, drafting = replica(), replica(4)
+    drafting.verdict = None
+    reason = choose(plain, drafting, mtp=4).off_reason
+    assert reason == "No replica that drafts has been probed yet."
+    assert drafting.obstacle == "The replica 10.0.4.0:8000 has not been probed yet."
+    drafting.verdict = Verdict(0.0)
+    assert drafting.obstacle is None
+
+
 def test_auto_goes_where_measured_gain_says() -> None:
     plain, drafting = replica(), replica(4)
     route = choose(plain, drafting, gain=1.5)

@@ -44,8 +44,28 @@ def test_one_failure_blocks_who_needs_it(aspect: Aspect, blocked: list[str]) -> 
     assert Verdict(0.0, (Judgement(aspect, Outcome.FAILED, "Seen."),)).problem is None
 
 
+def test_what_is_not_settled_blocks_who_needs_it() -> None:
+    """A probe that ran out of time let sampled requests through to a wrong sampler."""
+    assert blocked_by(Aspect.SAMPLED, Outcome.NOT_SETTLED) == ["sampled"]
+    assert blocked_by(Aspect.GREEDY, Outcome.NOT_SETTLED) == list(REQUESTS)
+    assert blocked_by(Aspect.SEED, Outcome.NOT_SETTLED) == []
+
+
+@pytest.mark.parametrize("outcome", [Outcome.NOT_CHECKED, Outcome.NOT_SETTLED])
+def test_what_an_earlier_probe_found_stands_where_a_later_one_found_nothing(
+    outcome: Outcome,
+) -> None:
+    """A fault was forgotten when the plain engine was down an hour later."""
+    failed = Judgement(Aspect.SAMPLED, Outcome.FAILED, "-3.96 against -1.08.")
+    found, nothing = (
+        Judgement(Aspect.JSON, one, "Seen.") for one in (Outcome.PASSED, Outcome.NOT_CHECKED)
+    )
+    later = Verdict(1.0, (Judgement(Aspect.SAMPLED, outcome, "No plain engine."), found))
+    assert later.completed_by(Verdict(0.0, (failed, nothing))).judgements == (failed, found)
+
+
 @pytest.mark.parametrize("outcome", [Outcome.PASSED, Outcome.NOT_EXACT, Outcome.NOT_CHECKED])
-def test_only_failures_block_requests(outcome: Outcome) -> None:
+def test_other_outcomes_block_no_requests(outcome: Outcome) -> None:
     assert not [aspect for aspect in Aspect if blocked_by(aspect, outcome)]
 
 

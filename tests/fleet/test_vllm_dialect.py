@@ -199,6 +199,12 @@ def test_recorded_errors_blame_whom_they_should(name: str, kind: type[Exception]
     assert json.loads(recorded.body)["error"]["message"][:18] in str(error)
 
 
+def test_engine_of_another_kind_is_suspected_where_it_knows_no_such_path() -> None:
+    error = VLLM.refusal(404, b'{"detail":"Not Found"}')
+    assert "404: Not Found" in error.problem
+    assert "--engine" in str(error.remedy)
+
+
 def test_busy_engines_say_when_to_come_back() -> None:
     error = VLLM.refusal(503, b"", "7")
     assert isinstance(error, BusyError)

@@ -140,3 +140,16 @@ def test_auto_goes_on_where_an_installed_backend_cannot_run(
     ops = make_ops("auto")
     assert ops.name == "native"
     assert ops.note.startswith("There is no card. Put one in.")
+
+
+def test_loading_says_why_the_first_default_does_not_compute(
+    card: type[CardOps], tiny_model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a Mac where MLX is missing or too old."""
+    monkeypatch.setattr(card, "free", 1 << 40)
+    assert LLM.load(tiny_model_path, drafter="none").notes == ()
+    found = MODULES["mlx"]._replace(is_default=True)
+    monkeypatch.setattr(backends, "MODULES", {**MODULES, "mlx": found})
+    monkeypatch.setitem(sys.modules, "headlong.ops.mlx_ops", None)  # as if not installed
+    (note,) = LLM.load(tiny_model_path, drafter="none").notes
+    assert "headlong[mlx]" in note

@@ -11,6 +11,9 @@ from playwright.sync_api import Browser, expect
 
 from engine_faults import Fault
 from headlong.cli.main import main
+from headlong.errors import RequestError
+from headlong.server.served_fleet import named_replicas
+from headlong.server.settings import ServerSettings
 from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import open_checkpoint
 from http_engine import HttpEngine, run_engine
@@ -255,3 +258,10 @@ def test_replica_that_dies_is_shown_and_not_felt(
         assert httpx.get(f"{server.url}/health").status_code == 200
     finally:
         plain.restart()
+
+
+def test_an_engine_is_named_once(model: Path) -> None:
+    url = "http://127.0.0.1:9"
+    settings = ServerSettings(engine="vllm", engine_url=(url,), speculative_url=(f"{url}/v1/=4",))
+    with pytest.raises(RequestError, match=f"engine at {url} is named twice"):
+        list(named_replicas(settings, load_tokenizer(open_checkpoint(model))))

@@ -192,6 +192,10 @@ class PhraseState:
                 return forced
             forced.append(int(mask.argmax()))
 
+    def accepts(self, token_id: int) -> bool:
+        """Tell whether a token may come next: there is one way to cut a phrase."""
+        return self.num_allowed((token_id,)) == 1
+
     def num_allowed(self, token_ids: Sequence[int]) -> int:
         """Return how many of the leading tokens may be said."""
         for place, token_id in enumerate(token_ids):

@@ -46,6 +46,8 @@ class HttpEngine:
     num_requests: int = 0
     num_finished: int = 0
     num_running: int = 0
+    token_ids: tuple[int, ...] | None = None
+    """What it says the tokens of any text are; None where it has no path for that."""
     num_left: int = 0
     """Answers whose reader went away."""
     num_drafted: int = 0
@@ -110,6 +112,8 @@ class HttpEngine:
             size = {"meta": {"n_ctx": num}} if is_llama else {"max_model_len": num}
             about = {"id": self.model_name, **size}
             await exchange.send(200, json.dumps({"object": "list", "data": [about]}))
+        elif path == "/tokenize" and self.token_ids is not None:
+            await exchange.send(200, json.dumps({"tokens": self.token_ids}))
         elif path == "/metrics":
             counts = {"drafted": self.num_drafted, "accepted": self.num_accepted}
             text = wire.metrics.format(running=self.num_running, **counts)

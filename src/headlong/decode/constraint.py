@@ -1,7 +1,7 @@
 """Constraint: what a grammar lets a sequence say next.
 
-The round and the sampler see a grammar only through these two protocols: token ids go in, a mask
-and a few token ids come out. What the grammar describes (JSON, a tool call) and which library reads
+The round and the sampler see a grammar only through these protocols: token ids go in, a mask and a
+few token ids come out. What the grammar describes (JSON, a tool call) and which library reads
 it is known to `text/grammar.py` alone; nothing here knows text.
 """
 
@@ -11,7 +11,7 @@ from typing import Protocol
 from headlong.arrays import BoolArray
 from headlong.errors import HeadlongError
 
-__all__ = ["Constraint", "Grammar"]
+__all__ = ["Constraint", "FormCheck", "Grammar"]
 
 
 class Constraint(Protocol):
@@ -41,6 +41,19 @@ class Constraint(Protocol):
         """Return how many leading tokens of `token_ids` the grammar allows."""
 
 
+class FormCheck(Protocol):
+    """Where the answer of an engine elsewhere stands in its grammar."""
+
+    def accepts(self, token_id: int) -> bool:
+        """Tell whether the grammar allows the text of a token next.
+
+        A mask allows one way to cut what is forced into tokens; other engines choose others.
+        """
+
+    def push(self, token_id: int) -> None:
+        """Move on by one token that was accepted."""
+
+
 class Grammar(Protocol):
     """What an answer must look like; shared by any number of sequences."""
 
@@ -55,5 +68,5 @@ class Grammar(Protocol):
     def begin(self) -> Constraint:
         """Return the state of a sequence that has said nothing yet."""
 
-    def begin_spread(self) -> Constraint:
-        """Return the same for an answer of another engine, which sets white space as it likes."""
+    def begin_spread(self) -> FormCheck:
+        """Return the check of an answer of another engine, which sets white space as it likes."""

@@ -16,7 +16,7 @@ from headlong.fleet.dialects import make_dialect
 from headlong.fleet.exchange import Exchanger, make_http
 from headlong.fleet.health import Health
 from headlong.fleet.probing import ProbeOptions, Probing
-from headlong.fleet.replica import Replica, ReplicaState
+from headlong.fleet.replica import Replica, ReplicaState, base_url
 from headlong.fleet.verdict import Aspect, Judgement, Outcome, Verdict
 from headlong.models.model_config import read_config
 from headlong.text.tokenizer import load_tokenizer
@@ -75,12 +75,12 @@ async def _examine(
     checkpoint = open_checkpoint(pair.model_path)
     tokenizer, config = load_tokenizer(checkpoint), read_config(checkpoint)
     dialect = make_dialect(pair.kind, tokenizer)
-    drafting = Replica(_base(pair.drafting_url), dialect, 1, pair.api_key)
+    drafting = Replica(base_url(pair.drafting_url), dialect, 1, pair.api_key)
     replicas = [drafting]
     if pair.plain_url is not None:
-        replicas.append(Replica(_base(pair.plain_url), dialect, 0, pair.api_key))
+        replicas.append(Replica(base_url(pair.plain_url), dialect, 0, pair.api_key))
     async with make_http() as http:
-        health = Health(replicas, http, pair.model_name)
+        health = Health(replicas, http, tokenizer, pair.model_name)
         for replica in replicas:
             await health.check(replica)
             if replica.state is not ReplicaState.UP:
@@ -103,9 +103,5 @@ def finding_of(judgement: Judgement) -> Finding:
             return check.warning(f"not exact: {judgement.seen}", f"{_NOT_EXACT[aspect]}.")
         case Outcome.FAILED:
             return check.fault(judgement.seen, f"{_REMEDIES.get(aspect, _ELSE)}.")
-        case Outcome.NOT_CHECKED:
+        case Outcome.NOT_CHECKED | Outcome.NOT_SETTLED:
             return skipped(check.name, judgement.seen)
-
-
-def _base(url: str) -> str:
-    return url.rstrip("/").removesuffix("/v1")

@@ -29,7 +29,7 @@ class AnswerCheck:
         """Begin an answer to `request`; token ids go up to `vocab_size`."""
         self._request = request
         self._vocab_size = vocab_size
-        self._constraint = None if request.grammar is None else request.grammar.begin_spread()
+        self._form = None if request.grammar is None else request.grammar.begin_spread()
         self._num_left = request.stopping.max_tokens
         self._told = Delta()  # what is told besides tokens, in whichever event
         self._last: Delta | None = None  # what ends the answer, until nothing follows any more
@@ -115,12 +115,12 @@ class AnswerCheck:
             if not 0 <= token_id < self._vocab_size:
                 problem = f"The engine sent token {token_id}; there are {self._vocab_size}."
                 raise GarbledError(problem, "It must run the same model as the front.")
-            if self._constraint is None:
+            if self._form is None:
                 continue
-            if not self._constraint.num_allowed((token_id,)):
+            if not self._form.accepts(token_id):
                 problem = "The engine's answer does not have the form that was asked for."
                 raise GarbledError(problem, "Its structured output is broken; see its log.")
-            self._constraint.push(token_id)
+            self._form.push(token_id)
 
 
 class SpeltAnswerCheck(AnswerCheck):

@@ -26,7 +26,7 @@ class Feature(StrEnum):
     PROMPT_LOGPROBS = "prompt logprobs"
     EMBEDDINGS = "embeddings"
     JSON_SCHEMA = "JSON schemas"
-    GRAMMAR = "grammars"
+    GRAMMAR = "grammars (for tools, patterns and choices)"
     """llguidance's Lark: tool calls, reasoning before JSON, patterns, choices."""
     SEED = "seed"
     TOP_K = "top_k"
@@ -40,7 +40,6 @@ class Feature(StrEnum):
     CACHE_SALT = "cache_salt"
     DRAFT_STATS = "draft statistics"
     """Says for every answer what was drafted and accepted."""
-    K_PER_REQUEST = "K per request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +118,9 @@ class Dialect(Protocol):
 
     def reader(self, request: Request) -> AnswerReader:
         """Return the reader of the answer to `request`."""
+
+    def tokenize(self, text: str, model: str) -> Call | None:
+        """Return what asks for the `tokens` of a text; None where the engine has no such path."""
 
     def refusal(self, status: int, body: bytes, retry_after: str | None = None) -> HeadlongError:
         """Return an HTTP error as one of ours: RequestError, BusyError, or EngineError.

@@ -121,7 +121,7 @@ class Dispatcher:
             await asyncio.sleep(min(max(wait_s, _LOOK_S), left_s))
 
     def _nobody(self) -> EngineDownError:
-        problems = [one.problem for one in self.router.replicas if one.problem is not None]
+        problems = [one.obstacle for one in self.router.replicas if one.obstacle is not None]
         problem = "No engine behind this server can take the request now."
         return EngineDownError(" ".join([problem, *problems[:1]]), "Try again later.")
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from headlong.errors import RequestError
 from headlong.fleet.children import ChildPlan
+from headlong.provenance import num_usable_cores
 
 HOST = "127.0.0.1"
 
@@ -128,7 +129,12 @@ def plan_engines(wish: EngineWish) -> list[tuple[ChildPlan, int]]:
 def _command(wish: EngineWish, port: int, *, drafts: bool) -> list[str]:
     kind = _KINDS[wish.kind]
     command = list(kind.command) if wish.command is None else shlex.split(wish.command)
-    command += [*kind.arguments(str(wish.model), port), *shlex.split(wish.arguments)]
+    command += kind.arguments(str(wish.model), port)
+    num_engines = wish.num_plain + wish.num_drafting
+    if wish.kind == "llama.cpp" and num_engines > 1:
+        # Each would take all cores, and its threads spin while they wait for each other.
+        command += ["--threads", str(max(1, num_usable_cores() // num_engines))]
+    command += shlex.split(wish.arguments)
     if not drafts:
         return command
     if wish.kind == "vllm":
@@ -147,13 +153,21 @@ def _check(wish: EngineWish) -> None:
             f"{wish.num_drafting} engines are to draft, but nothing says with what.",
             "Name a head with --head, or give the engine's own options: --speculative-args.",
         )
-    is_file = wish.model.suffix == ".gguf"
-    if wish.kind == "llama.cpp" and not is_file:
-        problem = f"llama.cpp reads GGUF files; {wish.model} is none."
-        raise RequestError(problem, "Convert it: headlong export --to llama.cpp --backbone.")
-    if wish.kind != "llama.cpp" and is_file:
-        problem = f"{wish.kind} reads Hugging Face folders; {wish.model} is a GGUF file."
-        remedy = f"Write one: headlong export --to {wish.kind} --backbone."
+    _check_form(wish, "model", wish.model, "--backbone")
+    if wish.num_drafting and wish.head is not None:
+        _check_form(wish, "head", wish.head, f"--model {wish.model}")
+
+
+def _check_form(wish: EngineWish, what: str, path: Path, options: str) -> None:
+    """Refuse a model or head that is not there, or not as this kind of engine reads it."""
+    if not path.exists():
+        raise RequestError(f"There is no {what} at {path}.", "Check the spelling of the path.")
+    remedy = f"Write one that it does: headlong export OUT --to {wish.kind} {options}."
+    is_gguf = path.suffix == ".gguf"
+    if wish.kind == "llama.cpp" and not is_gguf:
+        raise RequestError(f"llama.cpp reads GGUF files; the {what} {path} is none.", remedy)
+    if wish.kind != "llama.cpp" and is_gguf:
+        problem = f"{wish.kind} reads Hugging Face folders; the {what} {path} is a GGUF file."
         raise RequestError(problem, remedy)
 
 

@@ -25,6 +25,7 @@ from headlong.fleet.replica import Replica, ReplicaState
 from headlong.fleet.routing import Router
 
 _LOOK_S = 0.05
+_TELL_S = 10.0
 
 _log = logging.getLogger("headlong.fleet")
 
@@ -57,7 +58,7 @@ class Fleet:
         self._http = make_http()
         exchanger = Exchanger(self._http, model.vocab_size, self._options.patience)
         self._probing = Probing(self.replicas, exchanger, model.tokenizer, self._options.probe)
-        self._health = Health(self.replicas, self._http, self._options.model_name)
+        self._health = Health(self.replicas, self._http, model.tokenizer, self._options.model_name)
         dispatcher = Dispatcher(Router(self.replicas, Gains()), self._health, exchanger)
         self._loop = asyncio.new_event_loop()
         self.engine = FleetEngine(model, dispatcher, limits, self._loop)
@@ -71,11 +72,18 @@ class Fleet:
             EngineDownError: None could for too long.
         """
         self._thread.start()
-        deadline_s = time.monotonic() + self._options.start_s
+        began_s = told_s = time.monotonic()
         while not self._is_ready():
-            if time.monotonic() > deadline_s:
+            now_s = time.monotonic()
+            if now_s - began_s > self._options.start_s:
                 self.close()
-                raise self._nobody()
+                problem = f"No engine could take requests within {self._options.start_s:g} s."
+                words = f"{problem} {self._obstacles()}"
+                raise EngineDownError(words, "Start one, or check the addresses.")
+            if now_s - told_s > _TELL_S:
+                told_s = now_s
+                seconds, words = now_s - began_s, self._obstacles()
+                _log.info("Waiting for an engine since %.0f s. %s", seconds, words)
             time.sleep(_LOOK_S)
         return self
 
@@ -87,16 +95,14 @@ class Fleet:
         self._loop.call_soon_threadsafe(self._ending.set)
         self._thread.join()
 
+    def _obstacles(self) -> str:
+        return " ".join(one.obstacle for one in self.replicas if one.obstacle is not None)
+
     def _is_ready(self) -> bool:
         """Tell whether a replica can take requests and none is still to be heard of."""
         unknown = [one for one in self.replicas if one.state is ReplicaState.STARTING]
         is_unheard = any(one.problem is None for one in unknown)
         return not is_unheard and any(one.is_usable for one in self.replicas)
-
-    def _nobody(self) -> EngineDownError:
-        problems = " ".join(one.problem for one in self.replicas if one.problem is not None)
-        problem = f"No engine could take requests within {self._options.start_s:g} s. {problems}"
-        return EngineDownError(problem.strip(), "Start one, or check the addresses.")
 
     # From here on everything runs in the thread.
 

@@ -2,8 +2,8 @@
 
 In:  how requests went, and each replica's own answers to `GET` health and models.
 Out: `Replica.state` and `Replica.problem`. A replica that fails is suspect, then down: it is asked
-     at growing intervals, and one bad request suffices to put it down again. One that comes back
-     with another model than before is kept out.
+     at growing intervals, and one bad request suffices to put it down again. One whose tokens are
+     not the front's, or that comes back with another model than before, is kept out.
 """
 
 import asyncio
@@ -17,7 +17,9 @@ import httpx
 
 from headlong.errors import EngineError, HeadlongError
 from headlong.fleet.exchange import key_header
+from headlong.fleet.fields import read_event
 from headlong.fleet.replica import Replica, ReplicaState
+from headlong.text.tokenizer import Tokenizer
 
 CHECK_S = 2.0
 """Between two calls to a replica that is up."""
@@ -30,6 +32,9 @@ MAX_FAILURES = 3
 
 FIRST_BACKOFF_S = 0.25
 MAX_BACKOFF_S = 15.0
+
+TOKEN_TEXT = "The quick brown fox jumps over the lazy dog, then sleeps until noon."
+"""An engine tells its tokens; with the front's tokenizer they must be this text again."""
 
 _log = logging.getLogger("headlong.fleet")
 
@@ -51,10 +56,18 @@ class Health:
     """Watches the replicas of one fleet."""
 
     def __init__(
-        self, replicas: Sequence[Replica], http: httpx.AsyncClient, model: str | None = None
+        self,
+        replicas: Sequence[Replica],
+        http: httpx.AsyncClient,
+        tokenizer: Tokenizer,
+        model: str | None = None,
     ) -> None:
-        """Watch `replicas`; `model` is what engines call theirs, needed where one has several."""
+        """Watch `replicas`, whose tokens must be those of `tokenizer`.
+
+        `model` is what engines call theirs, needed where one has several.
+        """
         self._http = http
+        self._tokenizer = tokenizer
         self._model = model
         self._records = {one: _Record() for one in replicas}
 
@@ -101,6 +114,9 @@ class Health:
                 await self._get(replica, replica.dialect.health_path)
                 model = self._read_models(await self._get(replica, "/v1/models"))
             self._check_model(replica, record, model)
+            if replica.state in (ReplicaState.STARTING, ReplicaState.DOWN):
+                async with asyncio.timeout(ANSWER_S):
+                    await self._check_tokens(replica, model[0])
         except (HeadlongError, httpx.HTTPError, TimeoutError) as error:
             self._note_silence(replica, record, error)
             return
@@ -173,6 +189,26 @@ class Health:
                 f"{_model_words(record.model)}. It gets no requests.",
                 "Start it with the old model, or this server anew.",
             )
+
+    async def _check_tokens(self, replica: Replica, model: str) -> None:
+        """Refuse an engine with another vocabulary; one that does not tell is trusted."""
+        call = replica.dialect.tokenize(TOKEN_TEXT, model)
+        if call is None:
+            return
+        url = f"{replica.url}{call.path}"
+        answer = await self._http.post(url, json=call.body, headers=key_header(replica))
+        if answer.status_code != httpx.codes.OK:
+            return
+        token_ids = read_event(answer.text).wholes("tokens")
+        try:
+            text = self._tokenizer.decode(token_ids).strip()
+            seen = f"Its tokens for {TOKEN_TEXT[:19]!r}… are {text[:19]!r}… here."
+        except HeadlongError as error:
+            text, seen = "", error.problem
+        if text != TOKEN_TEXT:
+            problem = f"The replica {replica.name} runs another model than this server was given."
+            remedy = "Start both with the same model."
+            raise _WrongModelError(f"{problem} {seen} It gets no requests.", remedy)
 
     def _move(self, replica: Replica, state: ReplicaState, problem: str | None = None) -> None:
         """Change a replica's state, and say so where that matters."""

@@ -2,7 +2,7 @@
 
 from headlong.decode.request import Request
 from headlong.errors import HeadlongError
-from headlong.fleet.dialect import Feature, ReplicaLoad
+from headlong.fleet.dialect import Call, Feature, ReplicaLoad
 from headlong.fleet.needs import first_missing
 from headlong.fleet.refusals import http_refusal
 
@@ -18,6 +18,10 @@ class HttpDialect:
     def missing(self, request: Request, *, with_drafts: bool) -> Feature | None:
         """Return what `request` needs and this engine lacks; None when it can run."""
         return first_missing(request, self.features_with_drafts if with_drafts else self.features)
+
+    def tokenize(self, text: str, model: str) -> Call | None:
+        """Return None: it has no path for that."""
+        return None
 
     def refusal(self, status: int, body: bytes, retry_after: str | None = None) -> HeadlongError:
         """Return an HTTP error as one of ours."""

@@ -10,6 +10,7 @@ from headlong.decode.logprobs import TokenLogprob
 from headlong.decode.request import Request
 from headlong.decode.stats import DecodeStats, DrafterCount
 from headlong.engine.request import FinishReason
+from headlong.fleet.answer_parts import ENGINE, best, check_accepted
 from headlong.fleet.dialect import AnswerReader, Call, Delta, Feature, ReplicaLoad
 from headlong.fleet.fields import Fields, garbled, read_event
 from headlong.fleet.http_dialect import HttpDialect
@@ -17,7 +18,6 @@ from headlong.fleet.needs import is_greedy, plain_schema
 from headlong.fleet.refusals import raise_failure
 from headlong.fleet.scrape import Scrape
 from headlong.fleet.spelling import Speller
-from headlong.fleet.vllm_dialect import DRAFTER, best, check_accepted
 from headlong.text.tokenizer import Tokenizer
 
 _SEEDS = 2**32 - 1
@@ -88,6 +88,10 @@ class LlamaCppDialect(HttpDialect):
     def reader(self, request: Request) -> AnswerReader:
         """Return the reader of the answer to `request`."""
         return LlamaCppReader(request, self._speller)
+
+    def tokenize(self, text: str, model: str) -> Call | None:
+        """Return what asks for the tokens of a text."""
+        return Call("/tokenize", {"content": text})
 
     def read_load(self, metrics: str) -> ReplicaLoad:
         """Return the load that a scrape tells."""
@@ -171,7 +175,7 @@ class LlamaCppReader:
             return None
         check_accepted(num_accepted, num_drafted)
         rounds = max(1, self._num_tokens - 1 - num_accepted)
-        drafters = {DRAFTER: DrafterCount(num_drafted, num_accepted)}
+        drafters = {ENGINE: DrafterCount(num_drafted, num_accepted)}
         return DecodeStats(rounds, num_drafted, num_accepted, drafters)
 
     def _logprobs(

@@ -7,13 +7,13 @@ out of account without a word, so they count as missing.
 from typing import Any
 
 from headlong.decode.request import Request
+from headlong.fleet.answer_parts import finish_reason
 from headlong.fleet.dialect import AnswerReader, Call, Delta, Feature
 from headlong.fleet.fields import read_event
 from headlong.fleet.http_dialect import HttpDialect
 from headlong.fleet.needs import is_greedy, plain_schema
 from headlong.fleet.refusals import raise_failure
 from headlong.fleet.text_side import TextSide
-from headlong.fleet.vllm_dialect import finish_reason
 from headlong.text.tokenizer import Tokenizer
 
 

@@ -1,8 +1,8 @@
 """The probe: is an engine that drafts still the same engine? Asked before it gets requests.
 
 In:  two engines of one model, with drafts and without, and the model's tokenizer.
-Out: a verdict. What an engine lacks for a check is "not checked", never "passed"; a fault of the
-plain side blames nobody. No other check is left out because one failed.
+Out: a verdict. What an engine lacks for a check is "not checked", never "passed"; where time, load
+or the plain side stopped a check, it is "not settled". No check is left out because another failed.
 """
 
 import time
@@ -18,7 +18,7 @@ from headlong.fleet.probe_checks import (
 )
 from headlong.fleet.probe_forms import check_grammar, check_json
 from headlong.fleet.probe_sampled import check_sampled
-from headlong.fleet.probe_sides import NotChecked, Side, WrongAnswer
+from headlong.fleet.probe_sides import NotChecked, NotSettled, Side, WrongAnswer
 from headlong.fleet.probe_subject import Examined, Question
 from headlong.fleet.verdict import Aspect, Judgement, Outcome, Verdict
 from headlong.text.tokenizer import Tokenizer
@@ -62,7 +62,10 @@ async def probe(
         try:
             judgement = await check(examined)
         except NotChecked as reason:
-            judgement = Judgement(aspect, Outcome.NOT_CHECKED, str(reason))
+            # Without a plain engine nobody else could take what is refused.
+            is_open = isinstance(reason, NotSettled) and plain is not None
+            outcome = Outcome.NOT_SETTLED if is_open else Outcome.NOT_CHECKED
+            judgement = Judgement(aspect, outcome, str(reason))
         except WrongAnswer as wrong:
             judgement = Judgement(aspect, Outcome.FAILED, str(wrong))
         judgements.append(judgement)

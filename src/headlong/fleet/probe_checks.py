@@ -51,7 +51,8 @@ async def check_greedy(examined: Examined) -> Judgement:
     try:
         worst = [await _worst_token(judge, question, ids) for question, ids in differing]
     except NotChecked as reason:
-        raise NotChecked(f"{start}; whether by rounding cannot be told. {reason}") from None
+        words = f"{start}; whether by rounding cannot be told. {reason}"
+        raise type(reason)(words) from None
     lag, question, place = max(worst, key=lambda one: one[0])
     numbers = {**counts, "worst_lag": lag}
     if lag <= NEAR_TIE:
@@ -80,6 +81,7 @@ async def _worst_token(
 
 async def check_drafts(examined: Examined) -> Judgement:
     """Judge whether the answers so far were drafted at all."""
+    examined.longest()  # there is one
     answers = [one.answer for one in examined.questions if one.answer is not None]
     told = [answer.stats for answer in answers if answer.stats is not None]
     if not told:

@@ -1,8 +1,9 @@
 """The two sides of a probe: the engine that drafts, and a plain one that judges what it says.
 
-In:  requests. Out: answers, or why there is none: `NotChecked` where nobody is to blame or only the
-plain side is, `WrongAnswer` where the drafting one is. Also scores: how likely the plain side finds
-each token of any answer. A probe is a guest: few requests at a time, bounded tokens and time.
+In:  requests. Out: answers, or why there is none: `NotChecked` where an engine lacks what it takes,
+`NotSettled` where time, load or the plain side are to blame, `WrongAnswer` where the drafting side
+is. Also scores: how likely the plain side finds each token of any answer. A probe is a guest: few
+requests at a time, bounded tokens and time.
 """
 
 import asyncio
@@ -33,7 +34,11 @@ class NotChecked(Exception):
     """Nothing can be said, for this reason."""
 
 
-class PlainFailed(NotChecked):
+class NotSettled(NotChecked):
+    """Nothing can be said yet: another probe may."""
+
+
+class PlainFailed(NotSettled):
     """The plain side could not answer, though it has what that takes."""
 
 
@@ -59,9 +64,9 @@ class Budget:
     def take(self, num: int) -> None:
         """Take tokens, or refuse: the time or the tokens have run out."""
         if self.seconds_left <= 0:
-            raise NotChecked(f"The {self.seconds:g} s of the probe had passed.")
+            raise NotSettled(f"The {self.seconds:g} s of the probe had passed.")
         if self.num_taken + num > self.num_tokens:
-            raise NotChecked(f"The {self.num_tokens:,} tokens of the probe were used up.")
+            raise NotSettled(f"The {self.num_tokens:,} tokens of the probe were used up.")
         self.num_taken += num
 
 
@@ -97,12 +102,12 @@ class Side:
                     sent = await self.ask_engine(request)
                 return sent if as_sent else check_whole(request, sent, self.vocab_size)
             except TimeoutError:
-                raise NotChecked(f"The time ran out while {self.name} was answering.") from None
+                raise NotSettled(f"The time ran out while {self.name} was answering.") from None
             except BusyError as error:
-                raise NotChecked(f"Too much to do: {error.problem}") from None
+                raise NotSettled(f"Too much to do: {error.problem}") from None
             except HeadlongError as error:
                 if self.is_plain and isinstance(error, UnreachableError):
-                    raise NotChecked(f"The plain engine is gone: {error.problem}") from None
+                    raise NotSettled(f"The plain engine is gone: {error.problem}") from None
                 if self.is_plain:
                     raise PlainFailed(f"The plain engine failed: {error.problem}") from None
                 raise WrongAnswer(error.problem) from None

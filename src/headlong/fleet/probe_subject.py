@@ -11,7 +11,7 @@ from typing import Any
 from headlong.config import SamplingParams, StopParams
 from headlong.decode.request import Request
 from headlong.fleet.dialect import Delta
-from headlong.fleet.probe_sides import NotChecked, PlainFailed, Side, WrongAnswer
+from headlong.fleet.probe_sides import NotChecked, NotSettled, PlainFailed, Side, WrongAnswer
 from headlong.fleet.verdict import Aspect, Judgement, Outcome
 from headlong.text.tokenizer import Tokenizer
 
@@ -60,7 +60,7 @@ class Examined:
         """Return the question with the longest greedy answer, and that answer."""
         answers = [(one, one.answer.token_ids) for one in self.questions if one.answer is not None]
         if not answers:
-            raise NotChecked("No question was answered.")
+            raise NotSettled("No question was answered.")
         return max(answers, key=lambda pair: len(pair[1]))
 
 

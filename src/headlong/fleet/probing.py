@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headlong.fleet.answer_check import AnswerAsSent
-from headlong.fleet.dialect import Feature
 from headlong.fleet.exchange import Exchanger
 from headlong.fleet.probe import Tell, probe
 from headlong.fleet.probe_sides import Budget, Side
@@ -78,12 +77,12 @@ class Probing:
     async def examine(self, replica: Replica, tell: Tell = lambda one: None) -> Verdict | None:
         """Examine a replica now, telling judgements as they come; None where it goes down."""
         before = replica.verdict
-        judge = await self._find_judge(replica)
+        judge = await self._find_judge()
         _log.info("The replica %s is being probed.", replica.name)
         budget = Budget(self._options.seconds, self._options.num_tokens)
         plain = None if judge is None else self._side(judge, budget, is_plain=True)
         drafting = self._side(replica, budget, is_plain=False)
-        verdict = await probe(drafting, plain, self._tokenizer, tell)
+        verdict = (await probe(drafting, plain, self._tokenizer, tell)).completed_by(before)
         if not _is_up(replica) or replica.verdict is not before:
             return None
         replica.verdict = verdict
@@ -98,7 +97,7 @@ class Probing:
             for one in verdict.judgements
             if one.aspect is Aspect.GREEDY
         )
-        return not verdict.failed and (was_compared or not has_plain)
+        return not verdict.refused and (was_compared or not has_plain)
 
     def _side(self, replica: Replica, budget: Budget, *, is_plain: bool) -> Side:
         exchanger = self._exchanger
@@ -110,10 +109,8 @@ class Probing:
             is_plain,
         )
 
-    async def _find_judge(self, replica: Replica) -> Replica | None:
-        """Return who says what is right: itself where it obeys `mtp`, else one without drafts."""
-        if Feature.K_PER_REQUEST in replica.dialect.features_with_drafts:
-            return replica
+    async def _find_judge(self) -> Replica | None:
+        """Return a replica without drafts to compare with; None where there is none."""
         plain = [one for one in self._replicas if not one.drafts]
         if not plain:
             return None
@@ -146,6 +143,13 @@ def _log_verdict(replica: Replica, verdict: Verdict, before: Verdict | None) -> 
             one.seen,
             "It gets no such requests." if verdict.problem is None else "It gets no requests.",
         )
+    if open_ones := [one for one in verdict.refused if one.outcome is Outcome.NOT_SETTLED]:
+        _log.warning(
+            "The replica %s could not be probed to the end: %s. It gets no such requests until it "
+            "is; probe_timeout_s and probe_tokens allow more.",
+            replica.name,
+            " ".join(f"{one.aspect}: {one.seen}" for one in open_ones).rstrip("."),
+        )
     for one in verdict.judgements:
         if one.outcome in (Outcome.NOT_EXACT, Outcome.NOT_CHECKED):
             _log.info("The replica %s, %s: %s. %s", replica.name, one.aspect, one.outcome, one.seen)
@@ -161,5 +165,5 @@ def _log_verdict(replica: Replica, verdict: Verdict, before: Verdict | None) -> 
         replica.name,
         verdict.seconds,
         verdict.num_tokens,
-        words.capitalize(),
+        words[:1].upper() + words[1:],
     )

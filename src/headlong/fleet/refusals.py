@@ -12,6 +12,7 @@ from headlong.fleet.fields import Fields
 
 _REQUEST_FAULTS = (400, 413, 422)
 _BUSY = (429, 503)
+_UNKNOWN = (404, 405)
 _MAX_WORDS = 300
 _MAX_WAIT_S = 60.0
 
@@ -33,6 +34,9 @@ def refusal(status: int, words: str, retry_after: str | None = None) -> Headlong
         return RequestError(f"The engine refuses the request: {words or status}.")
     if status in _BUSY:
         return BusyError(f"The engine is busy ({said}).", "Try again.", _seconds(retry_after))
+    if status in _UNKNOWN:
+        problem = f"The engine does not know what it was asked for ({said})."
+        return EngineError(problem, "Is it the kind of engine that --engine names?")
     return EngineError(f"The engine failed ({said}).", "See its log.")
 
 

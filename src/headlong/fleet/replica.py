@@ -70,6 +70,18 @@ class Replica:
             return False
         return not self.drafts or (self.verdict is not None and self.verdict.problem is None)
 
+    @property
+    def obstacle(self) -> str | None:
+        """Why it gets no requests now, in a whole sentence; None where it may get some."""
+        if self.is_usable:
+            return None
+        if self.problem is not None:
+            return self.problem
+        if self.state is ReplicaState.STARTING:
+            return f"The replica {self.name} has not answered yet."
+        refused = None if self.verdict is None else self.verdict.problem
+        return refused or f"The replica {self.name} has not been probed yet."
+
     def missing(self, request: Request) -> Feature | None:
         """Return what a request needs and this replica lacks; None when it can run."""
         return self.dialect.missing(request, with_drafts=self.drafts)
@@ -78,3 +90,8 @@ class Replica:
         """Tell whether prompt and answer fit into its context, as far as that is known."""
         num_tokens = len(request.prompt_ids) + request.stopping.max_tokens
         return self.max_tokens is None or num_tokens <= self.max_tokens
+
+
+def base_url(address: str) -> str:
+    """Return an engine's address as all paths here follow it: without the /v1 that clients want."""
+    return address.rstrip("/").removesuffix("/v1")

@@ -111,7 +111,9 @@ class Router:
             return problem
         lacks = [one.missing(request) for one in drafting]
         if all(lacks):
-            return f"The replicas that draft lack {lacks[0]} while they do."
+            return f"The replicas that draft lack {lacks[0]} while drafting."
+        if all(one.verdict is None for one in drafting):
+            return "No replica that drafts has been probed yet."
         return "No replica that drafts can take it now."
 
 

@@ -11,20 +11,20 @@ from headlong.decode.logprobs import TokenLogprob
 from headlong.decode.request import Request
 from headlong.decode.stats import DecodeStats, DrafterCount
 from headlong.engine.request import FinishReason
+from headlong.fleet.answer_parts import ENGINE, best, check_accepted
 from headlong.fleet.dialect import AnswerReader, Call, Delta, Feature, ReplicaLoad
 from headlong.fleet.fields import Fields, garbled, number, read_event, whole
 from headlong.fleet.http_dialect import HttpDialect
 from headlong.fleet.needs import held_tokens, is_greedy
 from headlong.fleet.refusals import raise_failure, refusal
 from headlong.fleet.scrape import Scrape
-from headlong.fleet.vllm_dialect import DRAFTER, best, check_accepted
 
 
 class SglangDialect(HttpDialect):
     """How SGLang is asked."""
 
     name = "sglang"
-    features = frozenset(Feature) - {Feature.EMBEDDINGS, Feature.K_PER_REQUEST, Feature.GRAMMAR}
+    features = frozenset(Feature) - {Feature.EMBEDDINGS, Feature.GRAMMAR}
     features_with_drafts = features
     health_path = "/health"
     metrics_path: str | None = "/metrics"
@@ -172,4 +172,4 @@ def _stats(about: Fields) -> DecodeStats | None:
     if not rounds or drafted is None or accepted is None:
         return None
     check_accepted(accepted, drafted)
-    return DecodeStats(rounds, drafted, accepted, {DRAFTER: DrafterCount(drafted, accepted)})
+    return DecodeStats(rounds, drafted, accepted, {ENGINE: DrafterCount(drafted, accepted)})

@@ -15,11 +15,9 @@ from headlong.decode.sampling import Pick
 from headlong.decode.stats import DecodeStats, Timings
 from headlong.engine.request import BACKBONE, Emitted, FinishReason, RequestReport
 from headlong.errors import HeadlongError
+from headlong.fleet.answer_parts import ENGINE
 from headlong.fleet.dialect import Delta
 from headlong.fleet.routing import Route
-
-ENGINE = "engine"
-"""Source of a draft token that an engine elsewhere accepted: it does not say who proposed it."""
 
 
 @dataclass(slots=True, eq=False)

@@ -5,7 +5,7 @@ in words that people read in logs, on the page and in `mtp.off_reason`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from headlong.decode.request import Request
@@ -34,9 +34,18 @@ class Outcome(StrEnum):
     """Other tokens or numbers than without drafts, as rounding alone can make them."""
     FAILED = "failed"
     NOT_CHECKED = "not checked"
+    """It cannot be: an engine lacks what that takes."""
+    NOT_SETTLED = "not settled"
+    """It can be, but time, load or the plain engine stopped it; nobody relies on it until it is."""
 
 
 _OF_ALL_REQUESTS = (Aspect.GREEDY, Aspect.LENGTH, Aspect.STOP)
+_OF_SOME_REQUESTS = (Aspect.SAMPLED, Aspect.JSON, Aspect.GRAMMAR, Aspect.LOGPROBS)
+_NOTHING_FOUND = (Outcome.NOT_CHECKED, Outcome.NOT_SETTLED)
+_REFUSING = {
+    Outcome.FAILED: "failed the probe",
+    Outcome.NOT_SETTLED: "could not be probed to the end",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +77,39 @@ class Verdict:
         return tuple(one for one in self.judgements if one.outcome is Outcome.FAILED)
 
     @property
+    def refused(self) -> tuple[Judgement, ...]:
+        """What requests that need it are kept from."""
+        needed = (*_OF_ALL_REQUESTS, *_OF_SOME_REQUESTS)
+        return tuple(
+            one for one in self.judgements if one.outcome in _REFUSING and one.aspect in needed
+        )
+
+    @property
     def problem(self) -> str | None:
         """Why no request may be answered with its drafts, in a whole sentence; None if some may."""
-        return self._failure(_OF_ALL_REQUESTS)
+        return self._refusal(_OF_ALL_REQUESTS)
 
     def blocks(self, request: Request) -> str | None:
         """Return why a request must not be answered with its drafts; None when it may."""
-        return self._failure((*_OF_ALL_REQUESTS, *_needed(request)))
+        return self._refusal((*_OF_ALL_REQUESTS, *_needed(request)))
 
-    def _failure(self, needed: tuple[Aspect, ...]) -> str | None:
-        for one in self.failed:
+    def completed_by(self, before: "Verdict | None") -> "Verdict":
+        """Return this verdict, with what an earlier one had found where this one found nothing.
+
+        A plain engine that is down would else make a known fault forgotten.
+        """
+        earlier = () if before is None else before.judgements
+        known = {one.aspect: one for one in earlier if one.outcome not in _NOTHING_FOUND}
+        judgements = tuple(
+            known.get(one.aspect, one) if one.outcome in _NOTHING_FOUND else one
+            for one in self.judgements
+        )
+        return replace(self, judgements=judgements)
+
+    def _refusal(self, needed: tuple[Aspect, ...]) -> str | None:
+        for one in self.refused:
             if one.aspect in needed:
-                return f"Its {one.aspect} with drafts failed the probe: {one.seen}"
+                return f"Its {one.aspect} with drafts {_REFUSING[one.outcome]}: {one.seen}"
         return None
 
 

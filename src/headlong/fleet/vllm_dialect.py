@@ -5,26 +5,19 @@ Seen with 0.32. Grammars need an engine that was started with
 `--per-request-spec-decode-metrics detailed`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from headlong.decode.logprobs import TokenLogprob, TopLogprob
+from headlong.decode.logprobs import TokenLogprob
 from headlong.decode.request import Request
 from headlong.decode.stats import DecodeStats
-from headlong.engine.request import FinishReason
-from headlong.errors import EngineError
+from headlong.fleet.answer_parts import ENGINE, best, check_accepted, finish_reason
 from headlong.fleet.dialect import AnswerReader, Call, Delta, Feature, ReplicaLoad
 from headlong.fleet.fields import Fields, garbled, number, read_event, whole
 from headlong.fleet.http_dialect import HttpDialect
 from headlong.fleet.needs import held_tokens, is_greedy, is_json_schema
 from headlong.fleet.refusals import raise_failure
 from headlong.fleet.scrape import Scrape
-
-DRAFTER = "engine"
-"""What an engine in another process drafts with is its own affair."""
-
-_LEAST_LOGPROB = -9999.0
-"""What it writes for a token that cannot be."""
 
 _TOKEN = "token_id:"
 
@@ -33,7 +26,7 @@ class VllmDialect(HttpDialect):
     """How vLLM is asked."""
 
     name = "vllm"
-    features = frozenset(Feature) - {Feature.EMBEDDINGS, Feature.K_PER_REQUEST}
+    features = frozenset(Feature) - {Feature.EMBEDDINGS}
     features_with_drafts = features - {Feature.MIN_P, Feature.LOGIT_BIAS}
     health_path = "/health"
     metrics_path: str | None = "/metrics"
@@ -79,6 +72,10 @@ class VllmDialect(HttpDialect):
     def reader(self, request: Request) -> AnswerReader:
         """Return the reader of the answer to `request`."""
         return VllmReader(request)
+
+    def tokenize(self, text: str, model: str) -> Call | None:
+        """Return what asks for the tokens of a text."""
+        return Call("/tokenize", {"model": model, "prompt": text})
 
     def read_load(self, metrics: str) -> ReplicaLoad:
         """Return the load that a scrape tells."""
@@ -140,7 +137,7 @@ class VllmReader:
         stats = DecodeStats()
         for num_drafted, num_accepted in zip(drafted, accepted, strict=True):
             check_accepted(num_accepted, num_drafted)
-            stats.observe_round([DRAFTER] * num_drafted, num_accepted)
+            stats.observe_round([ENGINE] * num_drafted, num_accepted)
         if not drafted:  # the engine tells totals only
             stats.rounds = told.whole("num_spec_steps") or 0
             stats.num_drafted = told.whole("num_draft_tokens") or 0
@@ -182,30 +179,6 @@ class VllmReader:
             tops = best(values, self._num_prompt_top or 0)
             rows[place] = TokenLogprob(token_id, values[token_id], tops)
         return rows
-
-
-def best(values: Mapping[int, object], num: int) -> tuple[TopLogprob, ...]:
-    """Return the likeliest tokens, best first; those that cannot be are left out."""
-    tops = [TopLogprob(one, number(value, "logprob")) for one, value in values.items()]
-    tops.sort(key=lambda top: (-top.logprob, top.token_id))
-    return tuple(top for top in tops[:num] if top.logprob > _LEAST_LOGPROB)
-
-
-def check_accepted(num_accepted: int, num_drafted: int) -> None:
-    """Refuse statistics in which more stands than was drafted."""
-    if num_accepted > num_drafted:
-        raise garbled("number of accepted tokens", num_accepted, f"at most {num_drafted}")
-
-
-def finish_reason(told: str | None) -> FinishReason | None:
-    """Return OpenAI's reason as ours; an answer that was given up has none."""
-    if told is None:
-        return None
-    if told in ("abort", "error"):
-        raise EngineError("The engine gave the answer up.", "See its log.")
-    if told not in (FinishReason.STOP, FinishReason.LENGTH):
-        raise garbled("finish_reason", told, "stop or length")
-    return FinishReason(told)
 
 
 def _token_id(name: str) -> int:

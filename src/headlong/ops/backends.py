@@ -121,25 +121,30 @@ def fit_ops(ops: Ops, name: str, weights: Iterable[StoredTensor], quant: str | N
     return _make_default(None, too_small=problem)
 
 
+def first_default() -> str:
+    """Return the backend that "auto" takes where nothing keeps it from that."""
+    return next(name for name, backend in MODULES.items() if backend.is_default)
+
+
 def _make_default(threads: int | None, *, too_small: str | None = None) -> Ops:
     """Return the first default backend that can be had; its note says why it is not the first.
 
     `too_small` says why it must be one that uses the host's memory.
     """
-    missing = ""
+    reasons = [] if too_small is None else [too_small]
     for name, backend in MODULES.items():
         if not backend.is_default:
             continue
         problem = backend_problem(name)
         if problem is not None:
-            missing += f"{problem} {backend.remedy} "
+            reasons.append(f"{problem} {backend.remedy}")
             continue
         try:
             ops = _makers[name](threads)
         except BackendError as error:  # installed, but this machine cannot run it
-            missing += f"{error} "
+            reasons.append(str(error))
             continue
         if too_small is None or not isinstance(ops, OnDevice):
-            ops.note = f"{missing}{ops.note}" if too_small is None else f"{too_small} {ops.note}"
+            ops.note = " ".join([*reasons, ops.note]).strip()
             return ops
-    raise BackendError(missing.strip(), "Install Headlong again.")
+    raise BackendError(" ".join(reasons), "Install Headlong again.")

@@ -22,7 +22,7 @@ class ReplicaStatus(BaseModel):
     takes_requests: bool
     num_in_flight: int
     name: str | None = Field(None, description="Its address; hidden where API keys are in use.")
-    problem: str | None = Field(None, description="What is wrong; hidden likewise.")
+    problem: str | None = Field(None, description="What is wrong, or missing yet; hidden likewise.")
     refused: list[str] = Field(
         default_factory=list, description="What its drafts are not trusted with, and why."
     )
@@ -31,8 +31,8 @@ class ReplicaStatus(BaseModel):
 def status_of(replica: Replica, *, is_open: bool = True) -> ReplicaStatus:
     """Return how a replica is; addresses and problems, which may hold some, only if `is_open`."""
     verdict = replica.verdict
-    failed = () if verdict is None else verdict.failed
-    refused = [f"{one.aspect}: {one.seen}" if is_open else str(one.aspect) for one in failed]
+    kept = () if verdict is None else verdict.refused
+    refused = [f"{one.aspect}: {one.seen}" if is_open else str(one.aspect) for one in kept]
     return ReplicaStatus(
         pool=_pool(replica),
         engine=replica.dialect.name,
@@ -40,7 +40,7 @@ def status_of(replica: Replica, *, is_open: bool = True) -> ReplicaStatus:
         takes_requests=replica.is_usable,
         num_in_flight=replica.num_in_flight,
         name=replica.name if is_open else None,
-        problem=replica.problem if is_open else None,
+        problem=(replica.problem or replica.obstacle) if is_open else None,
         refused=refused,
     )
 
@@ -55,14 +55,16 @@ def nobody_up(replicas: Sequence[Replica]) -> str | None:
 def describe(replica: Replica) -> dict[str, Any]:
     """Return a replica for the page's card."""
     words = [replica.dialect.name, _pool(replica), str(replica.state)]
-    if replica.drafts and replica.verdict is None:
-        words.append("not probed yet")
     words.append(f"{replica.num_in_flight} in flight, {replica.num_answered} answered")
     if replica.num_failed:
         words.append(f"{replica.num_failed} failed")
-    wrong = [] if replica.problem is None else [replica.problem]
-    wrong += status_of(replica).refused
-    return {"name": replica.name, "words": " · ".join(words), "wrong": " ".join(wrong)}
+    status = status_of(replica)
+    wrong = [] if status.problem is None else [status.problem]
+    return {
+        "name": replica.name,
+        "words": " · ".join(words),
+        "wrong": " ".join([*wrong, *status.refused]),
+    }
 
 
 _LABELS = ("replica", "engine", "pool")
@@ -75,7 +77,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[Replica], float | None]], ...] = (
     (
         "replica_probe_failures",
         "Kinds of requests that its drafts are not trusted with.",
-        lambda one: None if one.verdict is None else len(one.verdict.failed),
+        lambda one: None if one.verdict is None else len(one.verdict.refused),
     ),
     ("replica_kv_share", "Share of its cache in use.", lambda one: one.load.kv_share),
 )

@@ -15,7 +15,7 @@ from headlong.fleet.engine_commands import EngineWish, plan_engines
 from headlong.fleet.exchange import Patience
 from headlong.fleet.fleet import Fleet, FleetOptions
 from headlong.fleet.probing import ProbeOptions
-from headlong.fleet.replica import Replica
+from headlong.fleet.replica import Replica, base_url
 from headlong.server.served_model import ModelFiles, ServedModel
 from headlong.server.settings import ServerSettings
 from headlong.text.tokenizer import Tokenizer
@@ -51,16 +51,18 @@ def start_fleet(
 def named_replicas(settings: ServerSettings, tokenizer: Tokenizer) -> Iterator[Replica]:
     """Yield the engines that the settings name by their addresses."""
     dialect, key = make_dialect(settings.engine, tokenizer), read_key(settings.engine_key_file)
-    depths = dict.fromkeys(settings.engine_url, 0)
+    addresses = [(url, 0) for url in settings.engine_url]
     for text in settings.speculative_url:
-        url, _, most = text.rpartition("=")
-        depths[url] = int(most)
-    if len(depths) < len(settings.engine_url) + len(settings.speculative_url):
-        raise RequestError("An address of an engine is given twice.", "Leave one out.")
-    for url, num_draft_tokens in depths.items():
-        # Clients of other kinds want /v1 at the end; all paths here begin with it.
-        base = url.rstrip("/").removesuffix("/v1")
-        yield Replica(base, dialect, num_draft_tokens, key)
+        address, _, num_draft_tokens = text.rpartition("=")
+        addresses.append((address, int(num_draft_tokens)))
+    depths = dict[str, int]()
+    for address, num in addresses:
+        url = base_url(address)
+        if url in depths:
+            raise RequestError(f"The engine at {url} is named twice.", "Leave one out.")
+        depths[url] = num
+    for url, num in depths.items():
+        yield Replica(url, dialect, num, key)
 
 
 def start_replicas(

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from headlong.engine.client import EngineClient
+from headlong.fleet.answer_parts import ENGINE
 from headlong.fleet.client import FleetEngine
 from headlong.fleet.replica import Replica
-from headlong.fleet.stream import ENGINE
 from headlong.heads.head import Head
 from headlong.llm import LLM
 from headlong.models.model_config import ModelConfig, read_config

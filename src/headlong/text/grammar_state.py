@@ -106,6 +106,14 @@ class GrammarState:
             return ()
         return self._matcher.compute_ff_tokens()
 
+    def accepts(self, token_id: int) -> bool:
+        """Tell whether the grammar allows the text of a token, however forced text is cut."""
+        if self._has_ended or not self._move_to(()):
+            return self._has_ended and token_id in self._eos_ids
+        if token_id in self._eos_ids:
+            return self._matcher.is_accepting()
+        return self._matcher.validate_tokens([token_id]) == 1
+
     def num_allowed(self, token_ids: Sequence[int]) -> int:
         """Return how many leading tokens of `token_ids` the grammar allows."""
         for place, token_id in enumerate(token_ids):

@@ -37,8 +37,11 @@ problem=$("$PYTHON" -c 'import sys; from headlong.ops.backends import make_ops; 
 begin_report "$started_in" "$folder"
 
 answers=10000 seconds=240 rounds=30 budget=60s load=10s levels=1,8,64 tokens=128 streams=64
+lengths=(--context 512 --prefill 2048)
+limits=(--max-running 64 --rows-per-step 576 --prefill-rows-per-step 2048 --kv-bytes none)
 if [ -n "$quick" ]; then
     answers=40 seconds=20 rounds=1 budget=5s load=1s levels=2 tokens=8 streams=4
+    lengths=() limits=()
 fi
 
 wanted() { [ -z "${ONLY:-}" ] || [[ " $ONLY " = *" $1 "* ]]; }
@@ -47,7 +50,8 @@ take() { if wanted "$1"; then step "$@"; fi; }
 loaded_server() { # a server of its own, asked by `bench load`
     local port status
     port=$("$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
-    "$PYTHON" -m headlong serve ${model[@]+"${model[@]}"} --backend "$BACKEND" --port "$port" >&2 &
+    "$PYTHON" -m headlong serve ${model[@]+"${model[@]}"} --backend "$BACKEND" \
+        ${limits[@]+"${limits[@]}"} --port "$port" >&2 &
     local server=$!
     for _ in $(seq 240); do
         "$PYTHON" -c "import httpx; httpx.get('http://127.0.0.1:$port/health').raise_for_status()" \
@@ -71,7 +75,7 @@ fi
 take exactness MUST "$PYTHON" bench/exactness.py ${model[@]+"${model[@]}"} --backend "$BACKEND" \
     --answers $answers --seconds $seconds --streams $streams --json "$folder/exactness.json"
 take pass MUST "$PYTHON" -m headlong bench pass ${model[@]+"${model[@]}"} --backend "$BACKEND" \
-    --rounds $rounds --json
+    ${lengths[@]+"${lengths[@]}"} --rounds $rounds --json
 take bench MUST "$PYTHON" -m headlong bench ${model[@]+"${model[@]}"} --backend "$BACKEND" \
     --time-budget $budget --max-tokens $tokens --json
 take load MUST loaded_server

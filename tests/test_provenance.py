@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -80,4 +81,11 @@ def test_unpacked_archive_claims_no_commit(tmp_path: Path) -> None:
 
 def test_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "PACKAGES", ("no-such-package",))
-    assert read_provenance().versions == {"no-such-package": "not installed"}
+    assert read_provenance().versions["no-such-package"] == "not installed"
+
+
+def test_the_version_of_a_backend_in_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    assert "triton" not in read_provenance().versions
+    monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))
+    assert "triton" in read_provenance().versions

@@ -47,19 +47,10 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return _find_version()
+        return import_module("headlong.provenance").own_version()
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'headlong' has no attribute {name!r}")
-
-
-def _find_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("headlong")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
 
 
 def __dir__() -> list[str]:

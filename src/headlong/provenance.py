@@ -20,6 +20,9 @@ from typing import Any
 PACKAGES = ("headlong", "numpy")
 """Packages whose versions can change a speed or a bit."""
 
+_OF_BACKENDS = ("mlx", "torch", "triton")
+"""The same, where they are in use."""
+
 _COMMAND_TIMEOUT_S = 10
 
 
@@ -71,12 +74,23 @@ def read_provenance() -> Provenance:
         num_cores=num_usable_cores(),
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
-        versions={name: _version(name) for name in PACKAGES},
+        versions={
+            name: _version(name)
+            for name in (*PACKAGES, *(one for one in _OF_BACKENDS if one in sys.modules))
+        },
         commit=commit,
         has_local_changes=commit is not None and bool(_git("status", "--porcelain")),
         argv=(Path(sys.argv[0]).name, *sys.argv[1:]),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def own_version() -> str:
+    """Return the version of the package; a checkout that is not installed has none."""
+    try:
+        return version("headlong")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
 
 
 def find_checkout(source: Path) -> Path | None:

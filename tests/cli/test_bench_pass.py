@@ -7,6 +7,7 @@ import pytest
 
 from headlong.cli.main import main
 from headlong.models.model_config import read_config
+from headlong.ops import backends
 from headlong.weights.checkpoint import open_checkpoint
 
 
@@ -64,3 +65,37 @@ def test_impossible_thread_counts_are_refused(capsys: pytest.CaptureFixture[str]
 def test_impossible_row_counts_are_refused(rows: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "pass", "--rows", rows]) == 1
     assert "cannot be measured" in capsys.readouterr().err
+
+
+@pytest.fixture
+def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CUDA backend in plain torch, where rounds run as on a card."""
+    torch = pytest.importorskip("torch")
+    from headlong.ops import cuda_backend
+    from headlong.ops.cuda_ops import CudaOps
+
+    assert cuda_backend
+    torch.set_num_threads(1)
+    monkeypatch.setitem(backends._makers, "cuda", lambda threads: CudaOps(torch.device("cpu")))
+
+
+def test_whole_rounds_are_measured_where_a_device_makes_them(
+    tiny_model_path: Path, capsys: pytest.CaptureFixture[str], on_device: None
+) -> None:
+    argv = ["bench", "pass", "-m", str(tiny_model_path), "--backend", "cuda", "--rows", "1,3"]
+    assert main([*argv, "--context", "8", "--prefill", "16", "--rounds", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    document = json.loads(lines[-1])
+    assert set(document["rows"]) == set(document["rows_in_a_row"]) == {"1", "3"}
+    assert "whole rounds" in document["note"]
+    assert all(document[name] is not None for name in ("draft_step_ms", "pick_ms", "host_share"))
+    assert document["bandwidth_gb_s"] > 0 < document["prefill_tokens_per_s"]
+    assert any("host's share of a round" in line for line in lines)
+
+
+def test_more_rows_than_a_round_has_are_refused(
+    tiny_model_path: Path, capsys: pytest.CaptureFixture[str], on_device: None
+) -> None:
+    argv = ["bench", "pass", "-m", str(tiny_model_path), "--backend", "cuda", "--rows", "18"]
+    assert main([*argv, "--context", "8", "--prefill", "16"]) == 1
+    assert "18 rows cannot be measured" in capsys.readouterr().err

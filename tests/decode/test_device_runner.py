@@ -23,6 +23,8 @@ from device_engines import (  # noqa: E402  # needs torch
     run_all,
     tiny_on_device,
 )
+from headlong.decode.device_round import DeviceRound, RoundResults, RoundShape  # noqa: E402
+from headlong.decode.device_runner import DeviceRunner  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -75,3 +77,46 @@ def test_the_head_drafts_what_it_drafts_step_by_step(
             run_all(device, [request])
         assert drafts_of(found) == drafts_of(wanted)
         assert sum(map(len, drafts_of(found))) > 20
+
+
+def test_only_what_the_host_picks_from_comes_back(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards answers of many streams that wait for logits which one of them asked for."""
+    engine = device_engine(backbone, device_drafters(None, backbone))
+    assert isinstance(engine.runner, DeviceRunner)
+    shapes: list[RoundShape] = []
+    make = DeviceRound.__call__
+
+    def watched(self: DeviceRound, shape: RoundShape, numbers: Any) -> RoundResults:
+        results = make(self, shape, numbers)
+        shapes.append(shape)
+        assert (0 if results.logits is None else len(results.logits)) == shape.shown
+        return results
+
+    monkeypatch.setattr(DeviceRound, "__call__", watched)
+    stopping = StopParams(8, ignore_eos=True)
+    wanted = [None, None, 2, None, 1, None, None, 3]
+    answers = run_all(
+        engine,
+        [
+            Request((5, 6, 7 + i), SamplingParams(logprobs=num), stopping, "off")
+            for i, num in enumerate(wanted)
+        ],
+    )
+    assert {(shape.lanes, shape.shown) for shape in shapes} == {(8, 4)}
+    for answer, num in zip(answers, wanted, strict=True):
+        found = {emitted.pick.logprob is not None for emitted in answer.outbox}
+        assert found == {num is not None}
+
+
+def test_prompts_are_scored_by_the_blocks_of_rounds(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards an LM head of levels, which the plain op set would unpack at the end of each."""
+    monkeypatch.setattr(Backbone, "logits", lambda *_: pytest.fail("the plain op set scores"))
+    engine = device_engine(backbone, device_drafters(None, backbone))
+    stopping = StopParams(2, ignore_eos=True)
+    (answer,) = run_all(engine, [Request((5, 6, 7), SamplingParams(), stopping, prompt_logprobs=1)])
+    assert len(answer.outbox) == 2
+    assert len(answer.sequence.prompt_logprobs) == 2

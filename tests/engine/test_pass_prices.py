@@ -5,8 +5,8 @@ import random
 import pytest
 
 from headlong.drafters.draft_plan import DraftPlan
-from headlong.drafters.drafter import Draft
-from headlong.engine.draft_policy import DraftPolicy
+from headlong.drafters.drafter import NO_DRAFT, Draft
+from headlong.engine.draft_policy import Candidate, DraftPolicy
 from headlong.engine.pass_prices import PassPrices
 from policy_world import World, best_fixed, play, round_result
 
@@ -196,3 +196,15 @@ def test_a_plain_round_never_takes_longer_than_one_with_drafts() -> None:
         policy.prices.observe_beside(0, 0.002)
     drafted = round_result(Draft((0,) * 3, (0.9,) * 3, ("head",) * 3), 3, pass_s=0.0101)
     assert policy.observe([request], [DraftPlan(3)], [drafted], 0.0102) == 0.0102
+
+
+def test_a_round_that_had_to_be_prepared_has_no_price() -> None:
+    """Guards what a GPU compiles and captures before it replays it."""
+    policy = DraftPolicy()
+    request = policy.new_request("auto", 0.0)
+    usual = round_result(NO_DRAFT, 0, pass_s=0.001)
+    slow = usual._replace(verify_s=2.0, is_typical=False)
+    for result in (slow, usual, slow, usual):
+        plans = policy.plan([Candidate(request)], 64)
+        policy.observe([request], plans, [result], result.verify_s)
+    assert policy.prices.pass_s(1) == pytest.approx(0.001)

@@ -1,14 +1,18 @@
 """The CUDA backend on machines that cannot run it: each is told what is missing."""
 
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from headlong.cli.model_description import describe_model
 from headlong.errors import BackendError
 from headlong.ops import cuda_backend
 from headlong.ops.backends import make_ops
+from headlong.ops.cuda_ops import CudaOps
+from model_files import write_hf_folder
 
 
 @pytest.fixture
@@ -75,3 +79,13 @@ def test_this_machine_is_told_by_the_command_line(capsys: pytest.CaptureFixture[
 
     assert main(["bench", "pass", "--backend", "cuda"]) != 0
     assert "no NVIDIA driver" in capsys.readouterr().err
+
+
+def test_inspect_names_what_is_not_fast(tmp_path: Path) -> None:
+    ops = CudaOps(torch.device("cpu"))
+    golden = Path(__file__).parents[1] / "golden"
+    hybrid = describe_model(golden / "tiny-qwen3_next" / "converted.gguf", ops)
+    assert "many times slower than whole rounds, as layer 0 is a GatedDeltaNet" in (
+        hybrid.backend_note
+    )
+    assert describe_model(write_hf_folder(tmp_path, "llama"), ops).backend_note == ops.note

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,3 +116,25 @@ def test_server_answers_from_any_engine_client(tiny_llm: LLM) -> None:
     assert body["usage"]["completion_tokens"] == len(tiny_llm.encode("elsewhere"))
     assert body["mtp"]["explanation"] == "Decided elsewhere."
     assert json.loads(card.body)["backend"] == "elsewhere"
+
+
+def test_the_app_runs_from_a_checkout_that_is_not_installed(tiny_model_path: Path) -> None:
+    """Guards machines where nothing can be installed: a version is not known there."""
+    code = """
+import importlib.metadata as metadata
+find = metadata.version
+def version(name):
+    if name == "headlong":
+        raise metadata.PackageNotFoundError(name)
+    return find(name)
+metadata.version = version
+import sys
+from pathlib import Path
+from served_model import make_model_app
+from headlong.llm import LLM
+print(make_model_app(LLM.load(Path(sys.argv[1]), backend="numpy")).version)
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", code, str(tiny_model_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "unknown (not installed)"

@@ -119,5 +119,6 @@ def main() -> None:
     ops = CudaOps(torch.device("cpu"))
     check(Parts(ops).layer(extras=True), ops)
     check(Parts(ops, "Q4_1").layer(beside=True), ops)
+    check(Parts(ops).layer(heads=6, head_dim=24), ops)  # neither a power of two
     for kind in ("Q4_0", "Q5_1", "Q8_0"):
         check_ends(ops, kind)

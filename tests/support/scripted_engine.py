@@ -1,7 +1,8 @@
 """An engine client without a model: it says what it is told, as an engine elsewhere would."""
 
 from collections import deque
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
 
 from headlong.decode.request import Request
 from headlong.decode.sampling import Pick
@@ -95,7 +96,9 @@ class ScriptedEngine:
 
     def snapshot(self) -> EngineSnapshot:
         """Return how many requests run; of an engine elsewhere no more is known."""
-        unknown = {one.name: 0 for one in fields(EngineSnapshot)}
+        unknown: dict[str, Any] = {
+            one.name: 0 for one in fields(EngineSnapshot) if one.default is MISSING
+        }
         return EngineSnapshot(**unknown | {"num_running": self.num_running})
 
     def clear_prefixes(self) -> None:

@@ -19,7 +19,8 @@ from headlong.weights.sources import resolve_model
 
 if TYPE_CHECKING:
     from headlong.bench.memory import Footprint
-    from headlong.bench.pass_cost import PassCost
+    from headlong.bench.pass_cost import PassCost, PassPlan
+    from headlong.decode.runner import Runner
     from headlong.heads.layer_head import LayerHead
     from headlong.models.model_config import ModelConfig
     from headlong.models.transformer import Backbone
@@ -52,6 +53,10 @@ def run(args: argparse.Namespace) -> int:
     # Imported now: they bring numpy, which --help can do without.
     from headlong.bench.memory import measure_footprint, resident_bytes
     from headlong.bench.pass_cost import PassPlan, make_stand_in_head, measure_pass
+    from headlong.decode.choose_runner import choose_runner
+    from headlong.decode.runner import RunnerBounds
+    from headlong.decode.step_runner import StepRunner
+    from headlong.drafters.head_drafter import RecursiveDrafter
     from headlong.models.model_config import read_config
     from headlong.models.registry import load_backbone
     from headlong.ops.backends import fit_ops, make_ops
@@ -73,6 +78,9 @@ def run(args: argparse.Namespace) -> int:
     head = _native_head(checkpoint, backbone, tokenizer) or make_stand_in_head(backbone)
     del checkpoint
     ops.settle()
+    runner = choose_runner(backbone, RecursiveDrafter(head), RunnerBounds(max_running=3))
+    if not isinstance(runner, StepRunner):
+        return _run_rounds(runner, plan, {"model": path.name, "load_s": load_s}, as_json=args.json)
     footprint = measure_footprint(backbone, head, program_bytes)
     cost = measure_pass(backbone, head, plan)
     setting = {
@@ -85,6 +93,43 @@ def run(args: argparse.Namespace) -> int:
         "memory": footprint.to_dict(),
     }
     _print(cost, footprint, setting, make_console(stderr=args.json))
+    write_json(cost.to_dict() | setting)
+    return 0
+
+
+def _run_rounds(runner: "Runner", plan: "PassPlan", known: dict[str, Any], *, as_json: bool) -> int:
+    """Measure whole rounds, where a device makes them, and print."""
+    from headlong.bench.round_cost import measure_rounds
+    from headlong.decode.device_runner import DeviceRunner
+
+    assert isinstance(runner, DeviceRunner)
+    cost = measure_rounds(runner, plan)
+    setting = {"backend": runner.backbone.ops.name, "note": runner.backend, **known}
+    setting["context"] = plan.context
+    console = make_console(stderr=as_json)
+    console.print(f"{known['model']}, {runner.backend}", soft_wrap=True)
+    table = Table(title=f"one round at context {plan.context}", title_justify="left")
+    for column in ("rows", "ms", "behind others, ms", "relative"):
+        table.add_column(column, justify="right")
+    base = cost.rows_in_a_row[min(cost.rows)]
+    for count, ms in cost.rows_in_a_row.items():
+        table.add_row(str(count), f"{cost.rows[count]:.3f}", f"{ms:.3f}", f"{ms / base:.2f}")
+    console.print(table)
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim")
+    step_ms = cost.draft_step_ms
+    for label, value in (
+        ("weights read per pass", format_bytes(cost.bytes_per_pass)),
+        ("copy bandwidth", f"{cost.bandwidth_gb_s:.1f} GB/s"),
+        ("share of it, one row", f"{cost.bandwidth_share:.0%}"),
+        ("draft step", "no head" if step_ms is None else _tell_step(step_ms, base)),
+        ("sampled pick", f"{cost.pick_ms:.3f} ms more than a greedy one"),
+        ("prefill", f"{cost.prefill_tokens_per_s:.0f} tokens/s"),
+        ("host's share of a round", f"{cost.host_share:.1%}, where the next one waits for it"),
+        ("load", f"{known['load_s']:.2f} s"),
+    ):
+        facts.add_row(label, value)
+    console.print(facts)
     write_json(cost.to_dict() | setting)
     return 0
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from headlong.decode.choose_runner import slow_note
 from headlong.errors import HeadlongError
 from headlong.heads.choose_head import share_embedding
 from headlong.heads.head import Head
@@ -95,6 +96,7 @@ class ModelDescription:
     """Tensors that neither backbone nor head reads."""
     backend: str
     backend_note: str
+    """Also why the model does not run as fast there as others do."""
     weights_bytes: int | None
     """Memory of the backbone's matrices; None when it cannot be built."""
     kv_bytes_per_token: int | None
@@ -145,12 +147,16 @@ def describe_model(path: Path, ops: Ops, head_path: Path | None = None) -> Model
         head_tensors=report.head_tensors,
         left_over=tuple(sorted({*report.left_over} - {*report.head_tensors})),
         backend=ops.name,
-        backend_note=ops.note,
+        backend_note=ops.note if backbone is None else _note(backbone, ops),
         weights_bytes=weights_bytes,
         kv_bytes_per_token=None if backbone is None else _kv_bytes_per_token(backbone),
         state_bytes_per_sequence=0 if backbone is None else backbone.make_cache().bytes_for(0),
         problem=problem,
     )
+
+
+def _note(backbone: Backbone, ops: Ops) -> str:
+    return ", ".join(part for part in (ops.note, slow_note(backbone, ops)) if part)
 
 
 def _guess_report(checkpoint: Checkpoint) -> LoadReport:

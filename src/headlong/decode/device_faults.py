@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class DeviceMemoryError(EngineError):
-    """A pass found too little memory; the device is well, and what was given back may help."""
+    """There is too little memory; the device is well, and what was given back may help."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class DeviceFaults:
     def check(self) -> None:
         """Refuse to go on with a device that is lost."""
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.with_traceback(None)  # or it grows with every request
 
     def guard(self, work: Callable[[], Result]) -> Result:
         """Do some work on the device."""
@@ -38,7 +38,7 @@ class DeviceFaults:
             return work()
         except torch.OutOfMemoryError as error:
             raise DeviceMemoryError(
-                f"The GPU has too little free memory for this pass: {_first_line(error)}",
+                f"The GPU has too little free memory: {_first_line(error)}",
                 "Leave the engine less memory for caches (limits.kv_bytes), run fewer requests at "
                 "once, or end what else uses the GPU.",
             ) from error

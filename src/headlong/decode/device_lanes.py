@@ -29,7 +29,8 @@ HEAD = "head"
 """The source of the head's tokens."""
 
 _DEPTHS = (0, 1, 2, 3, 4, 5, 6, 8, 12, MAX_DRAFT_TOKENS)
-_BEHIND = (0, *(depth + 1 for depth in _DEPTHS), 33, RING)
+_BEHIND = (0, 1, 5, 9, 17, 33, RING)
+_SHOWN = (0, 1, 4, 16)
 """Sizes that shapes have: few, so that few graphs are captured."""
 
 _MOST_WAITING = RING // 2
@@ -123,18 +124,19 @@ def make_lane(
 
 
 def shape_of(lanes: Sequence[Lane], table_pages: int) -> RoundShape:
-    """Return the shape of a round of these lanes."""
+    """Return the shape of a round of these lanes, those that the host picks for first."""
+    num_lanes = 1 << (len(lanes) - 1).bit_length()
     depth = _at_least(_DEPTHS, max(lane.depth for lane in lanes))
     waiting = max((lane.most_waiting for lane in lanes if lane.observes), default=0)
     return RoundShape(
-        lanes=1 << (len(lanes) - 1).bit_length(),
+        lanes=num_lanes,
         depth=depth,
         behind=_at_least(_BEHIND, waiting),
         drafts=any(lane.drafts for lane in lanes),
         keeps=any(lane.state.num_observed is not None for lane in lanes),
         width=table_width(max(lane.most_rows for lane in lanes) + depth + 1, table_pages),
         draw=max(_draw_of(lane.sequence) for lane in lanes),
-        shows_logits=any(lane.host_picks for lane in lanes),
+        shown=_num_shown(lanes, num_lanes),
     )
 
 
@@ -218,6 +220,11 @@ def _draw_of(sequence: DecodingSequence) -> Draw:
         return Draw.GREEDY
     filters = rule.top_k > 0 or rule.top_p < 1 or rule.min_p > 0
     return Draw.FILTERS if filters else Draw.NOISE
+
+
+def _num_shown(lanes: Sequence[Lane], num_lanes: int) -> int:
+    wanted = sum(lane.host_picks for lane in lanes)
+    return min(num_lanes, next((size for size in _SHOWN if size >= wanted), num_lanes))
 
 
 def _at_least(sizes: Sequence[int], number: int) -> int:

@@ -41,5 +41,6 @@ def empty_device_cache(device: torch.device) -> None:
 def _free_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return _HOST_BYTES
+    empty_device_cache(device)  # what torch holds in reserve counts as used
     free, _ = torch.cuda.mem_get_info(device)
     return int(_SHARE * free)

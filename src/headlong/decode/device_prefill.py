@@ -7,12 +7,14 @@ is always at least one.
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from headlong.decode.device_head import DeviceHead
+from headlong.arrays import FloatArray
+from headlong.decode.device_head import DeviceHead, capped
 from headlong.decode.device_round import run_backbone
 from headlong.decode.device_tensors import RING, DeviceTensors
 from headlong.decode.page_memory import state_of
@@ -60,9 +62,10 @@ class DevicePrefill:
         x, features = run_backbone(self._backbone, self._tensors, head, rows)
         normed = self._tensors.ops.paged.norm(x, self._backbone.final_norm)
         hidden = HiddenRows(x, normed, None)
-        score_prompts(chunks, hidden, self._backbone)
+        score = partial(self._logits, x)
+        score_prompts(chunks, score)
         pool_prompts(chunks, hidden, self._backbone)
-        picks = pick_first_tokens(chunks, hidden, self._backbone)
+        picks = pick_first_tokens(chunks, score)
         passed_s = time.perf_counter()
         if features is not None:
             self._observe(pieces, rows, features)
@@ -78,6 +81,12 @@ class DevicePrefill:
             )
             for chunk, pick in zip(chunks, picks, strict=True)
         ]
+
+    def _logits(self, x: Tensor, rows: Sequence[int]) -> FloatArray:
+        """Score some rows as rounds do; the plain op set would unpack the whole LM head."""
+        backbone, ops = self._backbone, self._tensors.ops
+        logits = ops.paged.logits(ops.rows(x, rows), backbone.final_norm, backbone.lm_head)
+        return ops.to_host(capped(logits, backbone.logit_cap))
 
     def _rows(self, pieces: Sequence[_Piece], width: int) -> DeviceRows:
         ids = [i for one in pieces for i in one.sequence.token_ids[one.start : one.stop]]

@@ -40,8 +40,8 @@ class RoundShape(NamedTuple):
     width: int
     """Pages of a slot that are looked at."""
     draw: Draw
-    shows_logits: bool
-    """Whether the host picks for some lanes."""
+    shown: int
+    """Lanes whose logits the host asks for: the first ones."""
 
 
 class Column(IntEnum):
@@ -76,7 +76,7 @@ class RoundResults(NamedTuple):
     """(lanes, 3 * depth + 3) int64: tokens accepted, whether all picks are sound, depth + 1 picks,
     the draft, and the drafted tokens' probabilities as bits of float64."""
     logits: Tensor | None
-    """(lanes, depth + 1, V), where the host asked for them."""
+    """(shown lanes, depth + 1, V), where the host asked for them."""
 
 
 class _Lanes(NamedTuple):
@@ -144,8 +144,8 @@ class DeviceRound:
         self._commit(lanes, picks, num_accepted)
         results = [num_accepted[:, None], (is_sound | ~is_used).all(1)[:, None].long(), picks]
         results += [drafted, probs.double().view(torch.long)]
-        shown = logits.view(shape.lanes, shape.depth + 1, -1) if shape.shows_logits else None
-        return RoundResults(torch.cat(results, 1), shown)
+        shown = logits.view(shape.lanes, shape.depth + 1, -1)[: shape.shown]
+        return RoundResults(torch.cat(results, 1), shown if shape.shown else None)
 
     def _read(self, shape: RoundShape, numbers: Tensor) -> _Lanes:
         tensors = self._tensors

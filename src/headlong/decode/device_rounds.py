@@ -8,7 +8,7 @@ own beside it. Only reading changes a sequence: what is never read has not happe
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -65,6 +65,8 @@ class DeviceRounds:
     _copies: bool = False
     """Whether the newest tokens have a match, so that the host has a say in the next round."""
     _last_read_s: float = 0.0
+    _num_prepared: int = 0
+    """Shapes that had been prepared when the last round was read."""
 
     def __post_init__(self) -> None:
         idle = self.device_round.idle_numbers
@@ -92,6 +94,8 @@ class DeviceRounds:
         """Wait for rounds, and move the sequences on that are in the batch."""
         arrived = [(flight, flight.numbers.read()) for flight in flights]
         found: dict[DecodingSequence, RoundResult] = {}
+        is_typical = self._num_prepared == self.replay.num_prepared
+        self._num_prepared = self.replay.num_prepared
         for flight, numbers in arrived:
             now_s = time.perf_counter()
             seconds = now_s - max(self._last_read_s, flight.began_s)
@@ -100,13 +104,22 @@ class DeviceRounds:
             for i, lane in enumerate(flight.lanes):
                 if lanes.get(lane.sequence) is lane:
                     result = self._settle(flight, i, numbers[i])
-                    found[lane.sequence] = result._replace(verify_s=seconds)
+                    found[lane.sequence] = result._replace(verify_s=seconds, is_typical=is_typical)
         self._copies = self.begins_ahead and self._has_match(batch)
         return found
 
     def forget(self) -> None:
         """Forget what was begun: it is made again from what the host knows."""
         self._ahead = None
+
+    def rehearsed(self, sequence: DecodingSequence, given: Draft) -> Callable[[], RoundResults]:
+        """Return what makes a round as often as it is called, to be timed; it is never read.
+
+        Of a sequence that is in no round now. Without a draft of the host's, the head drafts what
+        the sequence's plan asks for.
+        """
+        prepared = self._prepared([self._lane(sequence, given)])
+        return lambda: self.replay(*prepared)
 
     def _may_begin_ahead(self, batch: Sequence[DecodingSequence]) -> bool:
         is_free = self.begins_ahead and not self._copies
@@ -131,13 +144,19 @@ class DeviceRounds:
     def _begin(self, lanes: list[Lane]) -> Flight:
         if any(lane.must_observe for lane in lanes):  # all at once, so that they rarely must
             lanes = [replace(lane, observes=lane.can_draft) for lane in lanes]
-        shape = shape_of(lanes, self.tensors.table.shape[1])
-        numbers = self.device_round.idle_numbers(shape.lanes)
-        fill_numbers(numbers, lanes)
+        shape, numbers = self._prepared(lanes)
         began_s = time.perf_counter()
         results = self.replay(shape, numbers)
         logits = None if results.logits is None else Fetched(results.logits)
         return Flight(lanes, shape.depth, Fetched(results.numbers), logits, began_s)
+
+    def _prepared(self, lanes: list[Lane]) -> tuple[RoundShape, IntArray]:
+        lanes.sort(key=lambda lane: not lane.host_picks)  # only the logits of those come back
+        shape = shape_of(lanes, self.tensors.table.shape[1])
+        numbers = self.device_round.idle_numbers(shape.lanes)
+        fill_numbers(numbers, lanes)
+        self.replay.prepare(shape)
+        return shape, numbers
 
     def _settle(self, flight: Flight, place: int, line: IntArray) -> RoundResult:
         """Move one sequence on; a failure is its own."""

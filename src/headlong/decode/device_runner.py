@@ -28,6 +28,7 @@ from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import DraftState
 from headlong.drafters.ngram import NgramDrafter
+from headlong.errors import HeadlongError
 from headlong.heads.layer_head import LayerHead
 from headlong.models.model_config import ModelConfig
 from headlong.models.traffic import cache_traffic
@@ -61,9 +62,12 @@ class DeviceRunner:
         self.drafters = drafters
         context = backbone.config.context_length
         table_pages = pages_of_context(context)
-        tensors = DeviceTensors(backbone, drafters.head, bounds.max_running, table_pages)
+        self._faults = DeviceFaults()
+        tensors = self._faults.guard(
+            lambda: DeviceTensors(backbone, drafters.head, bounds.max_running, table_pages)
+        )
         num_pages = count_pages(bounds, tensors)
-        tensors.make_pages(num_pages)
+        self._faults.guard(lambda: tensors.make_pages(num_pages))
         self.memory = PageMemory(
             PagePool(num_pages, tensors.page_bytes, tensors.copy_page), bounds.prefix_bytes
         )
@@ -76,7 +80,6 @@ class DeviceRunner:
         self.rounds = DeviceRounds(
             tensors, device_round, drafters.ngram, context, begins_ahead, self._slots
         )
-        self._faults = DeviceFaults()
         self._traffic = cache_traffic(backbone)
 
     @property
@@ -87,9 +90,16 @@ class DeviceRunner:
     @property
     def backend(self) -> str:
         """What computes, in words for people."""
-        ops = self._tensors.ops
-        how = "replayed as graphs" if ops.device.type == "cuda" else "without graphs"
+        ops, replay = self._tensors.ops, self.rounds.replay
+        how = "replayed as graphs" if replay.captures else "without graphs"
+        if replay.problem is not None:
+            how += f", many times slower, as they cannot be captured ({replay.problem})"
         return f"{ops.name}, {ops.note}, whole rounds {how}"
+
+    @property
+    def lost(self) -> HeadlongError | None:
+        """Why the device cannot be used any more; None while it can."""
+        return self._faults.lost
 
     @property
     def max_sequence_tokens(self) -> int:
@@ -116,12 +126,7 @@ class DeviceRunner:
         sequence.plan = DraftPlan()
         if not self._free_slots:
             return Admission.NO_ROOM
-        admission = self.memory.begin(sequence, has_head=self.drafters.head is not None)
-        if admission is Admission.BEGUN:
-            sequence.draft_state = self.drafters.begin() if sequence.drafts else None
-            self._slots[sequence] = self._free_slots.pop()
-            self._send_pages(sequence)
-        return admission
+        return self._faults.guard(lambda: self._begin(sequence))
 
     def prefill(self, chunks: Sequence[PromptChunk]) -> list[PrefillResult]:
         """Run the next rows of some prompts in one pass; a failure is in its own result only."""
@@ -174,6 +179,14 @@ class DeviceRunner:
     def clear_prefixes(self) -> None:
         """Forget what ended requests have left."""
         self.memory.prefixes.clear()
+
+    def _begin(self, sequence: DecodingSequence) -> Admission:
+        admission = self.memory.begin(sequence, has_head=self.drafters.head is not None)
+        if admission is Admission.BEGUN:
+            sequence.draft_state = self.drafters.begin() if sequence.drafts else None
+            self._slots[sequence] = self._free_slots.pop()
+            self._send_pages(sequence)
+        return admission
 
     def _make_round(
         self, batch: Sequence[DecodingSequence], max_rows: int

@@ -63,11 +63,11 @@ class PageMemory:
             state.free()
             return Admission.NO_ROOM
         state.reserve(length)
-        if rest is not None:
-            state.copy_rest(rest)
         state.num_observed = num_rows if has_head and sequence.drafts else None
         sequence.cache = state
         self._live.append(sequence)
+        if rest is not None:
+            state.copy_rest(rest)
         if not sequence.has_begun:
             sequence.num_cached_tokens = num_rows
             self._hit_tokens += num_rows

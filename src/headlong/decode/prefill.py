@@ -9,14 +9,14 @@ picked at its end.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from headlong.arrays import IntArray
+from headlong.arrays import FloatArray, IntArray
 from headlong.decode.draft_backlog import Kept, observe_kept
 from headlong.decode.logprobs import token_logprob
 from headlong.decode.pooling import PooledRows
@@ -26,6 +26,9 @@ from headlong.drafters.drafter import Drafter
 from headlong.errors import HeadlongError
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
+
+Score: TypeAlias = Callable[[Sequence[int]], FloatArray]
+"""Returns logits of some rows of a pass, on the host: (N, V)."""
 
 _ROWS_AT_A_TIME = 32
 """Rows of a prompt that are scored together: logits of a large vocabulary take much memory."""
@@ -63,9 +66,14 @@ def prefill(
     taps = () if observer is None else observer.tap_layers
     caches = [chunk.sequence.cache for chunk in chunks]
     hidden = backbone.forward(ids, caches, taps, all_or_none=True)
-    score_prompts(chunks, hidden, backbone)
+    ops = backbone.ops
+
+    def score(rows: Sequence[int]) -> FloatArray:
+        return backbone.logits(ops.rows(hidden.normed, rows))
+
+    score_prompts(chunks, score)
     pool_prompts(chunks, hidden, backbone)
-    picks = pick_first_tokens(chunks, hidden, backbone)
+    picks = pick_first_tokens(chunks, score)
     passed_s = time.perf_counter()
     if observer is not None:
         observe_kept(observer, observer.features(hidden), kept)
@@ -90,7 +98,7 @@ def _next_ids(chunk: PromptChunk) -> IntArray:
     return np.array(chunk.sequence.token_ids[first : first + chunk.num_rows])
 
 
-def score_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: Backbone) -> None:
+def score_prompts(chunks: Sequence[PromptChunk], score: Score) -> None:
     """Note how likely the prompt tokens behind these rows are, for requests that want to know."""
     start = 0
     for chunk in chunks:
@@ -99,8 +107,7 @@ def score_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: B
         num = 0 if wanted is None else min(chunk.num_rows, len(prompt_ids) - 1 - first)
         for done in range(0, num, _ROWS_AT_A_TIME):
             rows = range(done, min(done + _ROWS_AT_A_TIME, num))
-            picked = backbone.ops.rows(hidden.normed, [start + row for row in rows])
-            for row, logits in zip(rows, backbone.logits(picked), strict=True):
+            for row, logits in zip(rows, score([start + row for row in rows]), strict=True):
                 place = first + row + 1
                 entry = token_logprob(logits, prompt_ids[place], wanted or 0)
                 sequence.prompt_logprobs[place] = entry
@@ -120,9 +127,7 @@ def pool_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: Ba
         start += chunk.num_rows
 
 
-def pick_first_tokens(
-    chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: Backbone
-) -> list[Pick | None]:
+def pick_first_tokens(chunks: Sequence[PromptChunk], score: Score) -> list[Pick | None]:
     """Pick a token for every prompt whose last row has run, and make it part of the sequence."""
     picks: list[Pick | None] = [None] * len(chunks)
     stops = list(accumulate(chunk.num_rows for chunk in chunks))
@@ -133,9 +138,7 @@ def pick_first_tokens(
     ]
     if not ended:
         return picks
-    last_rows = backbone.ops.rows(hidden.normed, [stops[i] - 1 for i in ended])  # (N, H)
-    logits = backbone.logits(last_rows)  # (N, V)
-    for i, row in zip(ended, logits, strict=True):
+    for i, row in zip(ended, score([stops[i] - 1 for i in ended]), strict=True):
         sequence = chunks[i].sequence
         pick = sequence.sampler.pick(row)
         sequence.sampler.push(pick.token_id)

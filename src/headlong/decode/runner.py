@@ -5,17 +5,20 @@ Everything between, logits, hidden states, caches and drafts, stays below this l
 runner's device. `step_runner.py` composes the op set of a backend block by block.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from headlong.decode.prefill import PrefillResult, PromptChunk
 from headlong.decode.request import Request
 from headlong.decode.round import RoundResult
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import DraftPlan
+from headlong.errors import EngineError, HeadlongError
 from headlong.models.model_config import ModelConfig
+
+Result = TypeVar("Result")
 
 
 class Admission(Enum):
@@ -54,6 +57,16 @@ class RunnerBounds:
     """Sequences that have caches at the same time."""
 
 
+class Faults(Protocol):
+    """Tells faults of a device from those of requests."""
+
+    lost: EngineError | None
+    """Why the device cannot be used any more."""
+
+    def guard(self, work: Callable[[], Result]) -> Result:
+        """Do some work on the device, unless it is lost."""
+
+
 class Runner(Protocol):
     """Runs sequences of one backbone and one drafter on one device."""
 
@@ -68,6 +81,10 @@ class Runner(Protocol):
     @property
     def max_sequence_tokens(self) -> int:
         """Tokens, prompt and answer, that one request alone can have: the context, or less."""
+
+    @property
+    def lost(self) -> HeadlongError | None:
+        """Why the device cannot be used any more; None while it can."""
 
     @property
     def usage(self) -> MemoryUsage:

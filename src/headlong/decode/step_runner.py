@@ -4,7 +4,7 @@ For every backend whose blocks can be called one by one. Owns the caches of
 all its sequences and restores sequences after a failed pass.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headlong.decode.draft_backlog import catch_up
 from headlong.decode.memory import SPARE_ROWS, CacheMemory
@@ -14,11 +14,12 @@ from headlong.decode.prefix_search import awaits_prompt
 from headlong.decode.recovery import Mark, as_engine_error, give_up_drafter, mark, restore
 from headlong.decode.request import Request
 from headlong.decode.round import RoundResult, run_round
-from headlong.decode.runner import Admission, MemoryUsage
+from headlong.decode.runner import Admission, Faults, MemoryUsage, Result
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import Drafter
+from headlong.errors import HeadlongError
 from headlong.models.model_config import ModelConfig
 from headlong.models.traffic import cache_traffic
 from headlong.models.transformer import Backbone
@@ -34,15 +35,17 @@ class StepRunner:
         kv_bytes: int | None = None,
         prefix_bytes: int = 0,
         note: str = "",
+        faults: Faults | None = None,
     ) -> None:
         """Set up for one model; `kv_bytes` bounds all caches, `prefix_bytes` the kept ones.
 
-        `note` says why a faster runner does not run it.
+        `note` says why a faster runner does not run it; `faults` are those of a device.
         """
         self.backbone = backbone
         self.drafter = drafter
         self.memory = CacheMemory(backbone, drafter, kv_bytes, prefix_bytes)
         self._note = note
+        self._faults = faults
         self._traffic = cache_traffic(backbone)
         self._live: list[DecodingSequence] = []  # those with caches, in the order they began
 
@@ -61,6 +64,11 @@ class StepRunner:
     def max_sequence_tokens(self) -> int:
         """Tokens, prompt and answer, that one request alone can have: the context, or less."""
         return self.memory.max_sequence_tokens
+
+    @property
+    def lost(self) -> HeadlongError | None:
+        """Why the device cannot be used any more; None while it can."""
+        return None if self._faults is None else self._faults.lost
 
     @property
     def usage(self) -> MemoryUsage:
@@ -106,7 +114,7 @@ class StepRunner:
         """Run the next rows of some prompts in one pass; a failure is in its own result only."""
         marks = [mark(chunk.sequence) for chunk in chunks]
         try:
-            return prefill(chunks, self.backbone, self.drafter)
+            return self._guarded(lambda: prefill(chunks, self.backbone, self.drafter))
         except Exception as error:
             sequences = [chunk.sequence for chunk in chunks]
             if not self._recover(sequences, marks, error):
@@ -121,7 +129,7 @@ class StepRunner:
             sequence.plan = plan
         marks = [mark(sequence) for sequence in batch]
         try:
-            return run_round(batch, self.backbone, self.drafter, max_rows)
+            return self._guarded(lambda: run_round(batch, self.backbone, self.drafter, max_rows))
         except Exception as error:
             if not self._recover(batch, marks, error):
                 return [RoundResult(error=as_engine_error(error))]
@@ -155,6 +163,9 @@ class StepRunner:
     def clear_prefixes(self) -> None:
         """Forget what ended requests have left."""
         self.memory.prefixes.clear()
+
+    def _guarded(self, work: Callable[[], Result]) -> Result:
+        return work() if self._faults is None else self._faults.guard(work)
 
     def _make_sampler(self, request: Request) -> Sampler:
         return make_sampler(request, self.config, self.backbone.ops.host)

@@ -165,6 +165,8 @@ class DraftPolicy:
         verdicts = [one.verdict for one in results if one.verdict is not None]
         if len(verdicts) < len(results) or len({one.verify_s for one in results}) > 1:
             return None  # a pass that was repeated one by one has no price
+        if not all(one.is_typical for one in results):
+            return None
         drafts = [one.draft for one in results]
         num_requests, pass_s = len(results), results[0].verify_s
         num_rows = num_requests + sum(len(draft.token_ids) for draft in drafts)

@@ -122,6 +122,7 @@ class Engine:
             num_preemptions=self._num_preemptions,
             num_finished=self._num_finished,
             num_failed=self._num_failed,
+            problem=None if self.runner.lost is None else self.runner.lost.problem,
         )
 
     def clear_prefixes(self) -> None:
@@ -224,7 +225,8 @@ class Engine:
         # A round that was begun ahead took longer than it was waited for.
         seconds = max(time.perf_counter() - began_s, *(one.verify_s for one in results))
         plans = [one.plan or plan for one, plan in zip(results, plans, strict=True)]
-        self._scheduler.observe_round(seconds)
+        if all(one.is_typical for one in results):
+            self._scheduler.observe_round(seconds)
         self._last_rows = sum(len(result.draft.token_ids) + 1 for result in results)
         has_end = any(one.finish_reason is not None for one in batch)
         is_typical = not has_end and not num_backlog_rows

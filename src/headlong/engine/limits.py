@@ -62,6 +62,8 @@ class EngineSnapshot:
     """Requests that have ended, for whatever reason."""
     num_failed: int
     """Of these, ended by a fault of the engine."""
+    problem: str | None = None
+    """Why it will never run a request again, as its device is lost; None while it may."""
 
 
 def _require(holds: bool, name: str, value: object, allowed: str) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from headlong.arrays import ByteArray, FloatArray, IntArray
+from headlong.errors import BackendError
 from headlong.ops.blocks import Linear
 from headlong.ops.packed_matrix import pack, packing_for
 from headlong.ops.paged_blocks import PagedBlocks, format_of
@@ -45,9 +46,14 @@ class CudaOps(TorchOps):
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> Any:
         """Pack a stored tensor: levels of 4 or 8 bits as they are, all else in 16 bits."""
-        if packing_for(tensor, quant) is None:
-            return super().matrix(tensor, quant)
-        return pack(tensor, quant, self._place, self.dtype)
+        try:
+            if packing_for(tensor, quant) is None:
+                return super().matrix(tensor, quant)
+            return pack(tensor, quant, self._place, self.dtype)
+        except torch.OutOfMemoryError as error:
+            problem = f"The GPU's memory is full at {tensor.name}, {tensor.shape}."
+            remedy = "End what else uses it, take a smaller model, or pack it (quant='q4')."
+            raise BackendError(problem, remedy) from error
 
     def matrix_bytes(self, tensor: StoredTensor, quant: str | None = None) -> int:
         """Return the bytes of a tensor on the device."""

@@ -22,10 +22,31 @@ Result = TypeVar("Result")
 MOST_GRAPHS = 64
 
 
+class Captured(NamedTuple):
+    """Work that was captured."""
+
+    replay: Callable[[], object]
+    result: Any
+    """Where its result is after a replay."""
+    pool: Any
+    """The memory it uses in between, which other work may share."""
+
+
 class _Graph(NamedTuple):
     numbers: Tensor
-    graph: Any
-    result: Any
+    captured: Captured
+
+
+def capture(work: Callable[[], object], pool: Any) -> Captured:
+    """Capture work that has run before; nothing of it is done yet."""
+    graph = torch.cuda.CUDAGraph()
+    # Named, so that a capture that fails leaves the stream as it was. Other threads are let alone.
+    with (
+        torch.cuda.stream(torch.cuda.current_stream()),
+        torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"),
+    ):
+        result = work()
+    return Captured(graph.replay, result, graph.pool())
 
 
 class Replay(Generic[Shape, Result]):
@@ -43,20 +64,48 @@ class Replay(Generic[Shape, Result]):
         self._device = device
         self._graphs: OrderedDict[Shape, _Graph] = OrderedDict()
         self._pool: Any = None
+        self.captures = device.type == "cuda"
+        """Whether shapes are captured; otherwise functions are called."""
+        self.problem: str | None = None
+        """Why they are not, on a device where they should be."""
+        self.num_prepared = 0
+        """Shapes that had to be prepared so far, which takes longer than a replay."""
 
     def __len__(self) -> int:
         return len(self._graphs)
 
+    def prepare(self, shape: Shape) -> None:
+        """Capture a shape that comes up for the first time."""
+        if not self.captures or shape in self._graphs:
+            return
+        self.num_prepared += 1
+        while len(self._graphs) >= MOST_GRAPHS:
+            self._graphs.popitem(last=False)
+        numbers = torch.from_numpy(self._idle_numbers(shape)).to(self._device)
+        self._function(shape, numbers)  # compiles kernels and makes what is kept of weights
+        try:
+            captured = capture(lambda: self._function(shape, numbers), self._pool)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # the function has just run, so what fails is the capture
+            self.captures, self.problem = False, str(error).split("\n")[0].rstrip(".")
+            return
+        self._pool = captured.pool
+        self._graphs[shape] = _Graph(numbers, captured)
+        captured.replay()  # the first one takes longer
+
     def __call__(self, shape: Shape, numbers: IntArray) -> Result:
         """Begin the function; its result may be computed later, in the order of the stream."""
-        if self._device.type != "cuda":
-            return self._function(shape, torch.from_numpy(numbers))
-        graph = self._graphs.get(shape) or self._capture(shape)
-        self._graphs.move_to_end(shape)
+        self.prepare(shape)
         # From memory that is not pinned: the driver has read it once the call returns.
-        graph.numbers.copy_(torch.from_numpy(numbers), non_blocking=True)
-        graph.graph.replay()
-        result: Result = graph.result
+        sent = torch.from_numpy(numbers)
+        if not self.captures:
+            return self._function(shape, sent.to(self._device, non_blocking=True))
+        graph = self._graphs[shape]
+        self._graphs.move_to_end(shape)
+        graph.numbers.copy_(sent, non_blocking=True)
+        graph.captured.replay()
+        result: Result = graph.captured.result
         return result
 
     def clear(self) -> None:
@@ -64,30 +113,17 @@ class Replay(Generic[Shape, Result]):
         self._graphs.clear()
         self._pool = None
 
-    def _capture(self, shape: Shape) -> _Graph:
-        while len(self._graphs) >= MOST_GRAPHS:
-            self._graphs.popitem(last=False)
-        numbers = torch.from_numpy(self._idle_numbers(shape)).to(self._device)
-        self._function(shape, numbers)  # compiles kernels and makes what is kept of weights
-        torch.cuda.synchronize(self._device)
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            result = self._function(shape, numbers)
-        self._graphs[shape] = _Graph(numbers, graph, result)
-        return self._graphs[shape]
-
 
 class Fetched:
     """Numbers on their way from the device."""
 
     def __init__(self, source: Tensor) -> None:
         """Begin to fetch a tensor, which may change once the stream has come by."""
+        is_cuda = source.device.type == "cuda"
         self._event: Any = None
-        self._held = source
-        if source.device.type == "cuda":
-            self._held = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
-            self._held.copy_(source, non_blocking=True)
+        self._held = torch.empty(source.shape, dtype=source.dtype, pin_memory=is_cuda)
+        self._held.copy_(source, non_blocking=True)
+        if is_cuda:
             self._event = torch.cuda.Event()
             self._event.record()
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from functools import partial
-from importlib.metadata import version
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -17,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from headlong.engine.limits import EngineLimits
 from headlong.errors import HeadlongError, RequestError
+from headlong.provenance import own_version
 from headlong.server import (
     chat,
     completions,
@@ -86,7 +86,7 @@ def make_app(model: ServedModel, settings: ServerSettings) -> FastAPI:
     app = FastAPI(
         title="Headlong",
         description=_DESCRIPTION,
-        version=version("headlong"),
+        version=own_version(),
         lifespan=lifespan,
         # Their pages come from elsewhere, and this server must work without a network.
         docs_url=None,

@@ -9,13 +9,13 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import Request
 
 from headlong.config import MtpMode
 from headlong.generation import Chunk
+from headlong.provenance import own_version
 from headlong.server import telemetry
 from headlong.server.answer_stream import Answer
 from headlong.server.http_middleware import route_path
@@ -41,7 +41,7 @@ CHAT = CallKind(
 )
 COMPLETION = CallKind("completion", "/v1/completions", "cmpl", "text_completion", "text_completion")
 
-_FINGERPRINT = f"headlong-{version('headlong')}"
+_FINGERPRINT = f"headlong-{own_version()}"
 
 
 class Call:

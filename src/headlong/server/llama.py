@@ -4,12 +4,12 @@ In:  llama.cpp's requests. Out: llama.cpp's answers, as far as they mean somethi
 """
 
 from functools import partial
-from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
+from headlong.provenance import own_version
 from headlong.server.answering import answer_with
 from headlong.server.call import CallKind
 from headlong.server.chat_protocol import ChatBody, ChatMessage, Tool
@@ -88,7 +88,7 @@ async def get_props(request: Request) -> dict[str, Any]:
         "bos_token": bos,
         "eos_token": tokenizer.eos_token,
         "modalities": {"vision": False, "audio": False},
-        "build_info": f"headlong {version('headlong')}",
+        "build_info": f"headlong {own_version()}",
     }
 
 

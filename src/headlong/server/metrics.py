@@ -9,7 +9,6 @@ Its own registry: two servers in one process do not mix.
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from itertools import accumulate
 
 import prometheus_client as prometheus
@@ -20,6 +19,7 @@ from prometheus_client.utils import floatToGoString
 from headlong.decode.stats import DecodeStats
 from headlong.engine.limits import EngineSnapshot
 from headlong.fleet.replica import Replica
+from headlong.provenance import own_version
 from headlong.server.live import FinishedRequest
 from headlong.server.replicas import ReplicaCollector
 
@@ -107,7 +107,7 @@ class Metrics:
         self._tokens = _TokenMetrics()
         registry.register(self._tokens)
         info = prometheus.Gauge(f"{PREFIX}build_info", "Always 1.", ["version"], registry=registry)
-        info.labels(version("headlong")).set(1)
+        info.labels(own_version()).set(1)
         if snapshot is not None:
             registry.register(_EngineCollector(snapshot))
         registry.register(ReplicaCollector(replicas, PREFIX))

@@ -6,7 +6,6 @@ In:  Ollama's requests. Out: Ollama's answers, streamed unless told otherwise. M
 
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 from starlette.responses import JSONResponse
 
+from headlong.provenance import own_version
 from headlong.server.answering import answer_with
 from headlong.server.call import CallKind
 from headlong.server.chat import prepare_chat
@@ -72,7 +72,7 @@ async def generate(body: OllamaGenerateBody, request: Request) -> Response:
 @router.get("/api/version")
 async def get_version() -> dict[str, str]:
     """Return the version of the API, and of this server."""
-    return {"version": API_VERSION, "headlong": version("headlong")}
+    return {"version": API_VERSION, "headlong": own_version()}
 
 
 @router.get("/api/tags")

@@ -5,7 +5,6 @@ In:  requests of a browser. Out: the files of the folder `page/` as they are, an
 """
 
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
+from headlong.provenance import own_version
 from headlong.server.replicas import describe
 from headlong.server.service import Service, client_of, service_of
 
@@ -72,7 +72,7 @@ def _make_card(service: Service) -> dict[str, Any]:
         "reasons": _reasons(service),
         "context_length": service.context_length,
         "backend": model.engine.backend,
-        "version": version("headlong"),
+        "version": own_version(),
     }
 
 

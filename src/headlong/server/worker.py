@@ -88,6 +88,8 @@ class EngineWorker:
         """Why no new answers may be asked for; None when they may."""
         if self._lost is not None:
             return self._lost
+        if self._snapshot.problem:
+            return EngineDownError(self._snapshot.problem, "Restart the server.")
         return None if self.is_alive and not self._is_closing else _stopping()
 
     @property

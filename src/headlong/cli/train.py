@@ -39,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="seconds for this call")
     parser.add_argument("--from-head", type=Path, metavar="DIR",
                         help="go on from a trained head, which may have fewer draft tokens or "
-                        "a narrower MLP")
+                        "a narrower MLP; or from MTP layers in a file apart, maybe tuned ones")
+    parser.add_argument("--from-native", action="store_true",
+                        help="tune the model's own MTP layer to draft deeper, and compare "
+                        "acceptance before and after on the prompts of --bench")
     parser.add_argument("--device", default="auto", choices=("auto", "cuda", "cpu"),
                         help="where to compute; auto takes the GPU where there is one "
                         "(default: auto)")
@@ -69,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
         prompt_files=tuple(args.prompts),
         bench_file=args.bench,
         from_head=args.from_head,
+        from_native=args.from_native,
         device=args.device,
         time_limit_s=args.time_limit,
         compile=not args.no_compile,

@@ -15,17 +15,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlong.arrays import IntArray
 from headlong.errors import RequestError
 from headlong.heads.fingerprint import fingerprint
-from headlong.heads.head_files import WEIGHTS_FILE
+from headlong.heads.head_weights import list_names
 from headlong.ops.torch_attention import attention_shape, choose_attention
 from headlong.ops.torch_sequences import RowReading
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
-from headlong.train.calibrate import fit_logit_scale, scale_logits
+from headlong.train.calibrate import fit_logit_scale
 from headlong.train.conversations import Conversations
 from headlong.train.draft_vocabulary import DraftVocabulary, choose_vocabulary
-from headlong.train.evaluation import evaluate_head, sample_bench, shorten
+from headlong.train.evaluation import (
+    Samples,
+    compare_depths,
+    evaluate_head,
+    sample_bench,
+    shorten,
+)
 from headlong.train.export import (
     RUN_FILE,
     add_to_run,
@@ -33,20 +38,19 @@ from headlong.train.export import (
     export_head,
     hash_file,
     head_weights,
-    read_for_tuning,
     split_weights,
     write_run,
 )
 from headlong.train.generate import GenerationPlan, generate_answers
-from headlong.train.growth import grow_from
 from headlong.train.held_out import count_sets, leave_out
 from headlong.train.progress import LoggedReport, Report
 from headlong.train.prompt_files import read_prompts
 from headlong.train.recipe import Recipe
 from headlong.train.sampler import Sampler
 from headlong.train.shards import Answers, ShardWriter, read_shards, shard_files
+from headlong.train.start import as_started, begin_head, read_start
 from headlong.train.teacher import Teacher, load_teacher
-from headlong.train.torch_head import make_head
+from headlong.train.torch_head import TorchHead
 from headlong.train.trainer import Trainer
 from headlong.weights.checkpoint import open_checkpoint
 
@@ -65,6 +69,8 @@ class RunOptions:
     bench_file: Path | None = None
     from_head: Path | None = None
     """Start from this head instead of the backbone's last layer."""
+    from_native: bool = False
+    """Start from the model's own MTP layer."""
     device: str = "auto"
     time_limit_s: float = 24 * 3600.0
     """Wall-clock seconds for all stages of this call together."""
@@ -80,13 +86,16 @@ class Pipeline:
     """One call: loads the backbone once, then runs stages."""
 
     def __init__(self, recipe: Recipe, options: RunOptions, report: Report) -> None:
-        self.recipe = recipe
         self.options = options
         self.report = LoggedReport(report, options.work / "log.jsonl")
         self._started = time.monotonic()
         self._shards = options.work / "answers"
         self.device = _find_device(options.device)
         checkpoint = open_checkpoint(options.model)
+        self._start = read_start(
+            checkpoint, recipe, options.from_head, from_native=options.from_native
+        )
+        self.recipe = as_started(recipe, self._start)
         self.tokenizer: Tokenizer = load_tokenizer(checkpoint)
         compile = options.compile and self.device.type == "cuda"
         self.teacher: Teacher = load_teacher(checkpoint, self.device, compile=compile)
@@ -161,6 +170,8 @@ class Pipeline:
             f"from step {trainer.state.step}, {trainer.share_done:.0%} of the schedule done, "
             f"ready after {self._elapsed():.1f} s"
         )
+        if trainer.head.frozen:
+            self.report.say(f"train: these stay as they are: {list_names(trainer.head.frozen)}")
         trainer.train(answers, self._state_path, self._time_left(), self.report)
         scale = self._calibrate(trainer, vocabulary, answers)
         self._export(trainer, vocabulary, answers, scale)
@@ -177,14 +188,24 @@ class Pipeline:
         capacity = self.recipe.prompts.max_tokens + settings.max_tokens
         sampler = self._make_sampler(min(512, self.recipe.answers.num_rows), capacity)
         samples = sample_bench(sampler, self.tokenizer, prompts, self.recipe)
-        results = evaluate_head(
-            self.teacher, trainer.head, vocabulary, samples, self.recipe, self.report
-        )
+        found = self._judge(trainer.head, vocabulary, samples)
+        if self._start is not None:
+            head = begin_head(self.recipe, self.teacher, vocabulary.ids, self._start)
+            self.report.say("before training")
+            found["before"] = self._judge(head, vocabulary, samples)
+            self.report.say(compare_depths(found["before"], found))
         self.options.out.mkdir(parents=True, exist_ok=True)
         path = self.options.out / "evaluation.json"
-        path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-        add_to_run(self.options.out / RUN_FILE, {"acceptance": shorten(results)})
-        return shorten(results)
+        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        results = shorten(found)
+        add_to_run(self.options.out / RUN_FILE, {"acceptance": results})
+        return results
+
+    def _judge(
+        self, head: TorchHead, vocabulary: DraftVocabulary, samples: Samples
+    ) -> dict[str, Any]:
+        """Simulate the acceptance of a head along the backbone's answers."""
+        return evaluate_head(self.teacher, head, vocabulary, samples, self.recipe, self.report)
 
     def _note_prompts(self) -> None:
         """Write down which prompts this call asks, for run.json; answers may need many calls."""
@@ -229,7 +250,7 @@ class Pipeline:
     def _load_vocabulary(self, answers: Answers | None) -> DraftVocabulary:
         """Choose the draft vocabulary once; later calls and heads to go on from must keep it."""
         path = self.options.work / "vocabulary.npz"
-        given = self._given_vocabulary()
+        given = None if self._start is None else self._start.weights.vocabulary
         if path.is_file():
             with np.load(path) as stored:
                 kept = DraftVocabulary(stored["ids"], stored["ranks"], float(stored["coverage"]))
@@ -247,21 +268,9 @@ class Pipeline:
             np.savez(file, ids=vocabulary.ids, ranks=vocabulary.ranks, coverage=vocabulary.coverage)
         return vocabulary
 
-    def _given_vocabulary(self) -> IntArray | None:
-        """Return the draft vocabulary of the head that training goes on from; None for none."""
-        if self.options.from_head is None:
-            return None
-        given = read_for_tuning(self.options.from_head, self.recipe.head.kind).vocabulary
-        assert given is not None
-        return given
-
     def _make_trainer(self, vocabulary: DraftVocabulary) -> Trainer:
         torch.manual_seed(self.recipe.seed)
-        depths = self.recipe.training.num_depths
-        head = make_head(self.recipe.head, self.teacher, vocabulary.ids, depths)
-        if self.options.from_head is not None:
-            known = read_for_tuning(self.options.from_head, self.recipe.head.kind)
-            grow_from(head, known, vocabulary.ids)
+        head = begin_head(self.recipe, self.teacher, vocabulary.ids, self._start)
         trainer = Trainer(self.teacher, head, torch.from_numpy(vocabulary.ids), self.recipe)
         if self._state_path.is_file():
             trainer.restore(self._state_path)
@@ -271,22 +280,9 @@ class Pipeline:
         """Set the sharpness of the head's logits; the saved training state stays as it is."""
         ids = torch.from_numpy(vocabulary.ids)
         scale: float = fit_logit_scale(self.teacher, trainer.head, ids, answers)
-        scale_logits(trainer.head, scale)
+        trainer.head.scale_logits(scale)
         self.report.say(f"calibrate: logits times {scale}")
         return scale
-
-    def _describe_start(self) -> dict[str, Any] | None:
-        """Return the head that training began with, and how that one was made; None for none."""
-        folder = self.options.from_head
-        if folder is None:
-            return None
-        record = folder / RUN_FILE
-        made = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-        kept = ("training", "recipe", "data", "started_from")
-        return {
-            "sha256": hash_file(folder / WEIGHTS_FILE),
-            "run": {name: made[name] for name in kept if name in made},
-        }
 
     def _export(
         self, trainer: Trainer, vocabulary: DraftVocabulary, answers: Answers, scale: float
@@ -302,7 +298,7 @@ class Pipeline:
                 "epochs": trainer.state.epoch,
                 "share_of_schedule": trainer.share_done,
             },
-            "started_from": self._describe_start(),
+            "started_from": None if self._start is None else self._start.describe(),
             "logit_scale": scale,
             "backbone_fingerprint": fingerprint(self.teacher.backbone),
             "vocabulary_coverage": vocabulary.coverage,

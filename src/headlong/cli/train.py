@@ -50,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-triton", action="store_true", help="do without the Triton kernel")
     parser.add_argument("--split", action="store_true",
                         help="write the weights in parts of 14 MiB as well")
+    parser.add_argument("--plan-only", action="store_true",
+                        help="print what the stages would take in time and memory, and end")
     parser.add_argument("--no-plot", action="store_true", help="draw no training curve")
     parser.add_argument("--json", action="store_true", help="standard output gets one JSON "
                         "document only; progress goes to standard error")
@@ -81,10 +83,13 @@ def run(args: argparse.Namespace) -> int:
     )
     with _make_report(sys.stderr if args.json else sys.stdout) as report:
         pipeline = pipeline_room.Pipeline(recipe, options, report)
-        results = pipeline.run(stages)
-        if not args.no_plot and "train" in stages:
+        plan = pipeline.plan(stages)
+        report.say(plan.table())
+        results = {} if args.plan_only else pipeline.run(stages)
+        if not args.plan_only and not args.no_plot and "train" in stages:
             _draw(args, report)
-    sys.stdout.write(json.dumps({"stages": stages, "out": str(args.out), **results}) + "\n")
+    document = {"stages": stages, "out": str(args.out), "plan": plan.to_dict()}
+    sys.stdout.write(json.dumps(document | results) + "\n")
     return 0
 
 

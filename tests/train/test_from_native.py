@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from headlong.doctor.subject import ExamOptions, load_subject
 from headlong.errors import RequestError
 from headlong.export.mtp_files import MtpRequest, convert_mtp_layers
 from headlong.heads.head_files import load_head, read_head_weights
@@ -82,11 +83,18 @@ def test_acceptance_rises_and_both_are_told(run: Run) -> None:
 def test_the_head_keeps_the_tokens_it_learned_to_draft(run: Run) -> None:
     llm = load(run)
     assert isinstance(llm.head, LayerHead)
-    assert llm.head.fewer_tokens is not None
-    assert len(llm.head.fewer_tokens.ids) == run.recipe.head.draft_vocab_size
+    assert llm.head.vocabulary is not None
+    assert len(llm.head.vocabulary) == run.recipe.head.draft_vocab_size
     with_all = LLM.load(run.told.model, head=str(run.told.out), draft_vocabulary="full")
     assert isinstance(with_all.head, LayerHead)
-    assert with_all.head.fewer_tokens is None
+    assert with_all.head.vocabulary is None
+
+
+def test_it_is_examined_as_it_drafts(run: Run) -> None:
+    subject = load_subject(ExamOptions(model=str(run.told.model), head=run.told.out))
+    assert subject.head is not None
+    assert subject.head.vocabulary is not None
+    assert len(subject.head.vocabulary) == run.recipe.head.draft_vocab_size
 
 
 @pytest.mark.parametrize("backend", ["numpy", "native", "torch"])

@@ -72,8 +72,7 @@ def drafting(weights: HeadWeights, checkpoint: Checkpoint, backbone: Backbone) -
     """The head as a model gets it, drafting from its own vocabulary."""
     head = build_head(weights, backbone)
     assert isinstance(head, NextnHead)
-    fewer = prune_vocabulary(head, weights, checkpoint, "pruned", ()).with_fewer_tokens()
-    assert fewer is not None
+    fewer = prune_vocabulary(head, weights, checkpoint, "auto", ())
     assert fewer.vocabulary is not None
     assert fewer.vocabulary.tolist() == VOCABULARY.tolist()
     return fewer

@@ -123,20 +123,20 @@ def prune_vocabulary(
 ) -> NextnHead:
     """Let a native head of this model draft from fewer tokens where that is worth it.
 
-    A tuned one brings those it learned to draft, and knows no others; else they are chosen.
+    A tuned one drafts from those that it learned to draft, and from no others unless asked to.
     """
     backbone = head.backbone
-    own = native.tensors.get(f"blk.{backbone.config.num_layers}.nextn.shared_head_head.weight")
-    if own is None or head.lm_head is backbone.lm_head:
-        own = model.tensors.get("output.weight", model.tensors["token_embd.weight"])
     ids = native.vocabulary
     if ids is None:
         ids = choose_ids(name, backbone.config.vocab_size, special_ids)
-    elif name == "auto":
-        name = "pruned"
     if ids is None or name == "full":
         return head
+    own = native.tensors.get(f"blk.{backbone.config.num_layers}.nextn.shared_head_head.weight")
+    if own is None or head.lm_head is backbone.lm_head:
+        own = model.tensors.get("output.weight", model.tensors["token_embd.weight"])
     lm_head = Linear(_pack(backbone.ops, own.with_rows(ids), native.quant))
+    if native.vocabulary is not None:
+        return replace(head, vocabulary=ids, lm_head=lm_head)
     return replace(
         head, fewer_tokens=make_draft_vocabulary(name, ids, lm_head, backbone, head.layer)
     )

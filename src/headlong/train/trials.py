@@ -16,6 +16,9 @@ ENOUGH_S = 0.5
 _TOO_LONG_S = 3.0
 """… but two are wanted, unless one takes so long."""
 _GROWTH = 4
+_PASSING = 4 / 3
+"""What a step's peak is on the CPU against what it keeps: 0.345 to 0.260 GB for the default model,
+resident memory against tensors kept, by 320 tokens more through six depths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class KeptBytes:
             self.num_bytes = torch.cuda.max_memory_allocated(self._device) - self._begun
         else:
             self._hooks.__exit__(*error)
+            self.num_bytes = round(_PASSING * self.num_bytes)
 
     def _keep(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()

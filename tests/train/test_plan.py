@@ -68,6 +68,15 @@ def test_what_is_done_already_is_not_planned_again(pipeline: Pipeline, tiny_reci
     assert stages["train"].work["steps"] == 0
 
 
+def test_more_rows_than_answers_still_take_an_answer_s_steps(
+    pipeline: Pipeline, tiny_recipe: Recipe
+) -> None:
+    answers = replace(tiny_recipe.answers, tokens_wanted=16, max_tokens=24)
+    pipeline.recipe = replace(tiny_recipe, answers=answers)
+    work = by_name(pipeline.plan(["generate"]))["generate"].work
+    assert (work["answers"], work["steps"]) == (1, 15)
+
+
 def test_a_schedule_in_seconds_takes_these(pipeline: Pipeline, tiny_recipe: Recipe) -> None:
     training = replace(tiny_recipe.training, steps=None, seconds=30.0)
     pipeline.recipe = replace(tiny_recipe, training=training)
@@ -125,6 +134,14 @@ def test_a_native_layer_is_planned_too(
     train = by_name(pipeline.plan(["train"]))["train"]
     trainer = pipeline._new_trainer(np.arange(128))
     assert train.num_bytes["head"] == 4 * sum(one.numel() for one in trainer.head.parameters())
+
+
+def test_what_two_steps_keep_together_is_counted_once() -> None:
+    x = torch.ones(3000, requires_grad=True)
+    with KeptBytes(CPU) as kept:
+        (x * x + x.exp()).sum().backward()
+    # x itself, and what the exponential returned; a third more passes through.
+    assert kept.num_bytes == 2 * 3000 * 4 * 4 // 3
 
 
 def test_trials_grow_until_they_can_be_measured() -> None:

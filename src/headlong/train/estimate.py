@@ -47,8 +47,9 @@ class Estimator:
         num_answers = round(num_tokens / length)
         num_rows = answers.num_rows
         tried = self._try_rows(num_rows, recipe.prompts.max_tokens + answers.max_tokens)
-        # Rows that have finished stand still until the next look.
-        steps = round(num_tokens / num_rows * (1 + answers.refill_every / 2 / length))
+        # Rows that have finished stand still until the next look; an answer takes all its steps.
+        steps = num_tokens / num_rows * (1 + answers.refill_every / 2 / length)
+        steps = round(max(steps, length)) if num_tokens else 0
         return StagePlan(
             "generate",
             {"answers": num_answers, "tokens": num_tokens, "steps": steps},

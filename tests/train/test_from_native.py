@@ -97,8 +97,10 @@ def test_it_is_examined_as_it_drafts(run: Run) -> None:
     assert len(subject.head.vocabulary) == run.recipe.head.draft_vocab_size
 
 
-@pytest.mark.parametrize("backend", ["numpy", "native", "torch"])
+@pytest.mark.parametrize("backend", ["numpy", "native", "torch", "mlx"])
 def test_the_text_is_the_same_with_and_without_it(run: Run, backend: str) -> None:
+    if backend == "mlx":
+        pytest.importorskip("mlx.core")
     llm, num_accepted = load(run, backend, "auto"), 0
     for word in WORDS:
         for options in ({}, {"temperature": 0.8, "seed": 5}):

@@ -11,9 +11,10 @@ ROOMS = (
     ("__main__",),
     ("cli",),
     ("headlong",),  # the package itself: its lazy public names
+    ("train",),
     ("export",),
     ("doctor",),
-    ("bench", "train", "server"),
+    ("bench", "server"),
     ("mlx_lm",),
     ("llm",),
     ("generation",),

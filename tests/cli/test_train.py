@@ -174,3 +174,23 @@ def test_json_is_all_training_writes_to_standard_output(
 def test_the_draft_length_is_bounded(folder: Path) -> None:
     with pytest.raises(RequestError, match="99"):
         run_eval(folder, "-k", "99")
+
+
+def test_the_plan_alone_is_told_and_nothing_is_begun(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "head")]
+    assert run_train(folder, *places, "--plan-only") == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("what this will take on CPU") for line in shown)
+    plan = json.loads(shown[-1])["plan"]
+    assert [one["stage"] for one in plan["stages"]] == ["generate", "train", "evaluate"]
+    assert plan["stages"][1]["steps"] == 10
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_the_plan_is_part_of_the_document(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_train(folder, "--stage", "generate", "--json") == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["plan"]["stages"][0]["bytes_by"]["caches"] > 0
+    assert "what this will take" in shown.err

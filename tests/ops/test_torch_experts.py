@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.torch_experts import _project_wide
 from headlong.ops.torch_ops import TorchOps
 from native_parts import EXPERT_KINDS, Parts, random
 
@@ -31,3 +32,14 @@ def test_what_is_beside_a_row_changes_no_bit(kind: str, dtype: torch.dtype) -> N
     whole = ops.transform(x, block)
     for first in range(0, len(x), 3):
         assert ops.transform(x[first : first + 3], block).equal(whole[first : first + 3])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_mixed_precision_leaves_the_choice_of_experts_in_float32(dtype: torch.dtype) -> None:
+    """Training runs layers in it on CUDA; a rounded score would choose other experts."""
+    ops = TorchOps(CPU, dtype, is_exact=False)
+    router, x = Parts(ops, "F32").experts("qwen").router, torch.tensor(random(3, 20, 64)).to(dtype)
+    expected = _project_wide(ops, x, router.linear)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert _project_wide(ops, x, router.linear).equal(expected)
+    assert expected.dtype == torch.float32

@@ -11,6 +11,7 @@ from headlong.arrays import FloatArray
 from headlong.models.model_config import ModelConfig
 from model_files import NUM_LAYERS, TinyTensor
 from random_heads import nextn_arrays
+from tiny_text import CHATML, make_splitter, write_folder
 
 QWEN = {
     "fc": "mtp.fc",
@@ -93,3 +94,25 @@ def _add_tensors(
     tensors = model_files.tiny_tensors(architecture)
     tensors += [TinyTensor(name, name, values) for name, values in extra.items()]
     patch.setattr(model_files, "tiny_tensors", lambda *_: tensors)
+
+
+def write_talking_folder(folder: Path) -> Path:
+    """Write a tiny Qwen3.5 with an MTP layer, a byte-level tokenizer and a chat template.
+
+    The layer is the backbone's last one, as attending as its own.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_files, "VOCAB_SIZE", 260)
+        layer, hidden = NUM_LAYERS[model_files.HYBRID] - 1, model_files.HIDDEN_SIZE
+        rng = np.random.default_rng(8)
+        extra = {
+            tensor.hf_name.replace(f"model.layers.{layer}.", "mtp.layers.0."): tensor.values
+            for tensor in model_files.tiny_tensors(model_files.HYBRID)
+            if tensor.hf_name.startswith(f"model.layers.{layer}.")
+        }
+        for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
+            extra[f"mtp.{name}.weight"] = rng.normal(0, 0.2, hidden).astype(np.float32)
+        fused = rng.normal(0, 0.1, (hidden, 2 * hidden)).astype(np.float32)
+        write_folder_with(folder, model_files.HYBRID, {**extra, "mtp.fc.weight": fused})
+    settings = {"chat_template": CHATML, "eos_token": "<|im_end|>"}
+    return write_folder(folder, make_splitter(), tokenizer_config=settings)

@@ -1,9 +1,6 @@
 """Fixtures for training: a tiny Llama with a byte-level tokenizer and chat template, as GGUF."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,6 +10,7 @@ from golden_models import GOLDEN
 from headlong.train.recipe import Recipe, make_recipe
 from headlong.train.teacher import Teacher, load_teacher
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
+from quiet_report import QuietReport
 from tiny_text import byte_level_metadata
 
 # Threads that spin for each other collapse when a shared machine takes a core away.
@@ -28,22 +26,6 @@ OF_GEMMA4 = ("tiny-gemma4-shared", "tiny-gemma4-experts")
 
 NUM_LAYERS = 7
 """The fewest with which an EAGLE-3 head's usual taps are three."""
-
-
-@dataclass
-class QuietReport:
-    """Remembers what was said."""
-
-    lines: list[str] = field(default_factory=list)
-    numbers: list[dict[str, Any]] = field(default_factory=list)
-
-    def say(self, text: str) -> None:
-        """Keep a line."""
-        self.lines.append(text)
-
-    def progress(self, stage: str, share: float, numbers: Mapping[str, Any]) -> None:
-        """Keep the numbers."""
-        self.numbers.append({"stage": stage, "share": share, **numbers})
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headlong.train.calibrate import SCALES, fit_logit_scale, scale_logits
+from headlong.train.calibrate import SCALES, fit_logit_scale
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answer, Answers, read_shards, write_shard
 from headlong.train.teacher import Teacher
@@ -63,5 +63,5 @@ def test_scaling_multiplies_logits_and_nothing_else(
     head = make_head(recipe, tiny_teacher, np.arange(64), 2)
     states = torch.randn(3, tiny_teacher.config.hidden_size)
     before = head.logits(states, 1)
-    scale_logits(head, 1.5)
+    head.scale_logits(1.5)
     torch.testing.assert_close(head.logits(states, 1), 1.5 * before)

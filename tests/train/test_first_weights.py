@@ -4,7 +4,8 @@ import numpy as np
 import torch
 
 from headlong.ops.blocks import Attention
-from headlong.train.chain_layer import ChainLayer, Chains
+from headlong.train.chain_layer import ChainLayer
+from headlong.train.chains import Chains
 from headlong.train.first_weights import start_from
 from headlong.train.teacher import Teacher
 
@@ -36,4 +37,4 @@ def test_a_part_without_a_likeness_adds_nothing(tiny_teacher: Teacher) -> None:
     start_from(layer, ())
     x = torch.from_numpy(np.random.default_rng(1).standard_normal((5, 64), np.float32))
     rope = tiny_teacher.backbone.layers[0].attention.rope
-    assert torch.equal(layer(x, Chains(1, 5, tiny_teacher.ops, rope)), x)
+    assert torch.equal(layer(x, Chains(1, 5, tiny_teacher.ops, tiny_teacher.pointwise, rope)), x)

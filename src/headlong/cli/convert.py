@@ -46,6 +46,12 @@ def run(args: argparse.Namespace) -> int:
     if written.num_rounded:
         note = f"note: {written.num_rounded:,} numbers were rounded; --dtype float32 keeps them."
         make_console(stderr=True).print(note, style="yellow", soft_wrap=True)
+    if written.drops_vocabulary:
+        note = (
+            "note: the draft vocabulary these layers were tuned for stays behind; "
+            f"--head {args.model} drafts with it."
+        )
+        make_console(stderr=True).print(note, style="yellow", soft_wrap=True)
     if args.json:
         write_json(
             {
@@ -55,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
                 "num_tensors": written.num_tensors,
                 "num_bytes": written.num_bytes,
                 "num_rounded": written.num_rounded,
+                "drops_vocabulary": written.drops_vocabulary,
             }
         )
         return 0

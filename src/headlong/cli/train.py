@@ -39,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="seconds for this call")
     parser.add_argument("--from-head", type=Path, metavar="DIR",
                         help="go on from a trained head, which may have fewer draft tokens or "
-                        "a narrower MLP")
+                        "a narrower MLP; or from MTP layers in a file apart, maybe tuned ones")
+    parser.add_argument("--from-native", action="store_true",
+                        help="tune the model's own MTP layer to draft deeper, and compare "
+                        "acceptance before and after on the prompts of --bench")
     parser.add_argument("--device", default="auto", choices=("auto", "cuda", "cpu"),
                         help="where to compute; auto takes the GPU where there is one "
                         "(default: auto)")
@@ -47,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-triton", action="store_true", help="do without the Triton kernel")
     parser.add_argument("--split", action="store_true",
                         help="write the weights in parts of 14 MiB as well")
+    parser.add_argument("--plan-only", action="store_true",
+                        help="print what the stages would take in time and memory, and end")
     parser.add_argument("--no-plot", action="store_true", help="draw no training curve")
     parser.add_argument("--json", action="store_true", help="standard output gets one JSON "
                         "document only; progress goes to standard error")
@@ -69,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
         prompt_files=tuple(args.prompts),
         bench_file=args.bench,
         from_head=args.from_head,
+        from_native=args.from_native,
         device=args.device,
         time_limit_s=args.time_limit,
         compile=not args.no_compile,
@@ -77,10 +83,13 @@ def run(args: argparse.Namespace) -> int:
     )
     with _make_report(sys.stderr if args.json else sys.stdout) as report:
         pipeline = pipeline_room.Pipeline(recipe, options, report)
-        results = pipeline.run(stages)
-        if not args.no_plot and "train" in stages:
+        plan = pipeline.plan(stages)
+        report.say(plan.table())
+        results = {} if args.plan_only else pipeline.run(stages)
+        if not args.plan_only and not args.no_plot and "train" in stages:
             _draw(args, report)
-    sys.stdout.write(json.dumps({"stages": stages, "out": str(args.out), **results}) + "\n")
+    document = {"stages": stages, "out": str(args.out), "plan": plan.to_dict()}
+    sys.stdout.write(json.dumps(document | results) + "\n")
     return 0
 
 

@@ -17,6 +17,8 @@ from headlong.errors import HeadError, HeadlongError
 from headlong.heads.head import Head
 from headlong.heads.head_files import build_head, read_head_weights, read_native_head
 from headlong.heads.head_weights import HeadWeights
+from headlong.heads.native_nextn import prune_vocabulary
+from headlong.heads.nextn import NextnHead
 from headlong.heads.shipped_heads import find_shipped_head
 from headlong.models.model_config import read_config
 from headlong.models.registry import LoadedBackbone, load_backbone
@@ -80,7 +82,12 @@ class Subject:
         """Build the head once more, packed in another format."""
         assert self.backbone is not None
         assert self.weights is not None
-        return build_head(self.weights.packed(quant), self.backbone)
+        weights = self.weights.packed(quant)
+        head = build_head(weights, self.backbone)
+        if isinstance(head, NextnHead) and weights.checkpoint and weights.vocabulary is not None:
+            assert self.checkpoint is not None
+            return prune_vocabulary(head, weights, self.checkpoint, "auto", ())
+        return head
 
     def make_drafter(self, name: DrafterName) -> Drafter:
         """Return a drafter of the subject's parts; a draft model, where there is one, drafts."""

@@ -6,36 +6,28 @@ compared; if it is not the same, nothing is there.
 """
 
 import hashlib
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType
 
 from headlong.errors import CheckpointError, HeadError
 from headlong.export.conversion import Conversion
+from headlong.export.mtp_folder import write_mtp_folder
 from headlong.export.mtp_layers import Conversions, Format, MtpLayers, entries_as, read_mtp_layers
 from headlong.export.mtp_metadata import apart_metadata, check_fit, metadata_with
 from headlong.export.staging import refuse_existing, staged
-from headlong.heads.head_files import CONFIG_FILE, WEIGHTS_FILE
+from headlong.heads.head_files import WEIGHTS_FILE
 from headlong.heads.head_weights import FLOAT_TYPES, FloatType
 from headlong.weights.gguf_file import GgufFile, read_gguf
 from headlong.weights.gguf_writer import GgufEntry, write_gguf
-from headlong.weights.mtp_spellings import SPELLINGS
 from headlong.weights.progress import Progress
 from headlong.weights.safetensors_file import read_safetensors
-from headlong.weights.safetensors_writer import Entry, write_safetensors
 from headlong.weights.tensors import StoredTensor
 
-_DTYPES = {
-    GGMLQuantizationType.F32: "F32",
-    GGMLQuantizationType.F16: "F16",
-    GGMLQuantizationType.BF16: "BF16",
-}
 _SPARE_BYTES = 2**24
 """Room for metadata."""
 
@@ -64,6 +56,8 @@ class MtpWritten:
     num_bytes: int
     num_rounded: int
     """How many numbers their new type cannot hold as they were."""
+    drops_vocabulary: bool
+    """Whether the layers were tuned for a draft vocabulary, which stays behind."""
 
 
 def convert_mtp_layers(request: MtpRequest, progress: Progress) -> MtpWritten:
@@ -89,7 +83,7 @@ def convert_mtp_layers(request: MtpRequest, progress: Progress) -> MtpWritten:
             _write_gguf(place, layers, map(written.watch, entries), backbone)
             found = read_gguf(place).tensors
         else:
-            _write_folder(place, layers, map(written.watch, entries))
+            write_mtp_folder(place, layers, map(written.watch, entries))
             found = read_safetensors(place / WEIGHTS_FILE)
         written.check(place, found)
         _check_modules(place, layers)
@@ -99,6 +93,7 @@ def convert_mtp_layers(request: MtpRequest, progress: Progress) -> MtpWritten:
         num_tensors=len(entries),
         num_bytes=sum(entry.num_bytes for entry in entries),
         num_rounded=sum(one.num_changed for one in conversions.values()),
+        drops_vocabulary="d2t" in layers.checkpoint.tensors,
     )
 
 
@@ -146,40 +141,6 @@ def _check_modules(place: Path, layers: MtpLayers) -> None:
             f"{place} reads back as {told}, not as the MTP layers of {layers.checkpoint.path}.",
             "Its metadata contradict themselves; convert from another copy of the model.",
         )
-
-
-def _write_folder(folder: Path, layers: MtpLayers, entries: Iterable[GgufEntry]) -> None:
-    (folder / CONFIG_FILE).write_text(json.dumps(_config(layers), indent=2) + "\n", "utf-8")
-    write_safetensors(
-        folder / WEIGHTS_FILE,
-        [
-            Entry(entry.name, _DTYPES[entry.type], entry.shape, partial(_bytes_of, entry))
-            for entry in entries
-        ],
-    )
-
-
-def _bytes_of(entry: GgufEntry) -> Iterator[bytes]:
-    yield np.ascontiguousarray(entry.make().data).tobytes()
-
-
-def _config(layers: MtpLayers) -> dict[str, Any]:
-    """Return the model's config.json, or what can be said of it."""
-    if layers.checkpoint.format == "safetensors":
-        return dict(layers.checkpoint.metadata)
-    spelling, sizes = SPELLINGS[layers.architecture], layers.head_sizes
-    config: dict[str, Any] = {
-        "model_type": spelling.model_type,
-        "num_hidden_layers": layers.num_layers,
-        spelling.count_key: layers.num_modules,
-    }
-    if layers.num_heads is not None:
-        config["num_attention_heads"] = layers.num_heads
-    if sizes is not None:
-        config["qk_nope_head_dim"] = sizes.plain_dim
-    if layers.num_chosen_experts is not None:
-        config["num_experts_per_tok"] = layers.num_chosen_experts
-    return config
 
 
 def _write_gguf(

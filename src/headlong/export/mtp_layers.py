@@ -95,12 +95,7 @@ class MtpLayers:
 def read_mtp_layers(path: Path) -> MtpLayers:
     """Find the MTP layers of a model, or refuse it with the reason."""
     checkpoint = open_checkpoint(path)
-    if checkpoint.architecture not in SPELLINGS:
-        raise HeadError(
-            f"{path} is of architecture {checkpoint.architecture!r}, whose MTP layers are not "
-            "converted here.",
-            f"That is done for {', '.join(SPELLINGS)}.",
-        )
+    check_family(checkpoint)
     num_layers = checkpoint.num_layers
     weights = None if num_layers is None else read_native_nextn(checkpoint, num_layers)
     if num_layers is None or weights is None:
@@ -108,6 +103,16 @@ def read_mtp_layers(path: Path) -> MtpLayers:
             f"{path} holds no MTP layers.", f"Take a file that kept them. {ASK_FOR_ANOTHER}"
         )
     return MtpLayers(checkpoint, num_layers, weights.tensors)
+
+
+def check_family(checkpoint: Checkpoint) -> None:
+    """Refuse a model of which we do not know how its MTP layers are published."""
+    if checkpoint.architecture not in SPELLINGS:
+        raise HeadError(
+            f"{checkpoint.path} is of architecture {checkpoint.architecture!r}, whose MTP layers "
+            "are not converted here.",
+            f"That is done for {', '.join(SPELLINGS)}.",
+        )
 
 
 def entries_as(

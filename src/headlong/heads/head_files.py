@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType
@@ -124,7 +125,7 @@ def read_native_head(checkpoint: Checkpoint, num_layers: int) -> HeadWeights | N
 def save_head(path: Path, weights: HeadWeights) -> None:
     """Write a head folder that `load_head` reads; eagle3 heads in floats other engines read too."""
     entries = [one for name, tensor in weights.tensors.items() for one in _entries(name, tensor)]
-    entries += _vocabulary_entries(weights)
+    entries += vocabulary_entries(weights)
     groups = describe_groups(weights.tensors.values())
     config = {name: value for name, value in weights.config.items() if name != _GROUPS}
     config |= {} if groups is None else {_GROUPS: groups}
@@ -178,6 +179,10 @@ def _read_mtp_file(path: Path) -> HeadWeights | None:
             return None
         checkpoint = open_part(*files)
     native = read_native_nextn(checkpoint, checkpoint.num_layers or 0)
+    if native is not None and "d2t" in checkpoint.tensors:  # a tuned one
+        own: dict[str, Any] = {}
+        vocabulary = read_vocabulary(dict(checkpoint.tensors), own, path)
+        native = replace(native, config=own, vocabulary=vocabulary)
     if native is None and checkpoint.format == "gguf":
         raise HeadError(
             f"{path} holds no MTP layers.",
@@ -236,7 +241,8 @@ def _entry(name: str, tensor: StoredTensor) -> Entry:
     return Entry(name, dtype, tensor.shape, lambda: [np.ascontiguousarray(tensor.data).tobytes()])
 
 
-def _vocabulary_entries(weights: HeadWeights) -> list[Entry]:
+def vocabulary_entries(weights: HeadWeights) -> list[Entry]:
+    """Return the draft vocabulary as the file holds it."""
     vocabulary = weights.vocabulary
     if vocabulary is None:
         return []

@@ -99,7 +99,7 @@ class LayerHead(ABC):
             x = self.ops.mix(x, self.layer.mixer, kv_layers, rows, beside=beside)
         if self.layer.channel is not None:
             x = self.ops.transform(x, self.layer.channel)
-        return self._carried(x)
+        return self.carried(x)
 
     def follow(
         self, features: Array, token_ids: Sequence[IntArray], caches: Sequence[SequenceState]
@@ -108,7 +108,7 @@ class LayerHead(ABC):
         rows = append_rows(caches, token_ids)
         kv_layers = [cache.layers[0] for cache in caches]
         x, beside = self.layer_input(self.enter(features), rows)
-        return self._carried(self.ops.run_last(x, self.layer, kv_layers, rows, beside=beside))
+        return self.carried(self.ops.run_last(x, self.layer, kv_layers, rows, beside=beside))
 
     def logits(self, state: Array) -> FloatArray:
         """Score the draft vocabulary: (N, H) → (N, V_draft)."""
@@ -138,5 +138,6 @@ class LayerHead(ABC):
             vocabulary=self.vocabulary,
         )
 
-    def _carried(self, x: Array) -> Array:
+    def carried(self, x: Array) -> Array:
+        """Return what the next depth reads of the layer's result: (N, H)."""
         return self.ops.norm(x, self.norm) if self.carries_normed else x

@@ -17,7 +17,13 @@ from headlong.config import DraftVocabularyName, QuantName
 from headlong.errors import HeadError
 from headlong.heads.draft_vocabulary import choose_ids, make_draft_vocabulary
 from headlong.heads.head import HeadReport
-from headlong.heads.head_weights import ASK_FOR_ANOTHER, FLOAT_TYPES, HeadWeights, list_names
+from headlong.heads.head_weights import (
+    ASK_FOR_ANOTHER,
+    FLOAT_TYPES,
+    HeadWeights,
+    check_vocabulary,
+    list_names,
+)
 from headlong.heads.nextn import NextnHead
 from headlong.heads.nextn_families import FAMILIES, NextnSwitches
 from headlong.models.registry import ARCHITECTURES
@@ -52,8 +58,13 @@ def read_native_nextn(checkpoint: Checkpoint, num_layers: int) -> HeadWeights | 
     return HeadWeights("nextn", {}, tensors, source=str(checkpoint.path), checkpoint=checkpoint)
 
 
-def build_native_nextn(head: HeadWeights, backbone: Backbone) -> NextnHead:
-    """Build the first MTP module of a checkpoint on its backbone, or refuse it."""
+def build_native_nextn(
+    head: HeadWeights, backbone: Backbone, reader: WeightReader | None = None
+) -> NextnHead:
+    """Build the first MTP module of a checkpoint on its backbone, or refuse it.
+
+    Training reads its tensors in a way of its own (`reader`).
+    """
     checkpoint, tensors, quant = head.checkpoint, head.tensors, head.quant
     assert checkpoint is not None, "this head came from a folder of its own"
     if checkpoint.architecture != backbone.config.architecture:
@@ -64,7 +75,9 @@ def build_native_nextn(head: HeadWeights, backbone: Backbone) -> NextnHead:
         )
     config, ops = backbone.config, backbone.ops
     index, hidden = config.num_layers, config.hidden_size
-    weights = WeightReader(checkpoint, partial(_pack, ops, quant=quant), config.num_layers)
+    check_vocabulary(head, config.vocab_size)
+    pack = partial(_pack, ops, quant=quant)
+    weights = reader or WeightReader(checkpoint, pack, config.num_layers)
     around = f"blk.{index}.nextn."
 
     def norm(name: str) -> Norm:
@@ -108,15 +121,22 @@ def prune_vocabulary(
     name: DraftVocabularyName,
     special_ids: Iterable[int],
 ) -> NextnHead:
-    """Let a native head of this model draft from fewer tokens where that is worth it."""
+    """Let a native head of this model draft from fewer tokens where that is worth it.
+
+    A tuned one drafts from those that it learned to draft, and from no others unless asked to.
+    """
     backbone = head.backbone
+    ids = native.vocabulary
+    if ids is None:
+        ids = choose_ids(name, backbone.config.vocab_size, special_ids)
+    if ids is None or name == "full":
+        return head
     own = native.tensors.get(f"blk.{backbone.config.num_layers}.nextn.shared_head_head.weight")
     if own is None or head.lm_head is backbone.lm_head:
         own = model.tensors.get("output.weight", model.tensors["token_embd.weight"])
-    ids = choose_ids(name, backbone.config.vocab_size, special_ids)
-    if ids is None:
-        return head
     lm_head = Linear(_pack(backbone.ops, own.with_rows(ids), native.quant))
+    if native.vocabulary is not None:
+        return replace(head, vocabulary=ids, lm_head=lm_head)
     return replace(
         head, fewer_tokens=make_draft_vocabulary(name, ids, lm_head, backbone, head.layer)
     )

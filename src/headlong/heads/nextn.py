@@ -76,13 +76,17 @@ class NextnHead(LayerHead):
 
     def layer_input(self, state: Array, rows: Rows) -> tuple[Array, None]:
         """Fuse states and embeddings: (N, H)."""
+        return self.fuse(state, self._embed(rows)), None
+
+    def fuse(self, state: Array, embedded: Array) -> Array:
+        """Make one input of states and embeddings, (N, H) each: (N, H)."""
         halves = [
-            self.ops.norm(self._embed(rows), self.embedding_norm),
+            self.ops.norm(embedded, self.embedding_norm),
             self.ops.norm(state, self.hidden_norm),
         ]
         if self.switches.concat == "hidden_first":
             halves.reverse()
-        return self.ops.project(self.ops.join(halves, axis=-1), self.fc), None
+        return self.ops.project(self.ops.join(halves, axis=-1), self.fc)
 
     def _embed(self, rows: Rows) -> Array:
         embedded = self.ops.embed(self.embedding, rows.token_ids, self.embedding_scale)  # (N, H)

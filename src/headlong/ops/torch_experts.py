@@ -82,10 +82,11 @@ def choose(logits: Tensor, router: Router) -> tuple[Tensor, Tensor]:
 
 def _project_wide(ops: "TorchOps", x: Tensor, linear: Linear) -> Tensor:
     """Apply a projection in float32, whatever type the rows and weights have."""
-    if ops.dtype == torch.float32:
-        return ops.project(x, linear)
-    wide = linear.weight.values.float()
-    return ops.by_row(lambda rows: F.linear(rows.float(), wide), x)
+    with torch.autocast(x.device.type, enabled=False):  # which training has on, on CUDA
+        if ops.dtype == torch.float32:
+            return ops.project(x, linear)
+        wide = linear.weight.values.float()
+        return ops.by_row(lambda rows: F.linear(rows.float(), wide), x)
 
 
 def _inner(

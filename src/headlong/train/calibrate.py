@@ -47,14 +47,6 @@ def fit_logit_scale(
     return SCALES[int(good[len(good) // 2])]
 
 
-def scale_logits(head: TorchHead, scale: float) -> None:
-    """Multiply the LM head, or the LM heads of all depths."""
-    with torch.no_grad():
-        for name, parameter in head.named_parameters():
-            if name.startswith(("lm_head.", "lm_heads.")):
-                parameter.mul_(scale)
-
-
 def _lay_out(answers: Answers, members: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return ids, start rows, whose they are, and the temperature of each start row."""
     length = int(answers.lengths[members].max())

@@ -4,11 +4,14 @@ In:  the backbone's own answers; the tokens of a head to go on from. Out: which 
 draft, and what share of the answers they cover. Prompts are not counted: they are never drafted.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from headlong.arrays import IntArray
+from headlong.errors import RequestError
 from headlong.train.shards import Answers
 
 
@@ -20,6 +23,38 @@ class DraftVocabulary:
     ranks: IntArray  # (V_draft,) place of each as it was chosen, 0 for the first
     coverage: float
     """Share of answer tokens that are among them."""
+
+
+def keep_vocabulary(
+    path: Path, given: IntArray | None, choose: Callable[[], DraftVocabulary]
+) -> DraftVocabulary:
+    """Return the vocabulary that a file keeps, else choose it once; later calls must keep it.
+
+    Args:
+        path: Where it is kept.
+        given: The draft tokens of a head that training goes on from, which must be among them.
+        choose: Chooses it.
+    """
+    if path.is_file():
+        with np.load(path) as stored:
+            kept = DraftVocabulary(stored["ids"], stored["ranks"], float(stored["coverage"]))
+        if given is None or np.isin(given, kept.ids).all():
+            return kept
+        raise RequestError(
+            f"The head to go on from drafts tokens that {path} does not list.",
+            "They would be lost. Give another --work folder, or remove vocabulary.npz there to "
+            "train with the head's own and the most frequent others.",
+        )
+    chosen = choose()
+    with path.open("wb") as file:
+        np.savez(file, ids=chosen.ids, ranks=chosen.ranks, coverage=chosen.coverage)
+    return chosen
+
+
+def foresee(size: int, given: IntArray | None) -> IntArray:
+    """Return tokens as many as will be chosen, before there are answers to choose by."""
+    first = np.arange(size)
+    return first if given is None else np.union1d(given, first)
 
 
 def choose_vocabulary(

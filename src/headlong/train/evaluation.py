@@ -7,7 +7,7 @@ with the same noise; since a chain is only followed while it is right, feeding i
 changes nothing. A simulation on the GPU; `headlong eval-head` decodes for real.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -145,7 +145,7 @@ def evaluate_head(
 ) -> dict[str, Any]:
     """Simulate acceptance and say it as tables; return the numbers."""
     simulator = Simulator(teacher, head, vocabulary, recipe.evaluation.max_depth)
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"by_depth": {}}
     for temperature, by_task in samples.items():
         results = {task: simulator.run(items) for task, items in sorted(by_task.items())}
         report.say(f"temperature {temperature:g}\n{_table(results)}")
@@ -153,6 +153,7 @@ def evaluate_head(
             task: {str(k): stats.to_dict() for k, stats in by_k.items()}
             for task, by_k in results.items()
         }
+        found["by_depth"][f"temperature_{temperature:g}"] = _at_depths(results.values())
     first = next(iter(samples.values()), {})
     cuts: dict[str, dict[int, DecodeStats]] = {}
     for cut in (*(size for size in CUTS if size < len(vocabulary.ids)), len(vocabulary.ids)):
@@ -167,8 +168,11 @@ def evaluate_head(
 
 
 def shorten(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return acceptance lengths only, for K = 1, 2, …, by temperature and task."""
-    return {
+    """Return acceptance lengths only, for K = 1, 2, …, by temperature and task; and by depth.
+
+    The same of the head as it was before, where that was judged too.
+    """
+    short: dict[str, Any] = {
         name: {
             task: [round(stats["acceptance_length"], 3) for stats in by_k.values()]
             for task, by_k in by_task.items()
@@ -176,6 +180,32 @@ def shorten(results: Mapping[str, Any]) -> dict[str, Any]:
         for name, by_task in results.items()
         if name.startswith("temperature_")
     }
+    short["by_depth"] = results["by_depth"]
+    if "before" in results:
+        short["before"] = shorten(results["before"])
+    return short
+
+
+def compare_depths(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Write for people which share of rounds stood at each depth, before and after training."""
+    lines: list[str] = []
+    for name in after["by_depth"]:
+        shares = {"before": before["by_depth"][name], "after": after["by_depth"][name]}
+        heading = f"accepted at depth, {name.replace('_', ' ')}"
+        depths = range(1, len(shares["after"]) + 1)
+        lines.append(f"{heading:<34}" + "".join(f"{d:6d}" for d in depths) + "  length")
+        for label, values in shares.items():
+            cells = "".join(f"{share:6.0%}" for share in values)
+            lines.append(f"{label:<34}{cells}{1 + sum(values):8.2f}")
+    return "\n".join(lines)
+
+
+def _at_depths(results: Iterable[Mapping[int, DecodeStats]]) -> list[float]:
+    """Return the share of all rounds in which each depth stood, at the largest K."""
+    total = DecodeStats()
+    for by_k in results:
+        total.merge(by_k[max(by_k)])
+    return [round(share, 4) for share in total.acceptance_at_depth]
 
 
 def _table(results: Mapping[str, Mapping[int, DecodeStats]]) -> str:

@@ -1,4 +1,4 @@
-"""Export: a trained head as the folder that every loader takes, and back again.
+"""Export: a trained head as the folder that every loader takes.
 
 In:  a head in torch; recipe, model, prompts, answers, results. Out: `HeadWeights` in float16, or in
 the 4 bits the head learned in, written with `save_head`; for machines that hand back small files
@@ -15,15 +15,16 @@ from typing import Any
 import torch
 
 from headlong.arrays import IntArray
-from headlong.errors import HeadError
-from headlong.heads.head_files import WEIGHTS_FILE, read_head_weights, save_head
+from headlong.export.mtp_folder import save_mtp_layers
+from headlong.heads.head_files import WEIGHTS_FILE, save_head
 from headlong.heads.head_weights import QUANT_KEY, FloatType, HeadWeights, store_arrays
 from headlong.provenance import read_provenance
 from headlong.train.library_code import LIBRARY, LIBRARY_LICENCE
+from headlong.train.native_head import TorchNative
 from headlong.train.projection import running_parameters
 from headlong.train.prompt_files import Prompt
 from headlong.train.questions import COMPOSED_CHAT
-from headlong.train.recipe import HeadRecipe, HeadShape, Recipe
+from headlong.train.recipe import HeadRecipe, Recipe
 from headlong.train.shards import Answers
 from headlong.train.tool_prompts import COMPOSED_TOOLS
 from headlong.train.torch_head import TorchHead
@@ -37,6 +38,8 @@ def head_weights(
     head: TorchHead, recipe: HeadRecipe, vocabulary: IntArray, float_type: FloatType = "float16"
 ) -> HeadWeights:
     """Return a trained head as a plain record; parameters are named as in files already."""
+    if isinstance(head, TorchNative):
+        return head.as_weights(vocabulary, float_type)
     arrays = {name: p.float().cpu().numpy() for name, p in running_parameters(head)}
     tensors = store_arrays(arrays, float_type)
     config = head.export_config()
@@ -49,7 +52,10 @@ def head_weights(
 
 def export_head(folder: Path, weights: HeadWeights) -> int:
     """Write a head folder; return the bytes of its weights file."""
-    save_head(folder, weights)
+    if weights.checkpoint is None:
+        save_head(folder, weights)
+    else:
+        save_mtp_layers(folder, weights)
     return (folder / WEIGHTS_FILE).stat().st_size
 
 
@@ -62,18 +68,6 @@ def split_weights(folder: Path) -> list[Path]:
         part.write_bytes(data[first : first + PART_BYTES])
         parts.append(part)
     return parts
-
-
-def read_for_tuning(folder: Path, kind: HeadShape) -> HeadWeights:
-    """Read a head that training shall go on from."""
-    weights = read_head_weights(folder)
-    if weights.kind != kind or weights.vocabulary is None:
-        raise HeadError(
-            f"{folder} holds a head of kind {weights.kind}; the recipe trains {kind} heads with a "
-            "draft vocabulary of their own.",
-            "Set head.kind in the recipe to the head's kind, or start from nothing.",
-        )
-    return weights
 
 
 def hash_file(path: Path) -> str:

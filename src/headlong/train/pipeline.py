@@ -9,23 +9,35 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from headlong.arrays import IntArray
 from headlong.errors import RequestError
 from headlong.heads.fingerprint import fingerprint
-from headlong.heads.head_files import WEIGHTS_FILE
+from headlong.heads.head_weights import list_names
 from headlong.ops.torch_attention import attention_shape, choose_attention
 from headlong.ops.torch_sequences import RowReading
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
-from headlong.train.calibrate import fit_logit_scale, scale_logits
+from headlong.train.calibrate import fit_logit_scale
 from headlong.train.conversations import Conversations
-from headlong.train.draft_vocabulary import DraftVocabulary, choose_vocabulary
-from headlong.train.evaluation import evaluate_head, sample_bench, shorten
+from headlong.train.draft_vocabulary import (
+    DraftVocabulary,
+    choose_vocabulary,
+    foresee,
+    keep_vocabulary,
+)
+from headlong.train.estimate import Estimator, available_bytes
+from headlong.train.evaluation import (
+    Samples,
+    compare_depths,
+    evaluate_head,
+    sample_bench,
+    shorten,
+)
 from headlong.train.export import (
     RUN_FILE,
     add_to_run,
@@ -33,20 +45,21 @@ from headlong.train.export import (
     export_head,
     hash_file,
     head_weights,
-    read_for_tuning,
     split_weights,
     write_run,
 )
 from headlong.train.generate import GenerationPlan, generate_answers
-from headlong.train.growth import grow_from
 from headlong.train.held_out import count_sets, leave_out
+from headlong.train.known import find_known
+from headlong.train.plan import TrainPlan
 from headlong.train.progress import LoggedReport, Report
 from headlong.train.prompt_files import read_prompts
 from headlong.train.recipe import Recipe
 from headlong.train.sampler import Sampler
 from headlong.train.shards import Answers, ShardWriter, read_shards, shard_files
-from headlong.train.teacher import Teacher, load_teacher
-from headlong.train.torch_head import make_head
+from headlong.train.start import as_started, begin_head, read_start
+from headlong.train.teacher import Teacher, find_device, load_teacher
+from headlong.train.torch_head import TorchHead
 from headlong.train.trainer import Trainer
 from headlong.weights.checkpoint import open_checkpoint
 
@@ -65,6 +78,8 @@ class RunOptions:
     bench_file: Path | None = None
     from_head: Path | None = None
     """Start from this head instead of the backbone's last layer."""
+    from_native: bool = False
+    """Start from the model's own MTP layer."""
     device: str = "auto"
     time_limit_s: float = 24 * 3600.0
     """Wall-clock seconds for all stages of this call together."""
@@ -80,22 +95,26 @@ class Pipeline:
     """One call: loads the backbone once, then runs stages."""
 
     def __init__(self, recipe: Recipe, options: RunOptions, report: Report) -> None:
-        self.recipe = recipe
         self.options = options
         self.report = LoggedReport(report, options.work / "log.jsonl")
         self._started = time.monotonic()
         self._shards = options.work / "answers"
-        self.device = _find_device(options.device)
+        self.device = find_device(options.device)
         checkpoint = open_checkpoint(options.model)
+        self._start = read_start(
+            checkpoint, recipe, options.from_head, from_native=options.from_native
+        )
+        self.recipe = as_started(recipe, self._start)
         self.tokenizer: Tokenizer = load_tokenizer(checkpoint)
         compile = options.compile and self.device.type == "cuda"
         self.teacher: Teacher = load_teacher(checkpoint, self.device, compile=compile)
         prompts = [p for f in options.prompt_files for p in read_prompts(f)]
-        held_out = [] if options.bench_file is None else read_prompts(options.bench_file)
-        self.prompts, self._left_out = leave_out(prompts, held_out)
-        name = torch.cuda.get_device_name() if self.device.type == "cuda" else "CPU"
+        self._bench = [] if options.bench_file is None else read_prompts(options.bench_file)
+        self.prompts, self._left_out = leave_out(prompts, self._bench)
+        is_cuda = self.device.type == "cuda"
+        self._device_name = torch.cuda.get_device_name() if is_cuda else "CPU"
         self.report.say(
-            f"{options.model.name} on {name}, torch {torch.__version__}, "
+            f"{options.model.name} on {self._device_name}, torch {torch.__version__}, "
             f"{len(self.prompts)} prompts, loaded in {self._elapsed():.1f} s"
         )
         if self._left_out:
@@ -118,6 +137,28 @@ class Pipeline:
                 problem = f"There is no stage {stage!r}."
                 raise RequestError(problem, f"Stages are {', '.join(STAGES)}.")
         return results
+
+    def plan(self, stages: Sequence[str]) -> TrainPlan:
+        """Tell what stages will take, by the recipe and a few steps on this device."""
+        available = available_bytes(self.teacher)
+        size = min(self.recipe.head.draft_vocab_size, self.teacher.config.vocab_size)
+        known = find_known(
+            self.options.work,
+            self.prompts,
+            self._bench,
+            self.tokenizer,
+            self.recipe,
+            judges_twice=self._start is not None,
+        )
+        makers = Estimator(
+            self.teacher,
+            self.recipe,
+            known,
+            partial(self._make_sampler, is_told=False),
+            lambda: self._new_trainer(foresee(size, self._given_ids)),
+        )
+        planned = tuple(getattr(makers, stage)() for stage in stages)
+        return TrainPlan(self._device_name, available, self.options.time_limit_s, planned)
 
     def generate(self) -> None:
         """Let the backbone answer prompts until enough is there or time is up."""
@@ -161,6 +202,8 @@ class Pipeline:
             f"from step {trainer.state.step}, {trainer.share_done:.0%} of the schedule done, "
             f"ready after {self._elapsed():.1f} s"
         )
+        if trainer.head.frozen:
+            self.report.say(f"train: these stay as they are: {list_names(trainer.head.frozen)}")
         trainer.train(answers, self._state_path, self._time_left(), self.report)
         scale = self._calibrate(trainer, vocabulary, answers)
         self._export(trainer, vocabulary, answers, scale)
@@ -173,18 +216,27 @@ class Pipeline:
         trainer = self._make_trainer(vocabulary)
         self._calibrate(trainer, vocabulary, self._read_answers())
         settings = self.recipe.evaluation
-        prompts = read_prompts(self.options.bench_file)
         capacity = self.recipe.prompts.max_tokens + settings.max_tokens
         sampler = self._make_sampler(min(512, self.recipe.answers.num_rows), capacity)
-        samples = sample_bench(sampler, self.tokenizer, prompts, self.recipe)
-        results = evaluate_head(
-            self.teacher, trainer.head, vocabulary, samples, self.recipe, self.report
-        )
+        samples = sample_bench(sampler, self.tokenizer, self._bench, self.recipe)
+        found = self._judge(trainer.head, vocabulary, samples)
+        if self._start is not None:
+            head = begin_head(self.recipe, self.teacher, vocabulary.ids, self._start)
+            self.report.say("before training")
+            found["before"] = self._judge(head, vocabulary, samples)
+            self.report.say(compare_depths(found["before"], found))
         self.options.out.mkdir(parents=True, exist_ok=True)
         path = self.options.out / "evaluation.json"
-        path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-        add_to_run(self.options.out / RUN_FILE, {"acceptance": shorten(results)})
-        return shorten(results)
+        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        results = shorten(found)
+        add_to_run(self.options.out / RUN_FILE, {"acceptance": results})
+        return results
+
+    def _judge(
+        self, head: TorchHead, vocabulary: DraftVocabulary, samples: Samples
+    ) -> dict[str, Any]:
+        """Simulate the acceptance of a head along the backbone's answers."""
+        return evaluate_head(self.teacher, head, vocabulary, samples, self.recipe, self.report)
 
     def _note_prompts(self) -> None:
         """Write down which prompts this call asks, for run.json; answers may need many calls."""
@@ -219,50 +271,36 @@ class Pipeline:
             self.report.say(f"left out, damaged: {shard}")
         return answers
 
-    def _make_sampler(self, num_rows: int, capacity: int) -> Sampler:
+    def _make_sampler(self, num_rows: int, capacity: int, *, is_told: bool = True) -> Sampler:
         mixers = [layer.mixer for layer in self.teacher.backbone.layers]
         shapes = [attention_shape(mixer) for mixer in mixers if isinstance(mixer, RowReading)]
         attend, words = choose_attention(self.device, shapes, wants_triton=self.options.triton)
-        self.report.say(f"{num_rows} rows of {capacity} tokens, {words}")
+        if is_told:
+            self.report.say(f"{num_rows} rows of {capacity} tokens, {words}")
         return Sampler(self.teacher, num_rows, capacity, self.tokenizer.eos_ids, attend)
+
+    @property
+    def _given_ids(self) -> IntArray | None:
+        return None if self._start is None else self._start.weights.vocabulary
 
     def _load_vocabulary(self, answers: Answers | None) -> DraftVocabulary:
         """Choose the draft vocabulary once; later calls and heads to go on from must keep it."""
-        path = self.options.work / "vocabulary.npz"
-        given = self._given_vocabulary()
-        if path.is_file():
-            with np.load(path) as stored:
-                kept = DraftVocabulary(stored["ids"], stored["ranks"], float(stored["coverage"]))
-            if given is None or np.isin(given, kept.ids).all():
-                return kept
-            raise RequestError(
-                f"{self.options.from_head} drafts tokens that {path} does not list.",
-                "They would be lost. Give another --work folder, or remove vocabulary.npz there to "
-                "train with the head's own and the most frequent others.",
-            )
-        answers = answers or self._read_answers()
-        size = self.recipe.head.draft_vocab_size
-        vocabulary = choose_vocabulary(answers, self.teacher.config.vocab_size, size, given)
-        with path.open("wb") as file:
-            np.savez(file, ids=vocabulary.ids, ranks=vocabulary.ranks, coverage=vocabulary.coverage)
-        return vocabulary
+        given, size = self._given_ids, self.recipe.head.draft_vocab_size
 
-    def _given_vocabulary(self) -> IntArray | None:
-        """Return the draft vocabulary of the head that training goes on from; None for none."""
-        if self.options.from_head is None:
-            return None
-        given = read_for_tuning(self.options.from_head, self.recipe.head.kind).vocabulary
-        assert given is not None
-        return given
+        def choose() -> DraftVocabulary:
+            counted = answers or self._read_answers()
+            return choose_vocabulary(counted, self.teacher.config.vocab_size, size, given)
+
+        return keep_vocabulary(self.options.work / "vocabulary.npz", given, choose)
+
+    def _new_trainer(self, ids: IntArray) -> Trainer:
+        """Return a trainer at its very beginning."""
+        torch.manual_seed(self.recipe.seed)
+        head = begin_head(self.recipe, self.teacher, ids, self._start)
+        return Trainer(self.teacher, head, torch.from_numpy(ids), self.recipe)
 
     def _make_trainer(self, vocabulary: DraftVocabulary) -> Trainer:
-        torch.manual_seed(self.recipe.seed)
-        depths = self.recipe.training.num_depths
-        head = make_head(self.recipe.head, self.teacher, vocabulary.ids, depths)
-        if self.options.from_head is not None:
-            known = read_for_tuning(self.options.from_head, self.recipe.head.kind)
-            grow_from(head, known, vocabulary.ids)
-        trainer = Trainer(self.teacher, head, torch.from_numpy(vocabulary.ids), self.recipe)
+        trainer = self._new_trainer(vocabulary.ids)
         if self._state_path.is_file():
             trainer.restore(self._state_path)
         return trainer
@@ -271,22 +309,9 @@ class Pipeline:
         """Set the sharpness of the head's logits; the saved training state stays as it is."""
         ids = torch.from_numpy(vocabulary.ids)
         scale: float = fit_logit_scale(self.teacher, trainer.head, ids, answers)
-        scale_logits(trainer.head, scale)
+        trainer.head.scale_logits(scale)
         self.report.say(f"calibrate: logits times {scale}")
         return scale
-
-    def _describe_start(self) -> dict[str, Any] | None:
-        """Return the head that training began with, and how that one was made; None for none."""
-        folder = self.options.from_head
-        if folder is None:
-            return None
-        record = folder / RUN_FILE
-        made = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-        kept = ("training", "recipe", "data", "started_from")
-        return {
-            "sha256": hash_file(folder / WEIGHTS_FILE),
-            "run": {name: made[name] for name in kept if name in made},
-        }
 
     def _export(
         self, trainer: Trainer, vocabulary: DraftVocabulary, answers: Answers, scale: float
@@ -302,7 +327,7 @@ class Pipeline:
                 "epochs": trainer.state.epoch,
                 "share_of_schedule": trainer.share_done,
             },
-            "started_from": self._describe_start(),
+            "started_from": None if self._start is None else self._start.describe(),
             "logit_scale": scale,
             "backbone_fingerprint": fingerprint(self.teacher.backbone),
             "vocabulary_coverage": vocabulary.coverage,
@@ -314,11 +339,3 @@ class Pipeline:
         write_run(out / RUN_FILE, self.recipe, self.options.model, details)
         cut = f" and in {len(parts)} parts" if parts else ""
         self.report.say(f"train: wrote a head of {num_bytes / 1e6:.1f} MB to {out}{cut}")
-
-
-def _find_device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise RequestError("There is no CUDA device.", "Use --device cpu, or another machine.")
-    return torch.device(name)

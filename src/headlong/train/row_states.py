@@ -48,6 +48,13 @@ class RowStates:
             elif mixer is not None:
                 self._recurrences[index] = empty_recurrence(mixer, num_rows, teacher.device)
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all layers and rows; layers that share entries share them here too."""
+        parts = [*self._caches.values(), *self._recurrences.values()]
+        tensors = {part.data_ptr(): part.nbytes for state in parts for part in state}
+        return sum(tensors.values())
+
     def loader(self, rows: Tensor) -> KeepState:
         """Return what puts the states of whole sequences into some rows."""
         return partial(self._load, rows)

@@ -68,6 +68,11 @@ class Sampler:
         self._ends[sorted(eos_ids)] = True
         self._graph: torch.cuda.CUDAGraph | None = None
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of what is kept of all rows."""
+        return self._states.num_bytes + int(self._history.nbytes)
+
     @torch.no_grad()
     def load(self, rows: Sequence[int], jobs: Sequence[Job]) -> None:
         """Give free rows new prompts; groups of similar length are read together."""

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headlong.errors import RequestError
 from headlong.models.hidden import HiddenRows
 from headlong.models.model_config import ModelConfig
 from headlong.models.registry import load_backbone
@@ -104,3 +105,12 @@ def load_teacher(checkpoint: Checkpoint, device: torch.device, *, compile: bool)
     """Unpack a checkpoint onto a device; its weights need no gradients."""
     ops = TorchOps(device, maths=make_row_maths(compile=compile), is_exact=False)
     return Teacher(load_backbone(checkpoint, ops).backbone, ops, make_pointwise(compile=compile))
+
+
+def find_device(name: str) -> torch.device:
+    """Return the device of a name: auto, cuda or cpu."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise RequestError("There is no CUDA device.", "Use --device cpu, or another machine.")
+    return torch.device(name)

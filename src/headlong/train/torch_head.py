@@ -22,7 +22,8 @@ from headlong.heads.nextn_families import NextnSwitches
 from headlong.heads.parallel import make_medusa_config
 from headlong.models.hidden import HiddenRows
 from headlong.models.rope import make_rope
-from headlong.train.chain_layer import ChainLayer, Chains, Norm
+from headlong.train.chain_layer import ChainLayer, Norm
+from headlong.train.chains import Chains
 from headlong.train.first_weights import start_from
 from headlong.train.pointwise import GROUP
 from headlong.train.projection import Projection, learn_packed
@@ -37,6 +38,11 @@ class TorchHead(nn.Module):
     max_depth: int | None = None
     """Depths it can draft; None for any number."""
 
+    @property
+    def frozen(self) -> list[str]:
+        """Which of its tensors stay as they are."""
+        return []
+
     def rollout(self, hidden: HiddenRows, token_ids: Tensor) -> Iterator[Tensor]:
         """Yield the states of depth 1, 2, …: each (B * T, H). Ask for as many as needed."""
         raise NotImplementedError
@@ -48,6 +54,13 @@ class TorchHead(nn.Module):
     def export_config(self) -> dict[str, Any]:
         """Return the config.json of the head."""
         raise NotImplementedError
+
+    def scale_logits(self, scale: float) -> None:
+        """Multiply the LM head, or the LM heads of all depths."""
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if name.startswith(("lm_head.", "lm_heads.")):
+                    parameter.mul_(scale)
 
 
 class TorchEagle3(TorchHead):
@@ -84,9 +97,10 @@ class TorchEagle3(TorchHead):
         assert hidden.taps is not None
         state = self.fc(hidden.taps)
         batch, length = token_ids.shape
-        chains = Chains(batch, length, self._teacher.ops, self._rope)
+        teacher = self._teacher
+        chains = Chains(batch, length, teacher.ops, teacher.pointwise, self._rope)
         while True:
-            embedded = _embed_ahead(self._teacher, token_ids, len(chains.keys) + 1)
+            embedded = embed_ahead(teacher, token_ids, chains.depth)
             state = self.midlayer(state, chains, embedded)
             yield state
 
@@ -126,9 +140,10 @@ class TorchNextn(TorchHead):
         """Yield the normed states of depth 1, 2, …, chains fed with the true tokens."""
         state = hidden.normed
         batch, length = token_ids.shape
-        chains = Chains(batch, length, self._teacher.ops, self._rope)
+        teacher = self._teacher
+        chains = Chains(batch, length, teacher.ops, teacher.pointwise, self._rope)
         while True:
-            embedded = _embed_ahead(self._teacher, token_ids, len(chains.keys) + 1)
+            embedded = embed_ahead(teacher, token_ids, chains.depth)
             halves = [self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(state)]
             state = self.norm(self.layers[0](self.fc(torch.cat(halves, -1)), chains))
             yield state
@@ -216,6 +231,6 @@ def _share_of(inner: int, share: float) -> int:
     return inner if share == 1 else max(GROUP, round(inner * share / GROUP) * GROUP)
 
 
-def _embed_ahead(teacher: Teacher, token_ids: Tensor, shift: int) -> Tensor:
+def embed_ahead(teacher: Teacher, token_ids: Tensor, shift: int) -> Tensor:
     """Return the embedding of the token `shift` places on; the end wraps and is never judged."""
     return teacher.embed(token_ids.roll(-shift, 1))

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headlong.errors import RequestError
 from headlong.train.batches import Batch, plan_epoch, read_batches
 from headlong.train.loss import Targets, depth_weights, draft_loss, make_targets
 from headlong.train.progress import Report
@@ -184,7 +185,13 @@ class Trainer:
         stored: dict[str, Any] = torch.load(
             path, map_location=self.teacher.device, weights_only=True
         )
-        self.head.load_state_dict(stored["head"])
+        try:
+            self.head.load_state_dict(stored["head"])
+        except RuntimeError as error:
+            raise RequestError(
+                f"{path} is the state of another head than this run trains.",
+                "Give another --work folder, or the recipe and options it was begun with.",
+            ) from error
         self._optimiser.load_state_dict(stored["optimiser"])
         self.state = TrainState(**stored["position"])
 

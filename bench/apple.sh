@@ -38,12 +38,12 @@ named=${model[1]:-}
 begin_report "$started_in" "$folder"
 
 # Tests in which tokens or bits must be equal on every device; others compare with float32.
-exact=(tests/ops/test_mlx_exactness.py tests/ops/test_mlx_graphs.py tests/ops/test_mlx_attention.py
-    tests/ops/test_mlx_draft.py::test_a_round_waits_once
-    tests/ops/test_mlx_ops.py::test_chunks_and_batch_mates_change_no_bit)
+exact=(tests/ops/mlx/test_exactness.py tests/ops/mlx/test_graphs.py tests/ops/mlx/test_attention.py
+    tests/ops/mlx/test_draft.py::test_a_round_waits_once
+    tests/ops/mlx/test_ops.py::test_chunks_and_batch_mates_change_no_bit)
 rows=1,2,3,4,5,6,8 rounds=20 context=256 prefill=512 budget=90s pairs=20 answer=64 tokens=(--max-tokens 128)
 if [ -n "$quick" ]; then
-    exact=("${exact[2]}" "${exact[3]}" tests/ops/test_mlx_graphs.py::test_a_shape_is_compiled_once_and_changes_no_token)
+    exact=("${exact[2]}" "${exact[3]}" tests/ops/mlx/test_graphs.py::test_a_shape_is_compiled_once_and_changes_no_token)
     rows=1,4 rounds=1 context=32 prefill=32 budget=5s pairs=2 answer=8 tokens=(--max-tokens 8)
 fi
 

@@ -4,7 +4,7 @@ import torch
 from cuda_shapes import LARGE, SMALL, Model, Pass
 from cuda_timing import make_ops, say
 
-from headlong.ops.plain_paged_blocks import PlainPagedBlocks
+from headlong.ops.cuda.plain_paged_blocks import PlainPagedBlocks
 
 TWINS = ((SMALL, "bf16"), (LARGE, "bf16"), (SMALL, "q4"), (SMALL, "q8"), (SMALL, "q6"))
 CASES = (

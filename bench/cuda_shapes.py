@@ -7,10 +7,10 @@ import torch
 
 from headlong.models.rope import make_rope
 from headlong.ops.blocks import Attention, GatedMlp, Layer, Linear, Norm
-from headlong.ops.cuda_ops import CudaOps
-from headlong.ops.packed_matrix import PackedMatrix, Packing
-from headlong.ops.paged_blocks import PAGE_SIZE, DeviceRows, PagedKeys
-from headlong.ops.torch_weights import TorchMatrix
+from headlong.ops.cuda.ops import CudaOps
+from headlong.ops.cuda.packed_matrix import PackedMatrix, Packing
+from headlong.ops.cuda.paged_blocks import PAGE_SIZE, DeviceRows, PagedKeys
+from headlong.ops.torch.weights import TorchMatrix
 
 PACKINGS = {"q4": Packing(4, 32, True), "q8": Packing(8, 32, False), "q6": Packing(8, 16, False)}
 """As Q4_1 and Q4_K are kept, as Q8_0, and as Q6_K."""

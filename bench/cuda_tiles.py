@@ -6,7 +6,7 @@ from functools import partial
 from cuda_shapes import LARGE, PACKINGS, SMALL, Model, Pass, Shape
 from cuda_timing import BANDWIDTH, CONTEXT, make_ops, milliseconds, say, steps_of
 
-from headlong.ops.triton_tiles import FEW_ROWS, Tile, Weights
+from headlong.ops.cuda.triton_tiles import FEW_ROWS, Tile, Weights
 
 WORKERS = 8
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import torch
 from cuda_shapes import Model, Pass
 
-from headlong.ops.cuda_ops import CudaOps
-from headlong.ops.triton_tiles import Tile, Tiles, Weights
+from headlong.ops.cuda.ops import CudaOps
+from headlong.ops.cuda.triton_tiles import Tile, Tiles, Weights
 
 CONTEXT = 512
 BANDWIDTH = 4.3e12

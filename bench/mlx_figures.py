@@ -35,10 +35,10 @@ from headlong.errors import HeadlongError
 from headlong.llm import LLM
 from headlong.models.traffic import pass_bytes
 from headlong.models.transformer import Backbone
-from headlong.ops import mlx_weights
-from headlong.ops.mlx_host import enter
-from headlong.ops.mlx_ops import MlxOps
-from headlong.ops.mlx_weights import MlxMatrix
+from headlong.ops.mlx import weights as mlx_weights
+from headlong.ops.mlx.host import enter
+from headlong.ops.mlx.ops import MlxOps
+from headlong.ops.mlx.weights import MlxMatrix
 from headlong.provenance import read_provenance
 
 

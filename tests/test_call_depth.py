@@ -5,7 +5,7 @@ from types import FrameType
 from typing import Any
 
 from headlong.llm import LLM
-from headlong.ops.native_ops import NativeOps
+from headlong.ops.native.ops import NativeOps
 
 MAX_CALLS = 7
 

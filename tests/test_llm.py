@@ -230,10 +230,10 @@ def test_fine_tuned_relatives_do_not_get_the_shipped_head(tiny_llm: LLM) -> None
 
 
 def test_fallback_to_numpy_says_why(tiny_model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "headlong.ops.native_ops", None)
+    monkeypatch.setitem(sys.modules, "headlong.ops.native.ops", None)
     notes = LLM.load(tiny_model_path).notes
     assert len(notes) == 1
-    assert "headlong.ops.native_ops" in notes[0]
+    assert "headlong.ops.native.ops" in notes[0]
     assert "pip install" in notes[0]
     assert LLM.load(tiny_model_path, backend="numpy").notes == ()
 

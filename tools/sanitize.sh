@@ -6,8 +6,8 @@ cd "$(dirname "$0")/.."
 # CMake wants the whole path; links are not followed, or a virtual environment would be left.
 python=$(command -v "${1:-python3}")
 case $python in /*) ;; *) python=$PWD/$python ;; esac
-tests="tests/ops/test_native_weights.py tests/ops/test_native_ops.py tests/ops/test_native_invariance.py
-    tests/ops/test_native_recurrent.py tests/ops/test_native_latent.py
+tests="tests/ops/native/test_weights.py tests/ops/native/test_ops.py tests/ops/native/test_invariance.py
+    tests/ops/native/test_recurrent.py tests/ops/native/test_latent.py
     tests/ops/test_picking.py tests/ops/test_token_index.py tests/ops/test_packed_rows.py
     tests/drafters/test_head_drafter.py"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import model_files
-from headlong.ops.cuda_backend import has_driver
+from headlong.ops.cuda.backend import has_driver
 from talking_model import write_talking_model
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "cuda.sh"

@@ -7,7 +7,7 @@ import pytest
 
 from headlong.cache.prefix_cache import Prefix, PrefixCache, common_length
 from headlong.cache.sequence_state import SequenceState
-from headlong.ops.numpy_weights import NumpyKVLayer
+from headlong.ops.numpy.weights import NumpyKVLayer
 
 
 def kept(token_ids: list[int], *, has_memory: bool = False, num_bytes: int = 10) -> Prefix:

@@ -9,8 +9,8 @@ from headlong.cache.sequence_state import GROWTH, SequenceState
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
-from headlong.ops.native_ops import NativeOps
-from headlong.ops.numpy_weights import NumpyKVLayer
+from headlong.ops.native.ops import NativeOps
+from headlong.ops.numpy.weights import NumpyKVLayer
 
 
 @pytest.fixture

@@ -71,8 +71,8 @@ def test_impossible_row_counts_are_refused(rows: str, capsys: pytest.CaptureFixt
 def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CUDA backend in plain torch, where rounds run as on a card."""
     torch = pytest.importorskip("torch")
-    from headlong.ops import cuda_backend
-    from headlong.ops.cuda_ops import CudaOps
+    from headlong.ops.cuda import backend as cuda_backend
+    from headlong.ops.cuda.ops import CudaOps
 
     assert cuda_backend
     torch.set_num_threads(1)

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 import model_files  # noqa: E402
 from captured_rounds import DeviceOfNothing  # noqa: E402  # needs both
-from headlong.decode.device_round import RoundShape  # noqa: E402
-from headlong.ops.device_pick import Draw  # noqa: E402
-from headlong.ops.paged_blocks import why_not_fast  # noqa: E402
+from headlong.decode.device.round import RoundShape  # noqa: E402
+from headlong.ops.cuda.paged_blocks import why_not_fast  # noqa: E402
+from headlong.ops.cuda.pick import Draw  # noqa: E402
 
 KINDS: tuple[HeadKind, ...] = ("nextn", "eagle3")
 

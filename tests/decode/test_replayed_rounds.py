@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headlong.config import SamplingParams, StopParams
-from headlong.decode.device_runner import DeviceRunner
+from headlong.decode.device.runner import DeviceRunner
 from headlong.decode.request import Request
 from headlong.decode.round import RoundResult
 from headlong.decode.step_runner import StepRunner
@@ -24,8 +24,8 @@ from device_engines import (  # noqa: E402  # needs torch
     tiny_on_device,
     token_ids,
 )
-from headlong.ops import graph_replay  # noqa: E402
-from headlong.ops.cuda_ops import CudaOps  # noqa: E402
+from headlong.ops.cuda import graph_replay  # noqa: E402
+from headlong.ops.cuda.ops import CudaOps  # noqa: E402
 from recorded_graphs import RecordedBlocks  # noqa: E402
 
 torch.set_num_threads(1)

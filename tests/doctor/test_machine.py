@@ -18,8 +18,8 @@ from headlong.doctor.machine import (
     read_machine,
 )
 from headlong.ops.backends import make_ops
-from headlong.ops.native_ops import NativeOps
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.native.ops import NativeOps
+from headlong.ops.numpy.ops import NumpyOps
 
 QUIET = MachineReadings(
     num_cores=4, cpu_quota=None, huge_pages="madvise", available_bytes=8 * 10**9, load=0.2
@@ -71,10 +71,10 @@ def test_system_that_tells_nothing_is_not_guessed_about(tmp_path: Path) -> None:
 
 
 def test_fallback_to_numpy_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "headlong.ops.native_ops", None)
+    monkeypatch.setitem(sys.modules, "headlong.ops.native.ops", None)
     found = check_backend(NumpyOps("whatever"), "auto")
     assert found.level is Severity.WARNING
-    assert "headlong.ops.native_ops" in found.seen
+    assert "headlong.ops.native.ops" in found.seen
     assert "pip install" in found.remedy
     assert check_backend(NumpyOps("asked"), "numpy").level is Severity.OK
     other = NumpyOps("MLX on Apple's GPU")

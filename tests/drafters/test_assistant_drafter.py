@@ -15,7 +15,7 @@ from headlong.drafters.draft_plan import DraftPlan, Threshold
 from headlong.drafters.drafter import Draft, DraftRequest, Settled
 from headlong.drafters.head_drafter import HeadMemory
 from headlong.models.transformer import Backbone
-from headlong.ops.numpy_weights import NumpyKVLayer
+from headlong.ops.numpy.weights import NumpyKVLayer
 from model_files import GEMMA4
 
 TEXT = [3, 17, 42, 5, 63, 30, 8, 17, 42, 11, 59, 22, 36, 7, 90]

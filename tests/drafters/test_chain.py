@@ -8,7 +8,7 @@ from headlong.drafters.chain import LONG_MATCH, ChainDrafter
 from headlong.drafters.draft_plan import DraftPlan, Threshold
 from headlong.drafters.drafter import Draft, DraftRequest, Settled
 from headlong.models.hidden import HiddenRows
-from headlong.ops.native_host import NativeHost
+from headlong.ops.native.host import NativeHost
 from headlong.ops.op_set import Array
 
 

@@ -5,7 +5,7 @@ from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan, Threshold
 from headlong.drafters.drafter import Draft, DraftRequest
 from headlong.drafters.ngram import NgramDrafter
 from headlong.ops.calibration import EDGES, Calibration
-from headlong.ops.native_host import NativeHost
+from headlong.ops.native.host import NativeHost
 
 
 def draft(history: list[int], num_tokens: int, drafter: NgramDrafter | None = None) -> Draft:

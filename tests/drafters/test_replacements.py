@@ -11,8 +11,8 @@ from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import DraftRequest
 from headlong.drafters.ngram import NgramDrafter, NgramMemory
 from headlong.drafters.replacements import MOST_PAIRS, Replacements
-from headlong.ops.native_host import NativeHost
-from headlong.ops.numpy_host import NumpyHost
+from headlong.ops.native.host import NativeHost
+from headlong.ops.numpy.host import NumpyHost
 
 OLD, NEW = (901, 902, 903), (801, 802)
 

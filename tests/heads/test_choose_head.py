@@ -16,7 +16,7 @@ from headlong.heads.head_files import save_head
 from headlong.heads.head_weights import HeadWeights, store_array
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from headlong.weights.tensors import StoredTensor

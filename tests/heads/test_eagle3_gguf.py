@@ -14,7 +14,7 @@ from headlong.heads.head_files import build_head, read_head_weights
 from headlong.heads.head_weights import store_array
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 
 FILE = GOLDEN / "speculators-head" / "converted.gguf"

@@ -20,8 +20,8 @@ from headlong.heads.head_weights import (
     store_array,
 )
 from headlong.models.transformer import Backbone
-from headlong.ops.numpy_ops import NumpyOps
-from headlong.ops.numpy_weights import round_to
+from headlong.ops.numpy.ops import NumpyOps
+from headlong.ops.numpy.weights import round_to
 from headlong.weights.tensors import StoredTensor
 from random_heads import random_eagle3
 

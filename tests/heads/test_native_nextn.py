@@ -19,7 +19,7 @@ from headlong.heads.nextn_families import NextnSwitches
 from headlong.heads.parallel import MetaHeads
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.ops.op_set import Array
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from mlx_files import sanitised, write_float_folder

@@ -16,7 +16,7 @@ from headlong.arrays import FloatArray
 from headlong.errors import ArchitectureError, CheckpointError
 from headlong.models.registry import load_backbone
 from headlong.ops.blocks import Experts, GatedMlp, LatentAttention
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
 from latent_files import latent_gguf
 from model_files import LATENT, hf_config, write_gguf, write_hf_folder

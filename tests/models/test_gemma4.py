@@ -19,7 +19,7 @@ from headlong.heads.head_weights import store_array
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Attention, SharedAttention
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from model_files import GEMMA4, write_gguf, write_hf_folder
 

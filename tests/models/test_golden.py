@@ -25,7 +25,7 @@ from headlong.heads.head_files import find_native_head
 from headlong.heads.nextn import NextnHead
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.sources import resolve_model
 from model_files import FROM_GOLDEN

@@ -14,7 +14,7 @@ from golden_models import GOLDEN
 from headlong.errors import ArchitectureError, CheckpointError
 from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.registry import load_backbone
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
 from model_files import FROM_GOLDEN, MAMBA, SINKS
 

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from headlong.errors import ArchitectureError, TensorError
 from headlong.models import registry
 from headlong.models.registry import load_backbone
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
 from model_files import BOTH_FORMATS, write_gguf, write_hf_folder
 

@@ -11,7 +11,7 @@ from headlong.errors import BackendError
 from headlong.llm import LLM
 from headlong.ops import backends
 from headlong.ops.backends import MODULES, BackendModule, fit_ops, make_ops
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.ops.op_set import Ops
 from headlong.weights.checkpoint import open_checkpoint
 
@@ -23,10 +23,10 @@ def test_auto_takes_the_native_backend() -> None:
 
 
 def test_without_kernels_auto_says_why_and_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "headlong.ops.native_ops", None)  # as if not built
+    monkeypatch.setitem(sys.modules, "headlong.ops.native.ops", None)  # as if not built
     ops = make_ops("auto")
     assert ops.name == "numpy"
-    assert "headlong.ops.native_ops" in ops.note
+    assert "headlong.ops.native.ops" in ops.note
     assert "pip install" in ops.note
     with pytest.raises(BackendError, match="not built"):
         make_ops("native")
@@ -36,7 +36,7 @@ def test_on_apple_silicon_auto_asks_for_mlx_first(monkeypatch: pytest.MonkeyPatc
     names = list(MODULES)
     assert names.index("mlx") < names.index("native")
     monkeypatch.setitem(MODULES, "mlx", MODULES["mlx"]._replace(is_default=True))
-    monkeypatch.setitem(sys.modules, "headlong.ops.mlx_ops", None)  # as if not installed
+    monkeypatch.setitem(sys.modules, "headlong.ops.mlx.ops", None)  # as if not installed
     ops = make_ops("auto")
     assert ops.name == "native"
     assert "headlong[mlx]" in ops.note
@@ -91,7 +91,7 @@ class CardOps(NumpyOps):
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> type[CardOps]:
     """A backend with memory of its own, the one that "auto" asks for first."""
-    found = BackendModule("headlong.ops.numpy_ops", "", is_default=True)
+    found = BackendModule("headlong.ops.numpy.ops", "", is_default=True)
     monkeypatch.setattr(backends, "MODULES", {"card": found, **MODULES})
     monkeypatch.setitem(backends._makers, "card", lambda threads: CardOps())
     monkeypatch.setattr(CardOps, "free", 0)
@@ -150,6 +150,6 @@ def test_loading_says_why_the_first_default_does_not_compute(
     assert LLM.load(tiny_model_path, drafter="none").notes == ()
     found = MODULES["mlx"]._replace(is_default=True)
     monkeypatch.setattr(backends, "MODULES", {**MODULES, "mlx": found})
-    monkeypatch.setitem(sys.modules, "headlong.ops.mlx_ops", None)  # as if not installed
+    monkeypatch.setitem(sys.modules, "headlong.ops.mlx.ops", None)  # as if not installed
     (note,) = LLM.load(tiny_model_path, drafter="none").notes
     assert "headlong[mlx]" in note

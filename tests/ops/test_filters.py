@@ -17,7 +17,7 @@ from headlong.ops.filters import (
     surviving_columns,
     top_columns,
 )
-from headlong.ops.native_host import NativeHost
+from headlong.ops.native.host import NativeHost
 
 # Few distinct values, so that ties happen all the time.
 coarse = st.integers(-12, 12).map(lambda n: n / 4)

@@ -5,8 +5,8 @@ import pytest
 
 from headlong.arrays import FloatArray
 from headlong.ops.host_ops import HostOps, PackedRows
-from headlong.ops.native_host import NativeHost
-from headlong.ops.numpy_host import NumpyHost, PlainRows
+from headlong.ops.native.host import NativeHost
+from headlong.ops.numpy.host import NumpyHost, PlainRows
 
 NATIVE: HostOps = NativeHost()
 

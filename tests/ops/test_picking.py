@@ -10,8 +10,8 @@ from headlong.decode.sampling import Sampler, pick_rule
 from headlong.errors import CheckpointError
 from headlong.ops.filters import relative_probs, surviving_columns
 from headlong.ops.host_ops import PickRule
-from headlong.ops.native_host import NativeHost
-from headlong.ops.numpy_host import NumpyHost
+from headlong.ops.native.host import NativeHost
+from headlong.ops.numpy.host import NumpyHost
 from headlong.ops.race import Field, race
 from native_parts import random
 

@@ -7,8 +7,8 @@ import pytest
 
 from headlong.ops import _native
 from headlong.ops.host_ops import TokenIndex
-from headlong.ops.native_host import NativeHost
-from headlong.ops.numpy_host import NumpyHost
+from headlong.ops.native.host import NativeHost
+from headlong.ops.numpy.host import NumpyHost
 from headlong.ops.token_index import (
     COPY_BONUS,
     COPY_FORGOTTEN,

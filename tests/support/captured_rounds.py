@@ -17,15 +17,15 @@ from torch.utils._pytree import tree_leaves
 from triton.runtime.jit import JITFunction
 
 from compiled_blocks import META
-from headlong.decode.device_head import DeviceHead
-from headlong.decode.device_round import DeviceRound, RoundResults, RoundShape
-from headlong.decode.device_tensors import DeviceTensors
+from headlong.decode.device.head import DeviceHead
+from headlong.decode.device.round import DeviceRound, RoundResults, RoundShape
+from headlong.decode.device.tensors import DeviceTensors
 from headlong.heads.head_files import build_head
 from headlong.heads.head_weights import HeadKind
 from headlong.heads.layer_head import LayerHead
 from headlong.models.registry import load_backbone
-from headlong.ops.cuda_ops import CudaOps
-from headlong.ops.triton_paged_blocks import TritonPagedBlocks
+from headlong.ops.cuda.ops import CudaOps
+from headlong.ops.cuda.triton_paged_blocks import TritonPagedBlocks
 from headlong.weights.checkpoint import open_checkpoint
 from random_heads import random_head
 

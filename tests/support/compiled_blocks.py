@@ -14,11 +14,11 @@ from triton.compiler import ASTSource
 
 from headlong.models.rope import make_rope
 from headlong.ops.blocks import Attention, GatedMlp, Layer, Linear, Norm
-from headlong.ops.cuda_ops import CudaOps
-from headlong.ops.packed_matrix import CHUNK, PackedMatrix, Packing
-from headlong.ops.paged_blocks import DeviceRows
-from headlong.ops.torch_weights import TorchMatrix
-from headlong.ops.triton_paged_blocks import TritonPagedBlocks
+from headlong.ops.cuda.ops import CudaOps
+from headlong.ops.cuda.packed_matrix import CHUNK, PackedMatrix, Packing
+from headlong.ops.cuda.paged_blocks import DeviceRows
+from headlong.ops.cuda.triton_paged_blocks import TritonPagedBlocks
+from headlong.ops.torch.weights import TorchMatrix
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SHARED_MEMORY = 232_448

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import model_files
-from headlong.decode.device_runner import DeviceDrafters, DeviceRunner
-from headlong.decode.device_tensors import DeviceTensors
+from headlong.decode.device.runner import DeviceDrafters, DeviceRunner
+from headlong.decode.device.tensors import DeviceTensors
 from headlong.decode.request import Request
 from headlong.decode.runner import RunnerBounds
 from headlong.drafters.chain import LONG_MATCH
@@ -21,7 +21,7 @@ from headlong.heads.head_weights import HeadKind
 from headlong.heads.layer_head import LayerHead
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.cuda_ops import CudaOps
+from headlong.ops.cuda.ops import CudaOps
 from headlong.weights.checkpoint import open_checkpoint
 from random_heads import random_head
 

@@ -19,7 +19,7 @@ from headlong.errors import HeadlongError
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 from headlong.ops.host_ops import HostOps
-from headlong.ops.native_host import NativeHost
+from headlong.ops.native.host import NativeHost
 from headlong.ops.op_set import Array
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from headlong.ops.torch_attention import AttentionShape, attend_plain, attend_triton
+from headlong.ops.torch.attention import AttentionShape, attend_plain, attend_triton
 
 
 def make_block(

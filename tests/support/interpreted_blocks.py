@@ -5,9 +5,9 @@ import torch
 
 from headlong.models.rope import make_rope
 from headlong.ops.blocks import Activation, Attention, GatedMlp, Layer, Linear, Norm
-from headlong.ops.cuda_ops import CudaOps
-from headlong.ops.paged_blocks import DeviceRows
-from headlong.ops.triton_paged_blocks import TritonPagedBlocks
+from headlong.ops.cuda.ops import CudaOps
+from headlong.ops.cuda.paged_blocks import DeviceRows
+from headlong.ops.cuda.triton_paged_blocks import TritonPagedBlocks
 from native_parts import random, stored
 
 HIDDEN = 64

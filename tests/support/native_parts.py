@@ -27,7 +27,7 @@ from headlong.ops.blocks import (
     Router,
 )
 from headlong.ops.layer_state import KVLayer, has_positions
-from headlong.ops.native_ops import NativeOps
+from headlong.ops.native.ops import NativeOps
 from headlong.ops.op_set import Ops, Rows, Span
 from headlong.weights.tensors import StoredTensor
 

@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 from headlong.ops.blocks import Attention
-from headlong.ops.graph_replay import Captured
-from headlong.ops.paged_blocks import DeviceRows, PagedKeys
-from headlong.ops.plain_paged_blocks import PlainPagedBlocks
+from headlong.ops.cuda.graph_replay import Captured
+from headlong.ops.cuda.paged_blocks import DeviceRows, PagedKeys
+from headlong.ops.cuda.plain_paged_blocks import PlainPagedBlocks
 
 
 @dataclass

@@ -15,7 +15,7 @@ from headlong.heads.head_files import load_head, read_head_weights
 from headlong.heads.layer_head import LayerHead
 from headlong.llm import LLM
 from headlong.models.registry import load_backbone
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.train.evaluation import Simulator, sample_bench
 from headlong.train.pipeline import Pipeline, RunOptions
 from headlong.train.prompt_files import read_prompts

@@ -16,7 +16,7 @@ from headlong.heads.nextn import NextnHead
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Layer
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.train.export import export_head, head_weights
 from headlong.train.native_head import TorchNative, check_layer
 from headlong.train.recipe import HeadRecipe, Recipe

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headlong.heads.head_weights import store_array
-from headlong.ops.native_ops import NativeOps
+from headlong.ops.native.ops import NativeOps
 from headlong.train.pointwise import make_pointwise, round_to_q4
 from headlong.train.projection import (
     Projection,

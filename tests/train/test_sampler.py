@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from headlong.arrays import IntArray
-from headlong.ops.torch_attention import attend_plain
+from headlong.ops.torch.attention import attend_plain
 from headlong.train.generate import answer_all
 from headlong.train.pointwise import noise
 from headlong.train.sampler import Job, Sampler

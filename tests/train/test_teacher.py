@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from headlong.models.registry import load_backbone
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.train.teacher import Teacher
 from headlong.weights.checkpoint import Checkpoint
 

@@ -9,7 +9,7 @@ from headlong.heads.head import ParallelHeads, RecursiveHead
 from headlong.heads.head_files import build_head
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.train.export import head_weights
 from headlong.train.recipe import HeadRecipe, HeadShape
 from headlong.train.teacher import Teacher

@@ -12,7 +12,7 @@ from headlong.errors import TensorError
 from headlong.models.registry import load_backbone
 from headlong.ops.backends import make_ops
 from headlong.ops.blocks import Linear
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.weights.block_scales import join_block_scales
 from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.safetensors_file import read_safetensors

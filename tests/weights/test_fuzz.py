@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from float8_files import write_float8_folder
 from headlong.errors import CheckpointError
 from headlong.models.registry import load_backbone
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.gguf_file import MAX_HEADER_BYTES, read_gguf
 from headlong.weights.safetensors_file import read_safetensors

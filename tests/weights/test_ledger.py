@@ -10,7 +10,7 @@ from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
 
 from headlong.errors import TensorError
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.ledger import WeightReader
 from headlong.weights.tensors import StoredTensor

@@ -12,7 +12,7 @@ from headlong.arrays import FloatArray
 from headlong.errors import CheckpointError, TensorError
 from headlong.heads.head_weights import store_array
 from headlong.models.registry import load_backbone
-from headlong.ops.numpy_ops import NumpyOps
+from headlong.ops.numpy.ops import NumpyOps
 from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.mlx_groups import (
     PACKED,

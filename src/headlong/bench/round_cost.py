@@ -17,8 +17,8 @@ import torch
 
 from headlong.bench.pass_cost import DRAFT_LENGTH, PassPlan
 from headlong.config import MAX_DRAFT_TOKENS, SamplingParams, StopParams
-from headlong.decode.device_round import RoundResults
-from headlong.decode.device_runner import DeviceRunner
+from headlong.decode.device.round import RoundResults
+from headlong.decode.device.runner import DeviceRunner
 from headlong.decode.prefill import PromptChunk
 from headlong.decode.request import Request
 from headlong.decode.sequence import DecodingSequence
@@ -26,8 +26,8 @@ from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import NGRAM, NO_DRAFT, Draft
 from headlong.errors import RequestError
 from headlong.models.traffic import pass_bytes
-from headlong.ops.cuda_ops import CudaOps
-from headlong.ops.graph_replay import Fetched
+from headlong.ops.cuda.graph_replay import Fetched
+from headlong.ops.cuda.ops import CudaOps
 
 _IN_A_ROW = 20
 """Rounds that are begun before the last of them is waited for."""

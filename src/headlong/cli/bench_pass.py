@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 def _run_rounds(runner: "Runner", plan: "PassPlan", known: dict[str, Any], *, as_json: bool) -> int:
     """Measure whole rounds, where a device makes them, and print."""
     from headlong.bench.round_cost import measure_rounds
-    from headlong.decode.device_runner import DeviceRunner
+    from headlong.decode.device.runner import DeviceRunner
 
     assert isinstance(runner, DeviceRunner)
     cost = measure_rounds(runner, plan)

@@ -19,7 +19,7 @@ from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Ops
 
 if TYPE_CHECKING:
-    from headlong.ops.paged_blocks import PagedBlocks
+    from headlong.ops.cuda.paged_blocks import PagedBlocks
 
 
 _SLOW = "step by step, many times slower than whole rounds, as "
@@ -33,9 +33,9 @@ def choose_runner(backbone: Backbone, drafter: Drafter | None, bounds: RunnerBou
     reason = _why_not(backbone, drafter, paged)
     if reason is not None:
         note = f"{_SLOW}{reason}"
-        faults = import_module("headlong.decode.device_faults").DeviceFaults()
+        faults = import_module("headlong.decode.device.faults").DeviceFaults()
         return StepRunner(backbone, drafter, bounds.kv_bytes, bounds.prefix_bytes, note, faults)
-    module = import_module("headlong.decode.device_runner")
+    module = import_module("headlong.decode.device.runner")
     ops: Any = backbone.ops
     runner: Runner = module.DeviceRunner(
         backbone,
@@ -55,7 +55,8 @@ def slow_note(backbone: Backbone, ops: Ops) -> str:
 def _why_not_by_layers(backbone: Backbone) -> str | None:
     if backbone.per_layer is not None:
         return "its tokens bring an input along for every layer"
-    reason: str | None = import_module("headlong.ops.paged_blocks").why_not_fast(backbone.layers)
+    blocks = import_module("headlong.ops.cuda.paged_blocks")
+    reason: str | None = blocks.why_not_fast(backbone.layers)
     return reason
 
 
@@ -70,7 +71,7 @@ def _why_not(backbone: Backbone, drafter: Drafter | None, paged: "PagedBlocks") 
         return f"its drafter is a {type(drafter).__name__}"
     if isinstance(drafter, ChainDrafter) and head is None:
         return f"its drafter is a chain with a {type(drafter.head).__name__}"
-    blocks = import_module("headlong.ops.paged_blocks")
+    blocks = import_module("headlong.ops.cuda.paged_blocks")
     reason = None if head is None else blocks.why_not_fast([head.layer])
     if reason is not None:
         return f"its head's {reason}"
@@ -83,8 +84,8 @@ def _why_not_trusted(
     backbone: Backbone, head: LayerHead | None, paged: "PagedBlocks"
 ) -> str | None:
     """Return why kernels are not to be used on this machine; None where they are."""
-    check = import_module("headlong.ops.paged_check")
-    faults = import_module("headlong.decode.device_faults").DeviceFaults()
+    check = import_module("headlong.ops.cuda.paged_check")
+    faults = import_module("headlong.decode.device.faults").DeviceFaults()
     for layer in (backbone.layers[0], *([] if head is None else [head.layer])):
         try:
             reason: str | None = faults.guard(

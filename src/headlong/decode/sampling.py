@@ -26,7 +26,7 @@ from headlong.errors import CheckpointError, HeadError
 from headlong.ops.filters import relative_probs
 from headlong.ops.host_ops import HostOps, PickRule
 from headlong.ops.noise import noise_key
-from headlong.ops.numpy_host import NumpyHost
+from headlong.ops.numpy.host import NumpyHost
 
 __all__ = ["Pick", "Sampler", "TokenLogprob", "TopLogprob"]
 

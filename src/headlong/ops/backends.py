@@ -43,21 +43,21 @@ _IS_APPLE_SILICON = (platform.system(), platform.machine()) == ("Darwin", "arm64
 
 MODULES: dict[str, BackendModule] = {
     # Not a default yet: it has not run on a card.
-    "cuda": BackendModule("headlong.ops.cuda_backend", "Use another backend."),
+    "cuda": BackendModule("headlong.ops.cuda.backend", "Use another backend."),
     "mlx": BackendModule(
-        "headlong.ops.mlx_ops",
+        "headlong.ops.mlx.ops",
         "Install MLX: `pip install 'headlong[mlx]'`, on a machine that has an older one with "
         "`--upgrade`.",
         is_default=_IS_APPLE_SILICON,
     ),
     "native": BackendModule(
-        "headlong.ops.native_ops",
+        "headlong.ops.native.ops",
         "Install Headlong from a wheel, which brings the kernels, or with a C++ compiler at hand "
         "(`pip install .` in its folder); until then everything works, only slower.",
         is_default=True,
     ),
-    "numpy": BackendModule("headlong.ops.numpy_ops", "Install numpy.", is_default=True),
-    "torch": BackendModule("headlong.ops.torch_ops", "Install torch: `pip install torch`."),
+    "numpy": BackendModule("headlong.ops.numpy.ops", "Install numpy.", is_default=True),
+    "torch": BackendModule("headlong.ops.torch.ops", "Install torch: `pip install torch`."),
 }
 """Every known backend; "auto" tries the default ones in this order."""
 

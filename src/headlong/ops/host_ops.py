@@ -1,8 +1,8 @@
 """What every backend does on the host beside its passes.
 
 Picking a token from a row of logits, keeping rows that wait for a drafter, and finding where tokens
-of a sequence stood before. `numpy_host.py` defines the results, `native_host.py` computes the same
-with compiled kernels, up to the last bit of a logarithm or a sum.
+of a sequence stood before. `ops/numpy/host.py` defines the results, `ops/native/host.py` computes
+the same with compiled kernels, up to the last bit of a logarithm or a sum.
 """
 
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ files.
 import torch
 from torch import Tensor, nn
 
-from headlong.ops.torch_attention import AttentionShape
+from headlong.ops.torch.attention import AttentionShape
 from headlong.train.chains import Chains
 from headlong.train.projection import Projection
 from headlong.train.teacher import Teacher

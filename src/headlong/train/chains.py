@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from headlong.ops.blocks import Rope
-from headlong.ops.torch_attention import AttentionShape, attend_sequences
-from headlong.ops.torch_maths import Angles
-from headlong.ops.torch_ops import TorchOps
+from headlong.ops.torch.attention import AttentionShape, attend_sequences
+from headlong.ops.torch.maths import Angles
+from headlong.ops.torch.ops import TorchOps
 from headlong.train.pointwise import Pointwise
 
 

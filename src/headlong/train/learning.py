@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.ops.blocks import Linear, Norm
-from headlong.ops.torch_ops import TorchOps
-from headlong.ops.torch_weights import TorchMatrix
+from headlong.ops.torch.ops import TorchOps
+from headlong.ops.torch.weights import TorchMatrix
 from headlong.weights.checkpoint import Checkpoint
 from headlong.weights.ledger import WeightReader
 from headlong.weights.tensors import StoredTensor

@@ -19,8 +19,8 @@ from headlong.heads.head_weights import FloatType, HeadWeights, store_array
 from headlong.heads.native_nextn import build_native_nextn
 from headlong.models.hidden import HiddenRows
 from headlong.ops.blocks import Attention, LatentAttention, Layer, PerLayerInput
-from headlong.ops.torch_attention import attention_shape
-from headlong.ops.torch_sequences import add_channels, add_read, read_heads
+from headlong.ops.torch.attention import attention_shape
+from headlong.ops.torch.sequences import add_channels, add_read, read_heads
 from headlong.train.chains import Chains
 from headlong.train.learning import (
     LearningOps,

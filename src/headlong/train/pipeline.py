@@ -19,8 +19,8 @@ from headlong.arrays import IntArray
 from headlong.errors import RequestError
 from headlong.heads.fingerprint import fingerprint
 from headlong.heads.head_weights import list_names
-from headlong.ops.torch_attention import attention_shape, choose_attention
-from headlong.ops.torch_sequences import RowReading
+from headlong.ops.torch.attention import attention_shape, choose_attention
+from headlong.ops.torch.sequences import RowReading
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.train.calibrate import fit_logit_scale
 from headlong.train.conversations import Conversations

@@ -2,7 +2,7 @@
 
 In:  rows of activations, always flattened to (N, …), so that few shapes need compiling.
 Out: rows. `make_pointwise(compile=False)` is the plain truth; the compiled set computes the same.
-What inference computes as well is in `ops/torch_maths.py`.
+What inference computes as well is in `ops/torch/maths.py`.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headlong.ops.torch_maths import fuse
+from headlong.ops.torch.maths import fuse
 
 _GOLDEN = -1640531527  # 0x9E3779B9
 _FIRST = 0x7FEB352D

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from headlong.ops.blocks import Rope, SharedAttention
 from headlong.ops.recurrent_state import Recurrence, RecurrentRows, Step
-from headlong.ops.torch_attention import AttendRows, AttentionShape, attention_shape
-from headlong.ops.torch_maths import Angles
-from headlong.ops.torch_sequences import (
+from headlong.ops.torch.attention import AttendRows, AttentionShape, attention_shape
+from headlong.ops.torch.maths import Angles
+from headlong.ops.torch.sequences import (
     KeepState,
     RowReading,
     add_read,

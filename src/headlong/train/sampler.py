@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from headlong.arrays import IntArray
-from headlong.ops.torch_attention import AttendRows
-from headlong.ops.torch_sequences import (
+from headlong.ops.torch.attention import AttendRows
+from headlong.ops.torch.sequences import (
     Sequences,
     add_channels,
     angles_by_rope,

@@ -20,9 +20,9 @@ from headlong.models.model_config import ModelConfig
 from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Experts
-from headlong.ops.torch_maths import make_row_maths
-from headlong.ops.torch_ops import TorchOps
-from headlong.ops.torch_sequences import Sequences, run_sequences
+from headlong.ops.torch.maths import make_row_maths
+from headlong.ops.torch.ops import TorchOps
+from headlong.ops.torch.sequences import Sequences, run_sequences
 from headlong.train.pointwise import Pointwise, make_pointwise
 from headlong.weights.checkpoint import Checkpoint
 

@@ -1,0 +1,1 @@
+"""The device runner: whole rounds on one device."""

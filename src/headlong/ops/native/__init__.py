@@ -1,0 +1,1 @@
+"""The native backend: compiled CPU kernels (csrc/)."""

@@ -83,7 +83,7 @@ def test_this_machine_is_told_by_the_command_line(capsys: pytest.CaptureFixture[
 
 def test_inspect_names_what_is_not_fast(tmp_path: Path) -> None:
     ops = CudaOps(torch.device("cpu"))
-    golden = Path(__file__).parents[1] / "golden"
+    golden = Path(__file__).parents[2] / "golden"
     hybrid = describe_model(golden / "tiny-qwen3_next" / "converted.gguf", ops)
     assert "many times slower than whole rounds, as layer 0 is a GatedDeltaNet" in (
         hybrid.backend_note

@@ -3,7 +3,6 @@
 The device runner needs torch, so its module is imported only for a backend that has paged blocks.
 """
 
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -88,9 +87,8 @@ def _why_not_trusted(
     faults = import_module("headlong.decode.device.faults").DeviceFaults()
     for layer in (backbone.layers[0], *([] if head is None else [head.layer])):
         try:
-            reason: str | None = faults.guard(
-                partial(check.why_not_trusted, backbone.ops, paged, layer)
-            )
+            with faults.guard():
+                reason: str | None = check.why_not_trusted(backbone.ops, paged, layer)
         except EngineError:  # no memory, or a device that is lost
             raise
         except Exception as error:  # as where there is no C compiler, which Triton needs

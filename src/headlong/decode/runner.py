@@ -5,10 +5,11 @@ Everything between, logits, hidden states, caches and drafts, stays below this l
 runner's device. `step_runner.py` composes the op set of a backend block by block.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from headlong.decode.prefill import PrefillResult, PromptChunk
 from headlong.decode.request import Request
@@ -17,8 +18,6 @@ from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.errors import EngineError, HeadlongError
 from headlong.models.model_config import ModelConfig
-
-Result = TypeVar("Result")
 
 
 class Admission(Enum):
@@ -63,8 +62,8 @@ class Faults(Protocol):
     lost: EngineError | None
     """Why the device cannot be used any more."""
 
-    def guard(self, work: Callable[[], Result]) -> Result:
-        """Do some work on the device, unless it is lost."""
+    def guard(self) -> AbstractContextManager[None]:
+        """Stand around work on the device: refuse it where the device is lost."""
 
 
 class Runner(Protocol):

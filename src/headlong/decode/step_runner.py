@@ -4,7 +4,8 @@ For every backend whose blocks can be called one by one. Owns the caches of
 all its sequences and restores sequences after a failed pass.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from headlong.decode.draft_backlog import catch_up
 from headlong.decode.memory import SPARE_ROWS, CacheMemory
@@ -14,7 +15,7 @@ from headlong.decode.prefix_search import awaits_prompt
 from headlong.decode.recovery import Mark, as_engine_error, give_up_drafter, mark, restore
 from headlong.decode.request import Request
 from headlong.decode.round import RoundResult, run_round
-from headlong.decode.runner import Admission, Faults, MemoryUsage, Result
+from headlong.decode.runner import Admission, Faults, MemoryUsage
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import DraftPlan
@@ -114,7 +115,8 @@ class StepRunner:
         """Run the next rows of some prompts in one pass; a failure is in its own result only."""
         marks = [mark(chunk.sequence) for chunk in chunks]
         try:
-            return self._guarded(lambda: prefill(chunks, self.backbone, self.drafter))
+            with self._guard():
+                return prefill(chunks, self.backbone, self.drafter)
         except Exception as error:
             sequences = [chunk.sequence for chunk in chunks]
             if not self._recover(sequences, marks, error):
@@ -129,7 +131,8 @@ class StepRunner:
             sequence.plan = plan
         marks = [mark(sequence) for sequence in batch]
         try:
-            return self._guarded(lambda: run_round(batch, self.backbone, self.drafter, max_rows))
+            with self._guard():
+                return run_round(batch, self.backbone, self.drafter, max_rows)
         except Exception as error:
             if not self._recover(batch, marks, error):
                 return [RoundResult(error=as_engine_error(error))]
@@ -164,8 +167,8 @@ class StepRunner:
         """Forget what ended requests have left."""
         self.memory.prefixes.clear()
 
-    def _guarded(self, work: Callable[[], Result]) -> Result:
-        return work() if self._faults is None else self._faults.guard(work)
+    def _guard(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._faults is None else self._faults.guard()
 
     def _make_sampler(self, request: Request) -> Sampler:
         return make_sampler(request, self.config, self.backbone.ops.host)

@@ -205,8 +205,8 @@ def test_the_oldest_mlx_is_the_one_that_is_installed_at_least() -> None:
 
 def test_an_older_mlx_is_refused_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(mx, "new_thread_unsafe_stream")
-    for name in ("mlx_host", "mlx_ops"):
-        monkeypatch.delitem(sys.modules, f"headlong.ops.{name}", raising=False)
+    for name in ("host", "ops"):
+        monkeypatch.delitem(sys.modules, f"headlong.ops.mlx.{name}", raising=False)
     with pytest.raises(BackendError, match=f"{mlx_host.OLDEST} or later") as caught:
         make_ops("mlx")
     assert mx.__version__ in str(caught.value)

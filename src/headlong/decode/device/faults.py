@@ -1,18 +1,16 @@
 """Faults of a device: memory that runs out, and a device that is lost.
 
-In:  work that may fail. Out: its result, or an error that says what to do. A device that is lost
+In:  work that may fail. Out: nothing, or an error that says what to do. A device that is lost
 stays lost for this process: everything after that is refused at once, so that nothing hangs.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 
 from headlong.errors import EngineError
-
-Result = TypeVar("Result")
 
 
 class DeviceMemoryError(EngineError):
@@ -31,11 +29,12 @@ class DeviceFaults:
         if self.lost is not None:
             raise self.lost.with_traceback(None)  # or it grows with every request
 
-    def guard(self, work: Callable[[], Result]) -> Result:
-        """Do some work on the device."""
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Stand around work on the device."""
         self.check()
         try:
-            return work()
+            yield
         except torch.OutOfMemoryError as error:
             raise DeviceMemoryError(
                 f"The GPU has too little free memory: {_first_line(error)}",

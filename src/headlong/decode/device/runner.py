@@ -63,11 +63,11 @@ class DeviceRunner:
         context = backbone.config.context_length
         table_pages = pages_of_context(context)
         self._faults = DeviceFaults()
-        tensors = self._faults.guard(
-            lambda: DeviceTensors(backbone, drafters.head, bounds.max_running, table_pages)
-        )
+        with self._faults.guard():
+            tensors = DeviceTensors(backbone, drafters.head, bounds.max_running, table_pages)
         num_pages = count_pages(bounds, tensors)
-        self._faults.guard(lambda: tensors.make_pages(num_pages))
+        with self._faults.guard():
+            tensors.make_pages(num_pages)
         self.memory = PageMemory(
             PagePool(num_pages, tensors.page_bytes, tensors.copy_page), bounds.prefix_bytes
         )
@@ -126,7 +126,8 @@ class DeviceRunner:
         sequence.plan = DraftPlan()
         if not self._free_slots:
             return Admission.NO_ROOM
-        return self._faults.guard(lambda: self._begin(sequence))
+        with self._faults.guard():
+            return self._begin(sequence)
 
     def prefill(self, chunks: Sequence[PromptChunk]) -> list[PrefillResult]:
         """Run the next rows of some prompts in one pass; a failure is in its own result only."""
@@ -137,7 +138,8 @@ class DeviceRunner:
         most_rows = max(chunk.sequence.cache.length + chunk.num_rows for chunk in chunks)
         width = table_width(most_rows, self._tensors.table.shape[1])
         try:
-            return self._faults.guard(lambda: self._prefill(chunks, slots, width))
+            with self._faults.guard():
+                return self._prefill(chunks, slots, width)
         except Exception as error:
             for chunk, state, before, num in zip(chunks, states, marks, nums_observed, strict=True):
                 restore(chunk.sequence, before, None, self._make_sampler)
@@ -157,7 +159,8 @@ class DeviceRunner:
         for sequence, plan in zip(batch, plans, strict=True):
             sequence.plan = plan
         try:
-            found = self._faults.guard(lambda: self._make_round(batch, max_rows))
+            with self._faults.guard():
+                found = self._make_round(batch, max_rows)
         except Exception as error:
             self.rounds.forget()
             if self._is_final(error, len(batch)):

@@ -36,7 +36,7 @@ class RoundResult(NamedTuple):
     error: HeadlongError | None = None
     plan: DraftPlan | None = None
     """What it followed, where it was begun with an earlier plan than the one of its call."""
-    is_typical: bool = True
+    is_representative: bool = True
     """Whether such a round takes as long again: not where something had to be prepared."""
 
 

@@ -225,13 +225,13 @@ class Engine:
         # A round that was begun ahead took longer than it was waited for.
         seconds = max(time.perf_counter() - began_s, *(one.verify_s for one in results))
         plans = [one.plan or plan for one, plan in zip(results, plans, strict=True)]
-        if all(one.is_typical for one in results):
+        if all(one.is_representative for one in results):
             self._scheduler.observe_round(seconds)
         self._last_rows = sum(len(result.draft.token_ids) + 1 for result in results)
         has_end = any(one.finish_reason is not None for one in batch)
-        is_typical = not has_end and not num_backlog_rows
+        is_representative = not has_end and not num_backlog_rows
         requests = [one.policy for one in batch]
-        plain_s = self.policy.observe(requests, plans, results, seconds, is_typical)
+        plain_s = self.policy.observe(requests, plans, results, seconds, is_representative)
         for running, result, num in zip(batch, results, nums_emitted, strict=True):
             if result.verdict is not None:
                 # Tokens behind the end would not have been decoded plainly, either.

@@ -120,7 +120,7 @@ class RequestPolicy:
         if is_plain or self.forecast is None:
             return DraftPlan(is_idle=not self.num_tokens)
         if self.num_tokens:
-            # One more than decided: thresholds end what does not pay, and prices beyond it that
+            # One more than decided: thresholds end what does not pay, and costs beyond it that
             # were learned at a bad moment are measured again.
             return DraftPlan(min(self.num_tokens + is_probe, self.most_tokens), self.thresholds)
         if is_probe:

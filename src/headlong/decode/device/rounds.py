@@ -94,7 +94,7 @@ class DeviceRounds:
         """Wait for rounds, and move the sequences on that are in the batch."""
         arrived = [(flight, flight.numbers.read()) for flight in flights]
         found: dict[DecodingSequence, RoundResult] = {}
-        is_typical = self._num_prepared == self.replay.num_prepared
+        was_ready = self._num_prepared == self.replay.num_prepared
         self._num_prepared = self.replay.num_prepared
         for flight, numbers in arrived:
             now_s = time.perf_counter()
@@ -104,7 +104,9 @@ class DeviceRounds:
             for i, lane in enumerate(flight.lanes):
                 if lanes.get(lane.sequence) is lane:
                     result = self._settle(flight, i, numbers[i])
-                    found[lane.sequence] = result._replace(verify_s=seconds, is_typical=is_typical)
+                    found[lane.sequence] = result._replace(
+                        verify_s=seconds, is_representative=was_ready
+                    )
         self._copies = self.begins_ahead and self._has_match(batch)
         return found
 

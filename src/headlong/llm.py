@@ -48,9 +48,9 @@ from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.text.tool_calls import read_answer
 from headlong.text.tools import ToolChoice
 from headlong.weights.checkpoint import open_checkpoint
-from headlong.weights.ledger import LoadReport
 from headlong.weights.progress import Progress
 from headlong.weights.sources import resolve_model
+from headlong.weights.weight_reader import LoadReport
 
 Params = TypeVar("Params", SamplingParams, StopParams)
 

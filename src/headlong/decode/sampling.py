@@ -172,10 +172,10 @@ class Sampler:
         best = float(logits[best_column])
         key = noise_key(rule.seed, position)
         if not rule.filters(len(logits)):
-            return _Choice(host.race(logits, token_ids, best, rule.temperature, key), None)
+            return _Choice(host.gumbel_argmax(logits, token_ids, best, rule.temperature, key), None)
         columns = host.surviving_columns(logits, best, rule)
         ids = columns if token_ids is None else token_ids[columns]
-        winner = host.race(logits[columns], ids, best, rule.temperature, key)
+        winner = host.gumbel_argmax(logits[columns], ids, best, rule.temperature, key)
         return _Choice(int(columns[winner]), columns)
 
     def _prob(self, logits: FloatArray, choice: "_Choice", best: float) -> float:

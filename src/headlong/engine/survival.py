@@ -10,7 +10,7 @@ from itertools import accumulate
 from operator import mul
 from typing import NamedTuple
 
-from headlong.ops.calibration import EDGES, Calibration, range_of
+from headlong.ops.calibration import EDGES, Calibration, bin_of
 
 MAX_AUTO_TOKENS = 16
 """The deepest draft that "auto" considers."""
@@ -93,7 +93,7 @@ class CalibrationCounts:
         """Learn from the tokens of one draft, up to the first that did not stand."""
         self._calibration = None
         for depth, prob in enumerate(probs[: num_accepted + 1]):
-            place = range_of(prob)
+            place = bin_of(prob)
             self.seen[place] = SHARED_MEMORY * self.seen[place] + 1
             self.stood[place] = SHARED_MEMORY * self.stood[place] + (depth < num_accepted)
 

@@ -30,7 +30,7 @@ from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Attention, Layer, Linear, Norm, SharedAttention
 from headlong.ops.op_set import Array, Ops, Rows, Span
 from headlong.weights.checkpoint import Checkpoint
-from headlong.weights.ledger import WeightReader
+from headlong.weights.weight_reader import WeightReader
 
 _CENTROIDS = ("masked_embedding.", "masked_embd")
 """How tensors are called that choose which tokens are scored."""

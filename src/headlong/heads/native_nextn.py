@@ -31,8 +31,8 @@ from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Linear, Matrix, Norm
 from headlong.ops.op_set import Ops
 from headlong.weights.checkpoint import Checkpoint
-from headlong.weights.ledger import WeightReader
 from headlong.weights.tensors import StoredTensor
+from headlong.weights.weight_reader import WeightReader
 
 _BLOCK = re.compile(r"blk\.(\d{1,4})\..+")
 _ANNOUNCED = (

@@ -16,7 +16,7 @@ from headlong.models.rope import make_rope
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import LatentAttention, Layer, Linear, Rope
 from headlong.ops.op_set import Ops
-from headlong.weights.ledger import WeightReader
+from headlong.weights.weight_reader import WeightReader
 
 
 def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
@@ -100,5 +100,5 @@ def _head_matrices(
     rows = np.arange(heads * (plain_dim + sizes.value_dim)).reshape(heads, -1)
     name, shape = f"{prefix}attn_kv_b.weight", (rows.size, rank)
     [value_up] = weights.matrices(name, shape, [rows[:, plain_dim:].reshape(-1)])
-    key_up = weights.turned_matrix(name, shape, rows[:, :plain_dim])
+    key_up = weights.block_transposed_matrix(name, shape, rows[:, :plain_dim])
     return Linear(key_up), Linear(value_up)

@@ -65,7 +65,7 @@ class HostOps(Protocol):
     def pick(self, logits: FloatArray, rule: PickRule, position: int) -> int | None:
         """Return the token that a rule picks from bare logits; None without a finite maximum."""
 
-    def race(
+    def gumbel_argmax(
         self,
         logits: FloatArray,
         token_ids: IntArray | None,

@@ -2,7 +2,7 @@
 
 In:  the path of a GGUF file, or of a Hugging Face folder (config.json with safetensors beside it).
 Out: a `Checkpoint` whose tensors have canonical names and one layout, whatever they came from.
-Does not know which tensors a model needs; `ledger` records that. Pickled weights are refused,
+Does not know which tensors a model needs; `weight_reader` does. Pickled weights are refused,
 since unpickling runs whatever code the file carries.
 """
 

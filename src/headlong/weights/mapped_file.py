@@ -47,8 +47,8 @@ def map_file(path: Path) -> ByteArray:
     return np.frombuffer(mapped, dtype=np.uint8)
 
 
-def let_go(data: ByteArray) -> None:
-    """Drop the pages of part of a mapped file from this process; a later access reads them anew."""
+def release_pages(data: ByteArray) -> None:
+    """Release the pages of a part of a mapped file; a later access reads them again."""
     whole = data
     base: object = data.base
     while isinstance(base, np.ndarray):

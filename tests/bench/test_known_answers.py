@@ -19,7 +19,7 @@ from headlong.bench.conclusion import Wording
 from headlong.bench.local_side import LocalSide
 from headlong.bench.measure import QuestionPlan
 from headlong.bench.summary import Scene, measure
-from headlong.drafters.drafter import Draft, DraftRequest, Settled
+from headlong.drafters.drafter import Draft, DraftRequest, ObservedRows
 from headlong.engine.engine import Engine
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
@@ -48,7 +48,7 @@ class TimedDrafter(ScriptedDrafter):
             self.clock.advance(self.draft_ms * len(drafts[-1].token_ids) / 1e3)
         return drafts
 
-    def observe(self, settled: Sequence[Settled]) -> None:
+    def observe(self, settled: Sequence[ObservedRows]) -> None:
         """Take time for every row."""
         self.clock.advance(OBSERVE_MS * sum(len(one.next_ids) for one in settled) / 1e3)
 

@@ -77,9 +77,9 @@ def draft_all(
             return [found.get(i, draft) for i, draft in enumerate(drafts)]
     for i, draft in zip(asking, _request(drafter, requests), strict=True):
         if isinstance(draft, HeadError):
-            _do_without(batch[i], draft)
+            _disable_drafter(batch[i], draft)
         else:
-            drafts[i] = _go_on(drafts[i], draft, batch[i])
+            drafts[i] = _continued(drafts[i], draft, batch[i])
     return [*drafts]
 
 
@@ -97,11 +97,11 @@ def settle_all(
         try:
             settled[i] = draft.settle(token_ids, probs)
         except HeadError as error:
-            _do_without(batch[i], error)
+            _disable_drafter(batch[i], error)
     return settled
 
 
-def _do_without(sequence: DecodingSequence, error: HeadError) -> None:
+def _disable_drafter(sequence: DecodingSequence, error: HeadError) -> None:
     """Go on without drafts: a broken drafter costs speed, never the answer."""
     sequence.draft_state, sequence.off_reason = None, str(error)
 
@@ -110,7 +110,7 @@ def _look_up(sequence: DecodingSequence, drafter: Drafter) -> Draft:
     """Draft what needs no model, for an idle sequence."""
     threshold = sequence.plan.threshold(NGRAM)
     draft = drafter.look_up(sequence.draft_state, sequence.token_ids, threshold)
-    return _go_on(NO_DRAFT, draft, sequence) if draft.token_ids else NO_DRAFT
+    return _continued(NO_DRAFT, draft, sequence) if draft.token_ids else NO_DRAFT
 
 
 def _request(drafter: Drafter, requests: Sequence[DraftRequest]) -> list[Draft | HeadError]:
@@ -159,7 +159,7 @@ def _share_rows(
     return cut
 
 
-def _go_on(forced: Draft, draft: Draft, sequence: DecodingSequence) -> Draft:
+def _continued(forced: Draft, draft: Draft, sequence: DecodingSequence) -> Draft:
     """Return what the grammar allows of a draft, which is to begin with the forced tokens."""
     constraint = sequence.sampler.constraint
     if constraint is None:

@@ -2,7 +2,7 @@
 
 In:  requests that begin or end, and how many rows they are about to run. Out: caches, filled with
 what another request has already run where prompts begin alike; and the answer to "does it fit?".
-Running sequences lend their rows, too: they are forked while their owner goes on.
+Running sequences share their rows, too: these are forked while their owner goes on.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from headlong.cache.prefix_cache import Prefix, PrefixCache, common_length
 from headlong.decode.draft_backlog import catch_up
 from headlong.decode.new_sequence import no_cache
-from headlong.decode.prefix_search import find_prefix, lend
+from headlong.decode.prefix_search import find_prefix, prefix_of
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter
 from headlong.models.transformer import Backbone
@@ -22,7 +22,7 @@ SPARE_ROWS = 32
 ROOM_AHEAD = 128
 """Tokens of an answer that room is made for at once: growing copies, and fresh memory is dear."""
 
-TAKE_OVER = 0.9
+MIN_MOVED_SHARE = 0.9
 """A kept prefix of which a prompt uses this share is handed over instead of copied."""
 
 
@@ -105,7 +105,7 @@ class CacheMemory:
         """Return how many more bytes running sequences take once this one has begun."""
         num_bytes = self.bytes_for(self._first_room(sequence), sequence.drafts)
         # What is handed over was counted as kept so far, and is given up there.
-        if prefix is None or not self._is_handed_over(sequence, prefix, num_rows):
+        if prefix is None or not self._is_moved(sequence, prefix, num_rows):
             return num_bytes
         return num_bytes - prefix.num_bytes
 
@@ -134,7 +134,7 @@ class CacheMemory:
     def release(self, sequence: DecodingSequence, *, keeps: bool) -> None:
         """Take a sequence's caches back, and keep them for others where they fit."""
         if keeps and sequence.cache.length:
-            prefix = lend(sequence)
+            prefix = prefix_of(sequence)
             prefix.num_bytes = self.bytes_of(sequence)
             self.prefixes.keep(prefix)
         sequence.cache, sequence.draft_state = no_cache(), None
@@ -150,7 +150,7 @@ class CacheMemory:
             num_observed = min(num_rows, prefix.num_observed)
             state = drafter.share(prefix.draft_state, num_observed)
             sequence.backlog = prefix.backlog.first_rows(num_rows - num_observed)
-        if self._is_handed_over(sequence, prefix, num_rows):
+        if self._is_moved(sequence, prefix, num_rows):
             self.prefixes.take(prefix)
             sequence.cache = prefix.cache
             sequence.cache.fork_in_place(num_rows)
@@ -165,9 +165,9 @@ class CacheMemory:
         num_left = sequence.max_tokens_left(self.backbone.config.context_length)
         return len(sequence.token_ids) + min(num_left, ROOM_AHEAD)
 
-    def _is_handed_over(self, sequence: DecodingSequence, prefix: Prefix, num_rows: int) -> bool:
+    def _is_moved(self, sequence: DecodingSequence, prefix: Prefix, num_rows: int) -> bool:
         """Tell whether a request gets a prefix for itself; else it gets a copy."""
         is_kept = any(prefix is one for one in self.prefixes)
         # One that does not draft would come back without the drafter's memory.
         uses_all = sequence.drafts or prefix.draft_state is None
-        return is_kept and uses_all and num_rows >= TAKE_OVER * prefix.cache.length
+        return is_kept and uses_all and num_rows >= MIN_MOVED_SHARE * prefix.cache.length

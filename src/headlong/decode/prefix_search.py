@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from headlong.cache.prefix_cache import Prefix, common_length
 from headlong.decode.sequence import DecodingSequence
 
-WORTH_WAITING = 16
+MIN_SHARED_ROWS = 16
 """A prompt waits for another one that is about to run this many of its rows."""
 
 
@@ -17,7 +17,7 @@ def find_prefix(
     most = 0
     if sequence.request.reads_all_rows:
         return best, most
-    for prefix in [*kept, *map(lend, others)]:
+    for prefix in [*kept, *map(prefix_of, others)]:
         if prefix.salt != sequence.request.cache_salt:
             continue
         num_rows = prefix.num_shared(
@@ -39,12 +39,12 @@ def awaits_prompt(
         is_shared = other.request.cache_salt == sequence.request.cache_salt
         if is_reading and is_shared and (other.drafts or not sequence.drafts):
             num_common = common_length(other.token_ids, sequence.token_ids)
-            if other.cache.will_share(num_common - 1) - num_rows >= WORTH_WAITING:
+            if other.cache.will_share(num_common - 1) - num_rows >= MIN_SHARED_ROWS:
                 return True
     return False
 
 
-def lend(sequence: DecodingSequence) -> Prefix:
+def prefix_of(sequence: DecodingSequence) -> Prefix:
     """Return the rows of a sequence as a prefix for others."""
     return Prefix(
         sequence.token_ids,

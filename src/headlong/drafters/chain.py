@@ -15,8 +15,8 @@ from headlong.drafters.drafter import (
     DraftRequest,
     DraftState,
     LazyDrafter,
+    ObservedRows,
     PendingDraft,
-    Settled,
 )
 from headlong.drafters.ngram import NgramDrafter, NgramMemory, propose
 from headlong.models.hidden import HiddenRows
@@ -53,9 +53,9 @@ class ChainDrafter:
         """Return what the head reads; n-grams read tokens only."""
         return self.head.features(hidden)
 
-    def observe(self, settled: Sequence[Settled]) -> None:
-        """Let the head take in what was settled."""
-        self.head.observe([one.of(one.state.head) for one in settled])
+    def observe(self, observed: Sequence[ObservedRows]) -> None:
+        """Let the head take in what was observed."""
+        self.head.observe([one.of(one.state.head) for one in observed])
 
     def look_up(self, state: ChainMemory, history: list[int], threshold: Threshold) -> Draft:
         """Leave it to n-grams, which need no more than tokens."""
@@ -99,6 +99,6 @@ class ChainDrafter:
 
     def _extend(self, draft: Draft, request: DraftRequest) -> Draft:
         """Carry a short draft on with what followed the same tokens before."""
-        if len(draft.token_ids) >= request.num_tokens or draft.in_doubt:
+        if len(draft.token_ids) >= request.num_tokens or draft.is_uncertain:
             return draft
         return draft + propose(request.state.index, request, draft.token_ids)

@@ -16,7 +16,7 @@ from headlong.drafters.drafter import (
     NO_DRAFT,
     Draft,
     DraftRequest,
-    Settled,
+    ObservedRows,
     forced_draft,
 )
 from headlong.drafters.replacements import Replacements
@@ -70,7 +70,7 @@ class NgramDrafter:
         """Return nothing: the history comes with every request."""
         return hidden.nothing
 
-    def observe(self, settled: Sequence[Settled]) -> None:
+    def observe(self, observed: Sequence[ObservedRows]) -> None:
         """Need nothing from the backbone: the history comes with every request."""
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:

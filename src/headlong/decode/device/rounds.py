@@ -26,7 +26,7 @@ from headlong.decode.device.lanes import (
 from headlong.decode.device.round import DeviceRound, RoundResults, RoundShape
 from headlong.decode.device.tensors import DeviceTensors
 from headlong.decode.drafting import draft_all
-from headlong.decode.recovery import as_engine_error, give_up_drafter
+from headlong.decode.recovery import as_engine_error, disable_drafter
 from headlong.decode.round import RoundResult
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import NGRAM, NO_DRAFT, Draft, PendingDraft
@@ -177,7 +177,7 @@ class DeviceRounds:
             first = lane.state.length - len(verdict.picks) + 1
             self.tensors.put_tokens(lane.slot, first, sequence.token_ids[first:])
         if not all(math.isfinite(prob) for prob in draft.probs):
-            give_up_drafter(sequence, HeadError("Its logits are not finite.", _ANOTHER_HEAD))
+            disable_drafter(sequence, HeadError("Its logits are not finite.", _ANOTHER_HEAD))
         return RoundResult(draft, verdict, plan=lane.plan)
 
     def _ends(self, sequence: DecodingSequence) -> bool:

@@ -42,8 +42,8 @@ from headlong.models.transformer import Backbone
 from headlong.ops.backends import first_default, fit_ops, make_ops
 from headlong.ops.op_set import Ops
 from headlong.prompt import Prompt, prepare_prompt
-from headlong.text.answer_form import read_form
 from headlong.text.chat_template import ChatOptions
+from headlong.text.output_constraint import read_constraint
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.text.tool_calls import read_answer
 from headlong.text.tools import ToolChoice
@@ -190,7 +190,7 @@ class LLM:
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Completion:
         """Generate an answer and return it whole, tool calls taken out of its text."""
         completion = self.stream(prompt, **options).complete()
-        form = read_form(options)
+        form = read_constraint(options)
         if form.tools is None:
             return completion
         stem = f"{completion.seed:x}_{completion.num_prompt_tokens}"
@@ -202,7 +202,7 @@ class LLM:
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generation:
         """Start an answer; iterate over the result for its chunks."""
         _refuse_unknown(options, GenerateOptions)
-        form = read_form(options)
+        form = read_constraint(options)
         template = ChatOptions(
             form.tools,
             continue_final_message=bool(options.get("continue_final_message")),

@@ -33,8 +33,8 @@ class PreparedPrompt:
 def prepare_prompt(tokenizer: Tokenizer, prompt: Prompt, options: ChatOptions) -> PreparedPrompt:
     """Turn a prompt of any kind into token ids; options are for messages only."""
     if is_chat(prompt):
-        written = tokenizer.write_chat(cast(Sequence[Message], prompt), options)
-        ids = tuple(tokenizer.encode_written(written))
+        written = tokenizer.render_chat(cast(Sequence[Message], prompt), options)
+        ids = tuple(tokenizer.encode_rendered(written))
         is_continued = options.continue_final_message
         return PreparedPrompt(ids, is_continued, written.reasoning, written.warnings)
     given = {

@@ -106,7 +106,7 @@ def prepare_completion(
     preparation.check_body(service, body, len(prompts))
     most = body.max_tokens or DEFAULT_MAX_TOKENS
     options = {"max_tokens": None if most < 0 else most, "logprobs": body.logprobs}
-    form = preparation.read_answer_form(body, {})
+    form = preparation.read_answer_constraint(body, {})
     grammar = form.make_grammar(service.model.tokenizer)
     asked: dict[str, Any] = {"prompt_logprobs": body.logprobs if body.echo else None}
     if body.suffix is not None:

@@ -16,7 +16,7 @@ from headlong.server.chat_protocol import ChatBody, ChatMessage, Tool
 from headlong.server.completions import prepare_completion
 from headlong.server.llama_format import LlamaFormat
 from headlong.server.llama_protocol import DEFAULTS, InfillBody, LlamaBody
-from headlong.server.preparation import write_messages
+from headlong.server.preparation import render_messages
 from headlong.server.response_schemas import ERRORS, EVENTS
 from headlong.server.service import service_of
 from headlong.server.translation import OpenBody, inner_body
@@ -65,7 +65,7 @@ async def apply_template(body: ApplyBody, request: Request) -> WrittenPrompt:
     fields = body.model_dump(include={"messages", "tools", "chat_template_kwargs"})
     chat = inner_body(ChatBody, fields)
     tools = chat.form_options().get("tools")
-    write = partial(write_messages, service, chat.messages, chat.template_options(tools))
+    write = partial(render_messages, service, chat.messages, chat.template_options(tools))
     return WrittenPrompt(prompt=(await service.in_text_thread(write)).text)
 
 

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from headlong.server import rate_limits
 from headlong.server.auth import AuthMiddleware, OriginMiddleware, is_page
-from headlong.server.error_shapes import ErrorShapeMiddleware
+from headlong.server.error_formats import ErrorFormatMiddleware
 from headlong.server.http_middleware import HttpMiddleware, route_path
 from headlong.server.live import FinishedRequest
 from headlong.server.logs import log_request, record_facts
@@ -67,7 +67,7 @@ def add_middleware(
         )
     app.add_middleware(SecurityHeadersMiddleware, settings, metrics)
     app.add_middleware(ObserveMiddleware, settings, metrics)
-    app.add_middleware(ErrorShapeMiddleware, settings, metrics)
+    app.add_middleware(ErrorFormatMiddleware, settings, metrics)
     return in_flight
 
 

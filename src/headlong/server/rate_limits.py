@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headlong.errors import BusyError, StoppingError
-from headlong.server.error_shapes import end_stream
+from headlong.server.error_formats import end_stream
 from headlong.server.http_middleware import HttpMiddleware, route_path
 from headlong.server.metrics import Metrics
 from headlong.server.refusal import Refusal, refusal_for, send_refusal

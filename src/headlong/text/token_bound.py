@@ -40,8 +40,8 @@ class TokenBound:
             for kind in range(_REST)
         ]
 
-    def least(self, text: str) -> int:
-        """Return how many tokens a text has at least."""
+    def min_num_tokens(self, text: str) -> int:
+        """Return how many tokens a text has at min_num_tokens."""
         kinds = self._kinds(text.encode("utf-8", "replace"))
         counts = np.bincount(kinds, minlength=_REST + 1)
         needed = [

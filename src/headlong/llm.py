@@ -1,4 +1,4 @@
-"""The Python front door: load a model, generate text, stream it.
+"""The Python API: load a model, generate text, stream it.
 
     llm = LLM.load()
     out = llm.generate([{"role": "user", "content": "Hello"}], mtp="auto", temperature=0.7, seed=1)
@@ -150,8 +150,8 @@ class LLM:
         tokenizer = load_tokenizer(checkpoint)
         name = _resolve_drafter(wanted)
         found = choose_head(checkpoint, loaded.backbone, tokenizer, replace(wanted, drafter=name))
-        second = _load_second(wanted, ops, tokenizer, progress)
-        drafter = make_drafter(name, loaded.backbone, found.head, second)
+        draft_model = _load_draft_model(wanted, ops, tokenizer, progress)
+        drafter = make_drafter(name, loaded.backbone, found.head, draft_model)
         del checkpoint  # its tables are large and not needed any more
         ops.settle()
         return cls(
@@ -264,7 +264,7 @@ def _resolve_drafter(options: ModelOptions) -> DrafterName:
     return name
 
 
-def _load_second(
+def _load_draft_model(
     options: ModelOptions, ops: Ops, tokenizer: Tokenizer, progress: Progress | None
 ) -> Backbone | None:
     """Load the backbone of the draft model, if one is named; refuse one with other tokens."""

@@ -1,4 +1,4 @@
-"""Charts: where things stand in the plots of a report, in per cent of their width and height.
+"""Charts: coordinates of the plots in a report, in per cent of their width and height.
 
 In:  the document of a measurement. Out: marks, lines and ticks for the templates, which draw them
 as SVG. Every mark keeps the path of its number in the document.

@@ -89,7 +89,7 @@ class Conversation:
             return
         completion = self._stream([*opening, *asked])
         print_summary(completion, self._console)
-        self._book(message, completion)
+        self._record(message, completion)
         if not completion.text:
             self._note("Nothing was said, so your message is not kept either.")
             return
@@ -136,7 +136,7 @@ class Conversation:
             generation.close()
             return generation.complete()
 
-    def _book(self, message: str, completion: "Completion") -> None:
+    def _record(self, message: str, completion: "Completion") -> None:
         asked = {"prompt": message, "mtp": self.options.get("mtp", "auto")}
         self._turns.append(asked | describe_completion(completion))
         self._stats.merge(completion.stats)

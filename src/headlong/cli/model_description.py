@@ -1,4 +1,4 @@
-"""What is inside a model, found out without loading its weights.
+"""Describe a model file without loading its weights.
 
 In:  the path of a model, a backend, perhaps a head folder.
 Out: a `ModelDescription`. The model is put together as for running, through the same doors, except

@@ -1,4 +1,4 @@
-"""The verbs: what there is, and the parser of each.
+"""The commands of `headlong`, and the parser of each.
 
 A verb is a module `headlong.cli.VERB` with `add_arguments(parser)` and `run(args)`; one with
 `SUB_VERBS` has a module VERB_SUBVERB for each of them. Its examples are in `examples/VERB.txt`.

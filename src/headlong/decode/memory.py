@@ -1,8 +1,8 @@
-"""Who holds which cache: prefixes shared between requests, and a bound on all bytes together.
+"""Cache memory: which sequence or prefix holds which cache, within one limit on all bytes.
 
-In:  requests that begin or end, and how many rows they are about to run. Out: caches, filled with
-what another request has already run where prompts begin alike; and the answer to "does it fit?".
-Running sequences share their rows, too: these are forked while their owner goes on.
+In:  requests that begin or end, and how many rows they are about to run. Out: caches, with the rows
+of a common prefix that another request has already computed; and whether more rows fit.
+Running sequences share rows, too: their caches are forked while they continue.
 """
 
 from collections.abc import Iterable

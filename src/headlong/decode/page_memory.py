@@ -1,8 +1,8 @@
-"""Who has which pages: prefixes shared between requests, and room for what runs.
+"""Page memory: which sequence or prefix holds which pages of the pool.
 
-In:  sequences that begin, go on or end. Out: states in pages, filled with what another request has
-run where prompts begin alike; and the answer to "does it fit?". Kept prefixes go first, the least
-recently used before others. Pages that several have count once.
+In:  sequences that begin, continue or end. Out: states in pages, with the rows of a common prefix
+that another request has already computed; and whether more rows fit. If memory is short, the least
+recently used prefixes are dropped first. Shared pages count once.
 """
 
 from collections.abc import Sequence

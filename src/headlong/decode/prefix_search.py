@@ -1,4 +1,4 @@
-"""Whose rows a prompt can begin with: those of ended requests, or of ones that still run."""
+"""Prefix search: rows of ended or running requests that a new prompt can reuse."""
 
 from collections.abc import Iterable
 

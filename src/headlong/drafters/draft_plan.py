@@ -1,8 +1,8 @@
-"""The draft plan: what the policy wants of one sequence's next draft.
+"""The draft plan: length and thresholds of one sequence's next draft.
 
-Made by `engine/draft_policy.py` once a round and sequence, and read unchanged by the round and by
-every drafter. Thresholds are chances, not probabilities: a calibration turns what a drafter says of
-a token into the chance that the backbone agrees.
+Made by `engine/draft_policy.py` once per round and sequence, and passed unchanged to the round and
+the drafter. Thresholds are chances of acceptance, not probabilities: a calibration maps a drafter's
+probability of a token to the chance that it is accepted.
 """
 
 import math

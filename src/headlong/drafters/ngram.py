@@ -1,4 +1,4 @@
-"""N-gram lookup: what followed the last time these same tokens stood here?
+"""N-gram lookup: draft the tokens that followed an earlier occurrence of the last tokens.
 
 Costs next to nothing and wins where an answer copies: retrieval, edits, code, JSON. The drafter
 keeps an index of prompt and answer per sequence, finds the place before which most tokens are those

@@ -55,8 +55,8 @@ def _build_attention(
         return Linear(weights.matrix(f"{prefix}{name}.weight", (outputs, inputs)))
 
     # Of every head, and of what all heads share, the last rows turn.
-    query_rows = _halves_apart(sizes, np.arange(heads * sizes.head_dim).reshape(heads, -1))
-    latent_rows = _halves_apart(sizes, np.arange(rank + sizes.rotary_dim)[None])
+    query_rows = _deinterleaved(sizes, np.arange(heads * sizes.head_dim).reshape(heads, -1))
+    latent_rows = _deinterleaved(sizes, np.arange(rank + sizes.rotary_dim)[None])
     key_up, value_up = _head_matrices(config, sizes, weights, prefix)
     query_name = "attn_q" if low is None else "attn_q_b"
     return LatentAttention(
@@ -79,7 +79,7 @@ def _build_attention(
     )
 
 
-def _halves_apart(sizes: LatentConfig, rows: IntArray) -> IntArray:
+def _deinterleaved(sizes: LatentConfig, rows: IntArray) -> IntArray:
     """Return row numbers, (heads, rows of a head), with rotary pairs put half by half: (all,)."""
     if not sizes.is_interleaved:
         return rows.reshape(-1)

@@ -1,7 +1,7 @@
-"""What every backend does on the host beside its passes.
+"""Operations that every backend has on the host: sampling, packed rows, the token index.
 
-Picking a token from a row of logits, keeping rows that wait for a drafter, and finding where tokens
-of a sequence stood before. `ops/numpy/host.py` defines the results, `ops/native/host.py` computes
+Pick a token from a row of logits, store rows of the draft backlog, and find earlier occurrences of
+tokens. `ops/numpy/host.py` defines the results, `ops/native/host.py` computes
 the same with compiled kernels, up to the last bit of a logarithm or a sum.
 """
 

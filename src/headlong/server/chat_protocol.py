@@ -1,4 +1,4 @@
-"""What `/v1/chat/completions` takes: messages, tools, the form of the answer.
+"""The body of `/v1/chat/completions`: messages, tools, response format.
 
 In:  the parsed JSON of a body. Out: a checked `ChatBody`. How messages and tools are written for
 the model is known in `text/`; here only their shape is checked.

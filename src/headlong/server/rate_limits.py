@@ -1,4 +1,4 @@
-"""How much may come at once: bodies, requests at one time, time itself; and the drain.
+"""Limits: size of bodies, requests at one time, duration; and draining.
 
 In:  HTTP requests on their way to the app. Out: the same, or 413, 408, 429, 503, 504 in OpenAI's
      error form, the moment a limit is passed.

@@ -1,4 +1,4 @@
-"""Responses kept for later ones to go on from: in memory, few, each for its own client.
+"""Stored responses, to continue from: in memory, bounded, each for its own client.
 
 In:  finished responses with the conversation they belong to. Out: the same by id, until newer ones
      take their place or the server ends. One thread uses a store: the event loop's.

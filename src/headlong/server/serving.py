@@ -1,4 +1,4 @@
-"""The server's life: take the address, run, drain, leave.
+"""The server's life cycle: bind, run, drain, exit.
 
 In:  an app whose `state` holds `worker` and `in_flight`, and where to listen.
 Out: an exit code. SIGTERM and SIGINT drain: new work gets 503, `/health` too, running requests may

@@ -1,4 +1,4 @@
-"""What a setting may be: how its text is read, and what is allowed.
+"""Kinds of settings: how their text is parsed, and which values are allowed.
 
 In:  a value from a flag, the environment or a TOML file: text, or already a number, truth or list.
 Out: the value a `ServerSettings` holds; a ValueError where it is not allowed. Which setting it is

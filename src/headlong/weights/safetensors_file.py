@@ -1,4 +1,4 @@
-"""Safetensors files: the header checked, the tensors left where they lie.
+"""Safetensors files: the header validated, the tensors memory-mapped.
 
 In:  the path of a safetensors file, of a backbone or of a head.
 Out: its tensors under their own names, mapped from the file.

@@ -1,4 +1,4 @@
-"""Tensors as they lie in a file: named, shaped, typed, not yet unpacked.
+"""Stored tensors: named, shaped and typed, not yet unpacked.
 
 In:  bytes of a memory-mapped model file.
 Out: `StoredTensor`, which a backend packs as it likes or unpacks to float32 (or integers).

@@ -83,7 +83,7 @@ class Numbers:
 
 
 def render_page(template: str, document: Mapping[str, Any], **parts: Any) -> str:
-    """Fill a page of this room; it finds the document as `doc` and writes numbers with `show`."""
+    """Fill a template, which has the document as `doc` and writes numbers with `show`."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,

@@ -17,13 +17,13 @@ from headlong.drafters.drafter import Drafter
 from headlong.models.transformer import Backbone
 
 SPARE_ROWS = 32
-"""Rows behind the last token that drafts and forced spans may need for a moment."""
+"""Rows after the last token, for pending rows of drafts and forced spans."""
 
 ROOM_AHEAD = 128
-"""Tokens of an answer that room is made for at once: growing copies, and fresh memory is dear."""
+"""Tokens of an answer for which memory is reserved at once: growing later means copying."""
 
 MIN_MOVED_SHARE = 0.9
-"""A kept prefix of which a prompt uses this share is handed over instead of copied."""
+"""If a prompt uses this share of a kept prefix, the prefix is moved to it instead of copied."""
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class CacheMemory:
         return len(sequence.token_ids) + min(num_left, ROOM_AHEAD)
 
     def _is_moved(self, sequence: DecodingSequence, prefix: Prefix, num_rows: int) -> bool:
-        """Tell whether a request gets a prefix for itself; else it gets a copy."""
+        """Tell whether a prefix is moved to a request; else it is copied."""
         is_kept = any(prefix is one for one in self.prefixes)
         # One that does not draft would come back without the drafter's memory.
         uses_all = sequence.drafts or prefix.draft_state is None

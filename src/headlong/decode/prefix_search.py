@@ -6,13 +6,13 @@ from headlong.cache.prefix_cache import Prefix, common_length
 from headlong.decode.sequence import DecodingSequence
 
 MIN_SHARED_ROWS = 16
-"""A prompt waits for another one that is about to run this many of its rows."""
+"""A prompt waits for another one that is about to compute this many common rows."""
 
 
 def find_prefix(
     sequence: DecodingSequence, kept: Iterable[Prefix], others: Iterable[DecodingSequence]
 ) -> tuple[Prefix | None, int]:
-    """Return the prefix that spares a request most rows, and how many."""
+    """Return the prefix with the most rows that a request can reuse, and their number."""
     best: Prefix | None = None
     most = 0
     if sequence.request.reads_all_rows:
@@ -45,7 +45,7 @@ def awaits_prompt(
 
 
 def prefix_of(sequence: DecodingSequence) -> Prefix:
-    """Return the rows of a sequence as a prefix for others."""
+    """Return a prefix with the rows of a sequence, for other requests."""
     return Prefix(
         sequence.token_ids,
         sequence.cache,

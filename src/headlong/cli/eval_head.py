@@ -1,4 +1,4 @@
-"""`headlong eval-head`: how many tokens of a head stand, from real decoding.
+"""`headlong eval-head`: acceptance of a head, from real decoding.
 
 In:  a model, a head, a prompt file with tasks. Out: acceptance length by task, temperature and K,
 acceptance per depth, at each head precision; a table, a plot where asked for, JSON last.

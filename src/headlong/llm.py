@@ -56,7 +56,7 @@ Params = TypeVar("Params", SamplingParams, StopParams)
 
 
 class GenerateOptions(TypedDict, total=False):
-    """Everything a generation can be told; defaults and meanings are in `headlong.config`.
+    """All options of a generation; defaults and meanings are in `headlong.config`.
 
     The options of the chat template are those of `text.chat_template.ChatOptions`.
     """

@@ -26,7 +26,7 @@ class PreparedPrompt:
     continues_text: bool = True
     """The answer goes on from the prompt's own text instead of beginning one."""
     reasoning: Reasoning | None = None
-    """How the answer reasons first; None where that is not told from it."""
+    """How the answer's reasoning begins; None if it is not separated."""
     warnings: tuple[str, ...] = ()
 
 

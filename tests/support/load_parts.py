@@ -88,7 +88,7 @@ class ScriptedClient:
     """Answers by rule and remembers what it was asked."""
 
     reply: Callable[[Question, str], Any]
-    """Returns an `RequestRecord`, or waits for one."""
+    """Returns a `RequestRecord`, or waits for one."""
     asked: list[tuple[str, Question]] = field(default_factory=list)
     num_open: int = 0
     most_open: int = 0

@@ -84,7 +84,7 @@ class LocalSide:
 
 
 def model_input(llm: LLM, prompt: BenchPrompt, *, is_raw: bool) -> Prompt:
-    """Return a prompt as the model wants it: messages, or plain text where it has no template."""
+    """Return a prompt as the model's input: messages, or plain text if it has no template."""
     if prompt.text is not None and (is_raw or llm.tokenizer.chat_template is None):
         return prompt.text
     return prompt.messages

@@ -124,7 +124,7 @@ def _conclude(
 
 
 def _recommend(judged: Conclusion, wording: Wording) -> dict[str, Any]:
-    """Return the settings to use; None where it cannot be told."""
+    """Return the settings to use; None if there is not enough data."""
     key = "mtp" if wording == Wording.MTP else "side"
     by_task = [{"name": name, key: _typed(side)} for name, side in judged.by_group.items()]
     return {key: _typed(judged.setting), "by_task": by_task}

@@ -72,7 +72,7 @@ class TurnReader:
         return Turn(line.strip(), is_command)
 
     def _read_block(self, line: str | None) -> str:
-        """Return what stands up to the closing quotes, which may stand in the first line."""
+        """Return the text up to the closing quotes, which may be in the first line."""
         lines = []
         while line is not None:
             text = line.rstrip()

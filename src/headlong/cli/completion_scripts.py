@@ -141,7 +141,7 @@ def _zsh_positionals(spec: CommandSpec, specs: CommandSpecs) -> Iterator[str]:
 
 
 def _zsh_action(argument: Argument) -> str:
-    """Return what completes a value, as `_arguments` wants it."""
+    """Return the completion of a value in the syntax of `_arguments`."""
     actions = {"choice": f"({' '.join(argument.choices)})", "model": "_headlong_models"}
     return actions.get(argument.value_kind, "_files" if argument.value_kind == "path" else " ")
 

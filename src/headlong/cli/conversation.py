@@ -37,7 +37,7 @@ class Conversation:
         self.options = options
         """What the next answer is generated with; commands change it."""
         self.system = system
-        """What stands before all messages; None when nothing does."""
+        """The system message; None if there is none."""
         self.messages: list[dict[str, str]] = []
         """What user and model said, in turn."""
         self._llm = llm

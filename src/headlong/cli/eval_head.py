@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Decode every prompt in every setting and report what stood."""
+    """Decode every prompt in every setting and report the acceptance."""
     from headlong.bench.local_side import name_head  # brings numpy, which --help can do without
 
     depths = args.k or list(range(1, 9))

@@ -108,7 +108,7 @@ def _facts(path: Path, weights: HeadWeights) -> HeadFacts:
 
 
 def _names(weights: HeadWeights) -> dict[str, str]:
-    """Return what a head calls the tensors that tell whom it fits."""
+    """Return the head's names of the tensors that determine which backbones it fits."""
     if weights.kind == "assistant":
         return {"projection": "nextn.post_projection.weight"}
     if weights.checkpoint is None:

@@ -106,7 +106,7 @@ def import_verb(verb: str) -> ModuleType:
 
 
 def _read_examples(verb: str) -> str:
-    """Return what stands below the options of a verb, or of a verb with its sub-verb."""
+    """Return the examples below the options of a verb, or of a verb with its sub-verb."""
     file = Path(__file__).parent / "examples" / f"{verb.replace(' ', '-')}.txt"
     return file.read_text("utf-8")
 

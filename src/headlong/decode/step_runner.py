@@ -176,7 +176,7 @@ class StepRunner:
     def _recover(
         self, batch: Sequence[DecodingSequence], saved: Sequence[Savepoint], error: Exception
     ) -> bool:
-        """Restore sequences after a failed pass; tell whether to run each of them again, alone.
+        """Restore sequences after a failed pass; return whether to run each again alone.
 
         One that fails alone is run once more without its drafter: the answer does not need that.
         """

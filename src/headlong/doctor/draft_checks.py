@@ -87,7 +87,7 @@ def check_alive(judged: Judged) -> Finding:
 
 
 def judge_lengths(at_depth: Sequence[float], drafter: str, numbers: Mapping[str, Any]) -> Finding:
-    """Judge a drafter by the share of rounds in which each depth stands."""
+    """Judge a drafter by its acceptance at each depth."""
     length, depth = 1 + sum(at_depth), len(at_depth)
     numbers = {
         "acceptance_length": length,
@@ -248,7 +248,7 @@ _OTHER_PROMPTS = _Limits(0.4, 0.6, "on the prompts of its evaluation")
 
 
 def _against(acceptance: AcceptedCounts, then: float, limits: _Limits) -> Finding:
-    """Judge what stands beyond the next token, which every decoding yields."""
+    """Judge the accepted tokens, without the next token of each round."""
     now = acceptance.length(PROBE_DEPTH)
     gained = (now - 1) / max(then - 1, 1e-9)
     # A short probe must not cry wolf: what chance can do is granted.

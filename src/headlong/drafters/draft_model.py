@@ -1,8 +1,8 @@
 """A second, smaller model as drafter: classic speculative decoding.
 
-It shares the backbone's vocabulary and nothing else: it runs the prompt through itself, keeps its
-own state, and drafts token by token. Rows of a draft stay pending until the next one begins; those
-that stood are committed then. Works for any pair of models with one tokenizer.
+It shares only the vocabulary with the backbone: it runs the prompt itself, keeps its own state,
+and drafts token by token. Rows of a draft stay pending until the next one begins; then the accepted
+ones are committed. Works for any pair of models with the same tokenizer.
 """
 
 from collections.abc import Sequence
@@ -26,19 +26,19 @@ from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Array
 
 READ_AT = 32
-"""ObservedRows tokens that wait unread until the next draft; more than that are read at once."""
+"""Observed tokens that may wait until the next draft; more than that are run at once."""
 
 
 @dataclass(slots=True)
 class ModelMemory:
     """The draft model's state of one sequence.
 
-    Its committed rows are the first tokens of the sequence, and may lag behind what is observed.
+    Its committed rows are the first tokens of the sequence, possibly not all that were observed.
     """
 
     cache: SequenceState
     observed_ids: list[int] = field(default_factory=list)
-    """What the backbone has observed."""
+    """Token ids observed so far."""
     drafted_ids: list[int] = field(default_factory=list)
     """The tokens of the pending rows: the last draft, as far as it was run."""
     newest: Array | None = None

@@ -131,7 +131,7 @@ class PendingDraft:
     num_tokens: int
     source: str
 
-    def settle(self, token_ids: Sequence[int], probs: Sequence[float]) -> Draft:
+    def resolve(self, token_ids: Sequence[int], probs: Sequence[float]) -> Draft:
         """Return the draft, with tokens and probabilities as read from the device."""
         if not all(math.isfinite(prob) for prob in probs):
             raise HeadError(

@@ -44,7 +44,7 @@ class Replacements:
     _num_seen: int = 0
 
     def observe(self, history: Sequence[int], end: int) -> None:
-        """Learn from a match of what ends the history with what stands before `end`."""
+        """Learn from a match of the end of the history with the tokens before `end`."""
         self._forget_copied(history)
         num_known = len(history)
         if self._source is None:

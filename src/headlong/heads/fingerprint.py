@@ -13,6 +13,6 @@ from headlong.models.transformer import Backbone
 
 
 def fingerprint(backbone: Backbone) -> str:
-    """Return what tells this backbone's training from any other."""
+    """Return the fingerprint of a backbone."""
     weight = np.ascontiguousarray(backbone.final_norm.weight, dtype="<f4")
     return hashlib.sha256(weight.tobytes()).hexdigest()

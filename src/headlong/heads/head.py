@@ -156,4 +156,4 @@ class AssistantHead(HeadBase, Protocol):
 
 
 Head: TypeAlias = RecursiveHead | ParallelHeads | AssistantHead
-"""Any head; `isinstance` with one of the protocols tells which."""
+"""Any head; use `isinstance` with one of the protocols."""

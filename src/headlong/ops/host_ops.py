@@ -34,7 +34,7 @@ class PackedRows(Protocol):
         """Return the number of rows."""
 
     def bytes_for(self, num_rows: int) -> int:
-        """Return the bytes so many rows take; 0 before the first have told how long they are."""
+        """Return the bytes of `num_rows` rows; 0 before their width is known."""
 
     def truncate(self, num_rows: int) -> None:
         """Keep the leading rows only."""
@@ -47,7 +47,7 @@ class PackedRows(Protocol):
 
 
 class TokenIndex(Protocol):
-    """Knows where pairs of tokens of one sequence stood."""
+    """An index of pairs of tokens in one sequence."""
 
     def find(
         self, history: list[int], min_length: int, assumed: Sequence[int]

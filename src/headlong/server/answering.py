@@ -112,7 +112,7 @@ class AnswerResponse(Response):
             )
 
     def _refuse(self, error: HeadlongError) -> Refusal:
-        """Return what the client is told of an error; where it is our fault, the log gets all."""
+        """Return the error for the client; internal faults are logged in full."""
         refusal = refusal_for(error)
         self._status = refusal.status
         if refusal.status == 500:

@@ -47,7 +47,7 @@ def count_chat_tokens(service: Service, body: ChatBody) -> int:
 def prepare_chat(
     service: Service, body: ChatBody, mtp: MtpMode, warnings: Sequence[str] = ()
 ) -> preparation.PreparedAnswer:
-    """Turn a body into engine requests and writers; `warnings` are told besides its own."""
+    """Turn a body into engine requests and writers; `warnings` are added to its own."""
     preparation.check_body(service, body)
     _check(body)
     form = preparation.read_answer_constraint(body, body.form_options())

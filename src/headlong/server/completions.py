@@ -100,7 +100,7 @@ async def create_completion(body: CompletionBody, request: Request) -> Response:
 def prepare_completion(
     service: Service, body: CompletionBody, mtp: MtpMode, warnings: Sequence[str] = ()
 ) -> preparation.PreparedAnswer:
-    """Turn a body into engine requests and writers; `warnings` are told besides its own."""
+    """Turn a body into engine requests and writers; `warnings` are added to its own."""
     prompts = body.prompts()
     _check(body, len(prompts))
     preparation.check_body(service, body, len(prompts))

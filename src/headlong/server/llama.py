@@ -53,7 +53,7 @@ async def complete(body: LlamaBody, request: Request) -> Response:
 
 @router.post(INFILL.route, responses=EVENTS, response_class=Response)
 async def infill(body: InfillBody, request: Request) -> Response:
-    """Fill in what stands between two texts, in llama.cpp's form."""
+    """Fill in the text between two others, in llama.cpp's format."""
     prepare = partial(prepare_completion, warnings=body.open_warnings())
     return await answer_with(prepare, INFILL, body.to_completion(), request, LlamaFormat)
 
@@ -71,7 +71,7 @@ async def apply_template(body: ApplyBody, request: Request) -> WrittenPrompt:
 
 @router.get("/props")
 async def get_props(request: Request) -> dict[str, Any]:
-    """Tell what the server has and does unless told otherwise."""
+    """Return the server's properties and default settings."""
     service = service_of(request)
     tokenizer = service.model.tokenizer
     template = tokenizer.chat_template

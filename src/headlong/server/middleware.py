@@ -186,7 +186,7 @@ class _Exchange:
         return facts
 
     def _keep(self, name: str, message: Message) -> None:
-        """Keep text for the log where the server was told to."""
+        """Keep text for the log if `log_prompts` is set."""
         if self._keeps_text and len(self._texts[name]) < _MAX_LOGGED_BYTES:
             self._texts[name] += message.get("body", b"")[:_MAX_LOGGED_BYTES]
 

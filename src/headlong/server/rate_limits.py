@@ -65,7 +65,7 @@ class InFlight:
                 self._idle.set()
 
     async def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until nothing is being answered; tell whether that came true in time."""
+        """Wait until no request is in flight; return whether that happened in time."""
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:

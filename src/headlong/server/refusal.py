@@ -78,7 +78,7 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 
 def refusal_for(error: errors.HeadlongError) -> Refusal:
-    """Return how one of our own errors is told to a client."""
+    """Return the refusal for one of our own errors."""
     message = str(error)
     if isinstance(error, errors.BusyError):
         busy = ("rate_limit_error", "too_many_requests")

@@ -182,7 +182,7 @@ def _tell_systemd(state: str) -> None:
 
 
 def _address_error(error: OSError, host: str, port: int) -> AddressError:
-    """Say what stands in the way of listening."""
+    """Say why the server cannot listen."""
     place = f"Port {port} of {host}"
     if error.errno == errno.EADDRINUSE:
         return AddressError(

@@ -30,7 +30,7 @@ class Kind:
     read: Callable[[object], Any]
     """Return the value; raise ValueError where it is not allowed."""
     metavar: str = "VALUE"
-    """What stands for the value in a command's help."""
+    """The value's name in a command's help."""
     is_truth: bool = False
     """Whether a flag for it needs no value: `--log-prompts`, `--no-log-prompts`."""
     is_list: bool = False

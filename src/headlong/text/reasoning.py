@@ -20,7 +20,7 @@ _SWITCHES = ("enable_thinking", "thinking")
 
 @dataclass(frozen=True, slots=True)
 class ReasoningTags:
-    """What stands around reasoning."""
+    """The tags around reasoning."""
 
     opening: str
     closing: str

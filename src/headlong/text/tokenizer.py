@@ -154,7 +154,7 @@ class Tokenizer:
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> RenderedChat:
-        """Write messages as `apply_chat_template` does; content stays told from the template."""
+        """Render messages as `apply_chat_template` does, with control tokens in content marked."""
         if self.chat_template is None:
             raise TextError(
                 "This model has no chat template, so how it wants messages written is not known.",

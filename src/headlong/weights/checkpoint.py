@@ -131,7 +131,7 @@ def _open_folder(folder: Path, tensors: Mapping[str, StoredTensor] | None = None
 
 
 def count_layers(config: Mapping[str, Any]) -> int | None:
-    """Return how many layers the backbone has, so that MTP tensors are told from its own."""
+    """Return how many layers the backbone has, to separate MTP tensors from its own."""
     nested = config.get("text_config")
     text = nested if isinstance(nested, dict) else config
     kinds = text.get("layers_block_type")  # all that transformers 5 saves of Nemotron's layers

@@ -86,7 +86,7 @@ def begun(drafter: RecursiveDrafter, asks: Sequence[DraftRequest]) -> list[Draft
     ops = drafter._lazy_ops
     assert ops is not None
     found = ops.collect([one.begun for one in pending])
-    return [one.settle(*read) for one, read in zip(pending, found, strict=True)]
+    return [one.resolve(*read) for one, read in zip(pending, found, strict=True)]
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "nextn"])

@@ -1,4 +1,4 @@
-"""Limits of an engine, and a snapshot of its state."""
+"""What an engine may hold at most, and what it holds now."""
 
 from dataclasses import dataclass
 

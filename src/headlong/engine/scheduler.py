@@ -64,7 +64,7 @@ class Scheduler:
         return [one for one in self.running if one.sequence.num_rows_left == 0]
 
     def enqueue(self, running: Running) -> None:
-        """Put a new request into the queue, or refuse it."""
+        """Let a new request wait, or refuse it."""
         most = self.limits.max_running + self.limits.max_waiting
         num_now = len(self.waiting) + len(self.running)
         if num_now >= most:
@@ -78,7 +78,7 @@ class Scheduler:
 
     @property
     def retry_after_s(self) -> float:
-        """Expected time until the next request ends, from recent ones."""
+        """When the next request should end, by how often they did lately."""
         return min(max(1.0, self._finish_pace.seconds or 1.0), MAX_RETRY_S)
 
     def begin(self, running: Running) -> None:

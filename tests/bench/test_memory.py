@@ -12,7 +12,7 @@ from headlong.bench.memory import (
     plan_memory,
     resident_bytes,
 )
-from headlong.bench.pass_cost import make_random_head
+from headlong.bench.pass_cost import make_stand_in_head
 from headlong.cache.sequence_state import GROWTH
 from headlong.errors import RequestError
 from headlong.models.registry import load_backbone
@@ -70,7 +70,7 @@ def test_parts_are_what_was_packed_and_cached(tiny_model_path: Path, backend: st
     ops = make_ops(backend)
     checkpoint = open_checkpoint(tiny_model_path)
     backbone = load_backbone(checkpoint, ops).backbone
-    head = make_random_head(backbone)
+    head = make_stand_in_head(backbone)
     footprint = measure_footprint(backbone, head, resident_bytes())
     matrices = [t for t in checkpoint.tensors.values() if len(t.shape) == 2]
     packed = sum(ops.matrix_bytes(tensor) for tensor in matrices)

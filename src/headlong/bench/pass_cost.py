@@ -36,7 +36,7 @@ DRAFT_VOCAB_SIZE = 16_384
 DRAFT_LENGTH = 4
 
 
-def make_random_head(backbone: Backbone) -> Eagle3Head:
+def make_stand_in_head(backbone: Backbone) -> Eagle3Head:
     """Build an EAGLE-3-format head with random weights and the backbone's sizes."""
     config = backbone.config
     hidden, inner = config.hidden_size, config.intermediate_size
@@ -202,7 +202,7 @@ class _Stage(PassTimer):
 
 def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan) -> PassCost:
     """Measure what passes cost; a model without a head is measured with a random one."""
-    stage = _Stage(backbone, head or make_random_head(backbone), plan)
+    stage = _Stage(backbone, head or make_stand_in_head(backbone), plan)
     bytes_per_pass, engine = pass_bytes(backbone), native_engine(backbone.ops)
     passes: dict[int, list[float]] = {count: [] for count in plan.row_counts}
     bandwidths, python_shares, distances, threads = [], [], [], []

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     counts = _read_counts(args)
     # Imported now: they bring numpy, which --help can do without.
     from headlong.bench.memory import measure_footprint, resident_bytes
-    from headlong.bench.pass_cost import PassPlan, make_random_head, measure_pass
+    from headlong.bench.pass_cost import PassPlan, make_stand_in_head, measure_pass
     from headlong.decode.choose_runner import choose_runner
     from headlong.decode.runner import RunnerBounds
     from headlong.decode.step_runner import StepRunner
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     backbone = load_backbone(checkpoint, ops).backbone
     tokenizer = load_tokenizer(checkpoint)  # a user's process has one in memory
     load_s = time.perf_counter() - start
-    head = _native_head(checkpoint, backbone, tokenizer) or make_random_head(backbone)
+    head = _native_head(checkpoint, backbone, tokenizer) or make_stand_in_head(backbone)
     del checkpoint
     ops.settle()
     runner = choose_runner(backbone, RecursiveDrafter(head), RunnerBounds(max_running=3))

@@ -1,4 +1,4 @@
-"""What a caller may ask of a model and of one generation, declared and checked once.
+"""Options of a model and of one generation, declared and checked once.
 
 Everything here is frozen: "auto" is resolved into new objects further down, never patched in.
 Nothing here knows models, text or devices.

@@ -65,7 +65,7 @@ class Completion:
     stats: DecodeStats
     timings: Timings
     tool_calls: tuple[ToolCall, ...] = ()
-    """The tools the model wants called, when it was given some."""
+    """The tool calls of the answer, if tools were given."""
     warnings: tuple[str, ...] = ()
     """What had no effect or was not followed, and why it is cut where a grammar ended it."""
     reasoning: str = ""

@@ -1,4 +1,4 @@
-"""The Python front door: load a model, generate text, stream it.
+"""The Python API: load a model, generate text, stream it.
 
     llm = LLM.load()
     out = llm.generate([{"role": "user", "content": "Hello"}], mtp="auto", temperature=0.7, seed=1)
@@ -42,21 +42,21 @@ from headlong.models.transformer import Backbone
 from headlong.ops.backends import first_default, fit_ops, make_ops
 from headlong.ops.op_set import Ops
 from headlong.prompt import Prompt, prepare_prompt
-from headlong.text.answer_form import read_form
 from headlong.text.chat_template import ChatOptions
+from headlong.text.output_constraint import read_constraint
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.text.tool_calls import read_answer
 from headlong.text.tools import ToolChoice
 from headlong.weights.checkpoint import open_checkpoint
-from headlong.weights.ledger import LoadReport
 from headlong.weights.progress import Progress
 from headlong.weights.sources import resolve_model
+from headlong.weights.weight_reader import LoadReport
 
 Params = TypeVar("Params", SamplingParams, StopParams)
 
 
 class GenerateOptions(TypedDict, total=False):
-    """Everything a generation can be told; defaults and meanings are in `headlong.config`.
+    """All options of a generation; defaults and meanings are in `headlong.config`.
 
     The options of the chat template are those of `text.chat_template.ChatOptions`.
     """
@@ -150,8 +150,8 @@ class LLM:
         tokenizer = load_tokenizer(checkpoint)
         name = _resolve_drafter(wanted)
         found = choose_head(checkpoint, loaded.backbone, tokenizer, replace(wanted, drafter=name))
-        second = _load_second(wanted, ops, tokenizer, progress)
-        drafter = make_drafter(name, loaded.backbone, found.head, second)
+        draft_model = _load_draft_model(wanted, ops, tokenizer, progress)
+        drafter = make_drafter(name, loaded.backbone, found.head, draft_model)
         del checkpoint  # its tables are large and not needed any more
         ops.settle()
         return cls(
@@ -190,7 +190,7 @@ class LLM:
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Completion:
         """Generate an answer and return it whole, tool calls taken out of its text."""
         completion = self.stream(prompt, **options).complete()
-        form = read_form(options)
+        form = read_constraint(options)
         if form.tools is None:
             return completion
         stem = f"{completion.seed:x}_{completion.num_prompt_tokens}"
@@ -202,7 +202,7 @@ class LLM:
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generation:
         """Start an answer; iterate over the result for its chunks."""
         _refuse_unknown(options, GenerateOptions)
-        form = read_form(options)
+        form = read_constraint(options)
         template = ChatOptions(
             form.tools,
             continue_final_message=bool(options.get("continue_final_message")),
@@ -264,7 +264,7 @@ def _resolve_drafter(options: ModelOptions) -> DrafterName:
     return name
 
 
-def _load_second(
+def _load_draft_model(
     options: ModelOptions, ops: Ops, tokenizer: Tokenizer, progress: Progress | None
 ) -> Backbone | None:
     """Load the backbone of the draft model, if one is named; refuse one with other tokens."""

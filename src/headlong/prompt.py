@@ -26,15 +26,15 @@ class PreparedPrompt:
     continues_text: bool = True
     """The answer goes on from the prompt's own text instead of beginning one."""
     reasoning: Reasoning | None = None
-    """How the answer reasons first; None where that is not told from it."""
+    """How the answer's reasoning begins; None if it is not separated."""
     warnings: tuple[str, ...] = ()
 
 
 def prepare_prompt(tokenizer: Tokenizer, prompt: Prompt, options: ChatOptions) -> PreparedPrompt:
     """Turn a prompt of any kind into token ids; options are for messages only."""
     if is_chat(prompt):
-        written = tokenizer.write_chat(cast(Sequence[Message], prompt), options)
-        ids = tuple(tokenizer.encode_written(written))
+        written = tokenizer.render_chat(cast(Sequence[Message], prompt), options)
+        ids = tuple(tokenizer.encode_rendered(written))
         is_continued = options.continue_final_message
         return PreparedPrompt(ids, is_continued, written.reasoning, written.warnings)
     given = {

@@ -18,8 +18,8 @@ from fakes import ScriptedDrafter
 from headlong.bench.conclusion import Wording
 from headlong.bench.local_side import LocalSide
 from headlong.bench.measure import QuestionPlan
-from headlong.bench.summary import Scene, measure
-from headlong.drafters.drafter import Draft, DraftRequest, Settled
+from headlong.bench.summary import BenchSetup, measure
+from headlong.drafters.drafter import Draft, DraftRequest, ObservedRows
 from headlong.engine.engine import Engine
 from headlong.llm import LLM
 from headlong.models.transformer import Backbone
@@ -48,7 +48,7 @@ class TimedDrafter(ScriptedDrafter):
             self.clock.advance(self.draft_ms * len(drafts[-1].token_ids) / 1e3)
         return drafts
 
-    def observe(self, settled: Sequence[Settled]) -> None:
+    def observe(self, settled: Sequence[ObservedRows]) -> None:
         """Take time for every row."""
         self.clock.advance(OBSERVE_MS * sum(len(one.next_ids) for one in settled) / 1e3)
 
@@ -100,10 +100,10 @@ def run_measurement(llm: LLM, clock: FakeClock, draft_ms: float) -> dict[str, An
         [], llm.backbone.config.vocab_size, clock=clock, truths=truths, draft_ms=draft_ms
     )
     scripted = replace(llm, drafter=drafter, engine=Engine.for_model(llm.backbone, drafter))
-    scene = Scene(Wording.MTP, {"model": "tiny"}, make_prompt_set(*PROMPTS))
+    bench = BenchSetup(Wording.MTP, {"model": "tiny"}, make_prompt_set(*PROMPTS))
     plan = QuestionPlan(PROMPTS, max_tokens=NUM_TOKENS)
     sides = [LocalSide(scripted, "off"), LocalSide(scripted, K)]
-    return measure(sides, plan, scene, lambda run: None)
+    return measure(sides, plan, bench, lambda run: None)
 
 
 @pytest.fixture(scope="module")

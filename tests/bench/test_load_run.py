@@ -11,12 +11,12 @@ from bench_parts import make_prompt, make_question
 from headlong.bench.http_side import HttpSide
 from headlong.bench.load_run import (
     MAX_OPEN,
-    Asked,
     Ending,
     LoadClient,
     LoadLevel,
     LoadLog,
     LoadPlan,
+    RequestRecord,
     make_questions,
     run_load,
 )
@@ -28,11 +28,11 @@ from other_server import run_other_server
 QUESTION = make_question(make_prompt(1))
 
 
-def ask(url: str, body: dict[str, Any] | None = None) -> Asked:
+def ask(url: str, body: dict[str, Any] | None = None) -> RequestRecord:
     """Ask once."""
     side = HttpSide("auto", f"{url}/v1", "m", body or {}, "s3cret")
 
-    async def once() -> Asked:
+    async def once() -> RequestRecord:
         client = LoadClient({"auto": side}, 10.0)
         try:
             return await client.ask(QUESTION, "auto")
@@ -100,7 +100,7 @@ def test_server_that_is_not_there_is_a_failure() -> None:
     assert "cannot be reached" in str(asked.run.error)
 
 
-async def answer_soon(question: Question, mode: str) -> Asked:
+async def answer_soon(question: Question, mode: str) -> RequestRecord:
     """Answer after a moment."""
     began_s = time.perf_counter()
     await asyncio.sleep(0.01)
@@ -148,7 +148,7 @@ def test_closed_loop_keeps_so_many_open() -> None:
 
 
 def test_open_loop_does_not_wait_for_answers() -> None:
-    async def never_soon(question: Question, mode: str) -> Asked:
+    async def never_soon(question: Question, mode: str) -> RequestRecord:
         await asyncio.sleep(0.3 if question.max_tokens > 1 else 0)
         return make_asked(question, mode, time.perf_counter(), 0.1)
 
@@ -166,7 +166,7 @@ def test_open_loop_is_bounded_and_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("headlong.bench.load_run.MAX_OPEN", 2)
     assert MAX_OPEN == 512
 
-    async def wait(question: Question, mode: str) -> Asked:
+    async def wait(question: Question, mode: str) -> RequestRecord:
         await asyncio.sleep(0.3 if question.max_tokens > 1 else 0)
         return make_asked(question, mode, time.perf_counter(), 0.1)
 
@@ -194,12 +194,12 @@ def test_classes_are_mixed_by_weight() -> None:
 def test_dead_server_ends_the_load_and_keeps_what_was_heard() -> None:
     num_asked = 0
 
-    async def die(question: Question, mode: str) -> Asked:
+    async def die(question: Question, mode: str) -> RequestRecord:
         nonlocal num_asked
         num_asked += question.max_tokens > 1
         if num_asked > 5:
             run = Run(mode, question, 0, error="Broke off.")
-            return Asked(run, Ending.FAILED, time.perf_counter())
+            return RequestRecord(run, Ending.FAILED, time.perf_counter())
         return await answer_soon(question, mode)
 
     log = run(
@@ -214,10 +214,10 @@ def test_dead_server_ends_the_load_and_keeps_what_was_heard() -> None:
 def test_busy_server_is_left_alone_as_long_as_it_asks() -> None:
     moments = []
 
-    async def turn_away(question: Question, mode: str) -> Asked:
+    async def turn_away(question: Question, mode: str) -> RequestRecord:
         moments.append(time.perf_counter())
         run = Run(mode, question, 0, error="The server was busy.")
-        return Asked(run, Ending.BUSY, time.perf_counter(), wait_s=0.1)
+        return RequestRecord(run, Ending.BUSY, time.perf_counter(), wait_s=0.1)
 
     client = ScriptedClient(turn_away)
     log = run(client, make_load_plan(levels=[LoadLevel(1)], duration_s=0.6, modes=["plain"]))
@@ -226,8 +226,8 @@ def test_busy_server_is_left_alone_as_long_as_it_asks() -> None:
 
 
 def test_prompt_that_cannot_be_asked_is_said_before_the_load() -> None:
-    async def refuse(question: Question, mode: str) -> Asked:
-        return Asked(Run(mode, question, 0, error="No tools here."), Ending.FAILED, 0.0)
+    async def refuse(question: Question, mode: str) -> RequestRecord:
+        return RequestRecord(Run(mode, question, 0, error="No tools here."), Ending.FAILED, 0.0)
 
     with pytest.raises(RequestError, match="Before the load began, agents:0 failed: No tools"):
         run(ScriptedClient(refuse), make_load_plan())

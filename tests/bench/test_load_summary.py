@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headlong.bench.load_run import Asked, Ending, LoadLevel, LoadLog, Slice
+from headlong.bench.load_run import Ending, LoadLevel, LoadLog, RequestRecord, Slice
 from headlong.bench.load_summary import list_requests, say_load
 from headlong.bench.measure import Question, Run
 from load_parts import make_asked, make_load_document, make_load_plan, make_log
@@ -67,9 +67,9 @@ def test_busy_and_failed_requests_are_counted_apart() -> None:
     first = log.slices[0]
     question = first.asked[0].run.question
     more = [
-        Asked(Run("off", question, 0, error="The server was busy."), Ending.BUSY, 100.0),
-        Asked(Run("off", question, 0, error="Broke."), Ending.FAILED, 100.0),
-        Asked(Run("off", question, 0, error="Broke."), Ending.FAILED, 100.0),
+        RequestRecord(Run("off", question, 0, error="The server was busy."), Ending.BUSY, 100.0),
+        RequestRecord(Run("off", question, 0, error="Broke."), Ending.FAILED, 100.0),
+        RequestRecord(Run("off", question, 0, error="Broke."), Ending.FAILED, 100.0),
     ]
     log.slices[0] = replace(first, asked=[*first.asked, *more])
     document = make_load_document(log, PLAN)

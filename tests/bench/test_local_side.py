@@ -8,7 +8,7 @@ import pytest
 
 from bench_parts import make_prompt, make_question
 from faulty_heads import copy_shipped
-from headlong.bench.local_side import LocalSide, as_asked, name_head, split_by_context
+from headlong.bench.local_side import LocalSide, model_input, name_head, split_by_context
 from headlong.errors import RequestError
 from headlong.llm import LLM
 
@@ -43,8 +43,8 @@ def test_names_are_as_typed_and_labels_for_people(tiny_llm: LLM) -> None:
 
 def test_prompts_go_through_the_template_unless_raw(tiny_llm: LLM) -> None:
     prompt = make_prompt(1)
-    assert as_asked(tiny_llm, prompt, is_raw=False) == prompt.messages
-    assert as_asked(tiny_llm, prompt, is_raw=True) == "code prompt 1"
+    assert model_input(tiny_llm, prompt, is_raw=False) == prompt.messages
+    assert model_input(tiny_llm, prompt, is_raw=True) == "code prompt 1"
 
 
 def test_refused_prompt_is_named(tiny_llm: LLM) -> None:

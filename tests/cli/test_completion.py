@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headlong.cli.command_shapes import read_shapes
+from headlong.cli.command_specs import read_command_specs
 from headlong.cli.main import main
 from headlong.cli.verbs import VERBS, make_verb_parser
 from headlong.weights.store import Store, StoredModel
@@ -27,20 +27,20 @@ def script_of(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_every_option_of_every_command_is_known() -> None:
-    shapes = {shape.words: shape for shape in read_shapes()}
-    assert set(VERBS) < set(shapes)
-    for words, shape in shapes.items():
+    specs = {shape.words: shape for shape in read_command_specs()}
+    assert set(VERBS) < set(specs)
+    for words, shape in specs.items():
         options = {name for option in shape.options for name in option.names}
         assert options == set(make_verb_parser(words)._option_string_actions)
 
 
 def test_values_are_known_by_kind() -> None:
-    (run,) = [shape for shape in read_shapes() if shape.words == "run"]
-    takes = {option.names[0]: option.takes for option in run.options}
+    (run,) = [shape for shape in read_command_specs() if shape.words == "run"]
+    value_kind = {option.names[0]: option.value_kind for option in run.options}
     chosen = ["--drafter", "--draft-model", "--file", "--seed", "--json", "--mtp"]
     kinds = ["choice", "model", "path", "text", "nothing", "choice"]
-    assert [takes[name] for name in chosen] == kinds
-    assert run.positionals[0].takes == "model"
+    assert [value_kind[name] for name in chosen] == kinds
+    assert run.positionals[0].value_kind == "model"
 
 
 @pytest.mark.parametrize(("line", "expected"), EXPECTED)

@@ -19,8 +19,8 @@ from headlong.models.model_config import read_config
 from headlong.ops.backends import make_ops
 from headlong.text.tokenizer import Tokenizer
 from headlong.weights.checkpoint import open_checkpoint
-from headlong.weights.ledger import WeightReader
 from headlong.weights.tensors import StoredTensor
+from headlong.weights.weight_reader import WeightReader
 from latent_files import RANK, ROTARY_DIM
 from native_heads import DEEPSEEK, QWEN, head_arrays, spell, write_folder_with
 from random_heads import random_eagle3

@@ -12,16 +12,16 @@ from headlong.cache.sequence_state import SequenceState
 from headlong.decode.draft_backlog import MAX_BACKLOG, catch_up, observe_kept
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import NO_PLAN, DraftPlan
-from headlong.drafters.drafter import Settled
+from headlong.drafters.drafter import ObservedRows
 
 
 @dataclass
 class Listener(ScriptedDrafter):
     """A drafter that keeps what it hears."""
 
-    heard: list[Settled] = field(default_factory=list)
+    heard: list[ObservedRows] = field(default_factory=list)
 
-    def observe(self, settled: Sequence[Settled]) -> None:
+    def observe(self, settled: Sequence[ObservedRows]) -> None:
         """Keep what was said."""
         self.heard += settled
 

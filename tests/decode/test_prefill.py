@@ -11,7 +11,7 @@ from headlong.decode.logprobs import token_logprob
 from headlong.decode.prefill import PromptChunk, prefill
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import Threshold
-from headlong.drafters.drafter import Draft, DraftRequest, Settled
+from headlong.drafters.drafter import Draft, DraftRequest, ObservedRows
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Array
@@ -25,7 +25,7 @@ class Listener:
 
     name: str = "listener"
     tap_layers: tuple[int, ...] = (1, 3)
-    heard: list[Settled] = field(default_factory=list)
+    heard: list[ObservedRows] = field(default_factory=list)
 
     def begin(self) -> str:
         """Remember nothing."""
@@ -36,7 +36,7 @@ class Listener:
         assert hidden.taps is not None
         return hidden.taps
 
-    def observe(self, settled: Sequence[Settled]) -> None:
+    def observe(self, settled: Sequence[ObservedRows]) -> None:
         """Keep what was said."""
         self.heard += settled
 

@@ -70,10 +70,10 @@ def test_what_is_replayed_writes_what_is_computed(
     assert len(replay) == min(most_graphs, replay.num_prepared)
 
 
-def test_a_round_that_was_captured_first_says_nothing_of_prices(
+def test_a_round_that_was_captured_first_says_nothing_of_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards drafts that look dear because their first round was compiled and captured."""
+    """Guards drafts that look expensive because their first round was compiled and captured."""
     backbone = tiny_on_device(tmp_path, "llama")
     ops = backbone.ops
     assert isinstance(ops, CudaOps)
@@ -88,7 +88,7 @@ def test_a_round_that_was_captured_first_says_nothing_of_prices(
     def watched(*arguments: Any) -> list[RoundResult]:
         before = replay.num_prepared
         results = make(*arguments)
-        told.append((replay.num_prepared == before, results[0].is_typical))
+        told.append((replay.num_prepared == before, results[0].is_representative))
         return results
 
     monkeypatch.setattr(DeviceRunner, "round", lambda _, *rest: watched(*rest))

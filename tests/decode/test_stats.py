@@ -115,7 +115,7 @@ def test_speed_of_nothing_is_zero() -> None:
     assert Timings().tokens_per_second == 0.0
 
 
-def test_speedup_counts_rounds_with_a_known_plain_price_only() -> None:
+def test_speedup_counts_rounds_with_a_known_plain_cost_only() -> None:
     timings = Timings()
     speedups = [timings.measured_speedup]
     timings.observe_round(2.5, draft_s=0.5, verify_s=1.5, plain_s=None)

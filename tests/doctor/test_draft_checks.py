@@ -105,10 +105,11 @@ def test_acceptance_under_its_record_is_noticed(
     """The same head, with a share of its drafts refused since it was recorded."""
     record = HeadRecord(probe=describe_probe(healthy, "native"))
     rng = np.random.default_rng(0)
-    stood = tuple(
-        np.where(rng.random(len(counts)) < lost, 0, counts) for counts in healthy.acceptance.stood
+    accepted = tuple(
+        np.where(rng.random(len(counts)) < lost, 0, counts)
+        for counts in healthy.acceptance.accepted
     )
-    worse = replace(healthy, acceptance=AcceptedCounts(stood, healthy.acceptance.max_depth))
+    worse = replace(healthy, acceptance=AcceptedCounts(accepted, healthy.acceptance.max_depth))
     found = check_record(worse, record)
     assert found.level is level, found.numbers
 
@@ -116,7 +117,7 @@ def test_acceptance_under_its_record_is_noticed(
 def test_shorter_look_is_held_against_the_same_positions(healthy: Judged) -> None:
     record = HeadRecord(probe=describe_probe(healthy, "native"))
     depth = healthy.acceptance.max_depth
-    short = AcceptedCounts(tuple(counts[:9] for counts in healthy.acceptance.stood), depth)
+    short = AcceptedCounts(tuple(counts[:9] for counts in healthy.acceptance.accepted), depth)
     found = check_record(replace(healthy, acceptance=short), record)
     assert found.level is Severity.OK
     assert found.numbers["recorded"] == found.numbers["acceptance_length"] == short.length(4)

@@ -47,10 +47,10 @@ def test_acceptance_is_that_of_real_decoding(
 
 def _rounds(acceptance: AcceptedCounts, num_draft_tokens: int) -> list[int]:
     """Walk the positions as rounds do."""
-    (stood,) = acceptance.stood
+    (accepted,) = acceptance.accepted
     rounds, position = [], 0
-    while position < len(stood):
-        rounds.append(min(int(stood[position]), num_draft_tokens))
+    while position < len(accepted):
+        rounds.append(min(int(accepted[position]), num_draft_tokens))
         position += rounds[-1] + 1
     return rounds
 
@@ -136,7 +136,7 @@ def test_an_assistant_is_asked_over_the_backbones_keys(
     answer[-1] ^= 1
     text = ProbeText("made up", prompt, (*answer, 1, 2, 3))
     counts = measure_acceptance(head, [read_rows(backbone, text, ())], 4)
-    assert counts.stood[0][0] == 3
+    assert counts.accepted[0][0] == 3
 
 
 def test_model_without_tokenizer_is_asked_blindly(tiny_subject: Subject) -> None:

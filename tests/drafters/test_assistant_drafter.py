@@ -12,7 +12,7 @@ from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
 from headlong.drafters.assistant_drafter import AssistantDrafter
 from headlong.drafters.draft_plan import DraftPlan, Threshold
-from headlong.drafters.drafter import Draft, DraftRequest, Settled
+from headlong.drafters.drafter import Draft, DraftRequest, ObservedRows
 from headlong.drafters.head_drafter import HeadMemory
 from headlong.models.transformer import Backbone
 from headlong.ops.numpy.weights import NumpyKVLayer
@@ -47,7 +47,7 @@ def begin(
         ids = np.array(text[start:stop])
         hidden = backbone.forward([ids], [cache])
         next_ids = np.array(text[start + 1 : stop + 1])
-        drafter.observe([Settled(memory, ids, (drafter.features(hidden),), next_ids)])
+        drafter.observe([ObservedRows(memory, ids, (drafter.features(hidden),), next_ids)])
         cache.commit(len(ids))
         start = stop
     return memory, cache
@@ -85,7 +85,7 @@ def test_an_unsure_mate_drops_out_alone(drafter: AssistantDrafter) -> None:
     other, other_cache = _begun(drafter, TEXT[:6])
     unsure = ask(memory, TEXT, cache, Threshold(0.0, 2.0))
     short, long = drafter.draft([unsure, ask(other, TEXT[:6], other_cache)])
-    assert (len(short.token_ids), short.in_doubt) == (1, True)
+    assert (len(short.token_ids), short.is_uncertain) == (1, True)
     assert long == draft(drafter, TEXT[:6], [5])
 
 
@@ -107,7 +107,9 @@ def test_a_shared_memory_drafts_once_it_has_seen_a_row(drafter: AssistantDrafter
     text = [*TEXT[:10], 77]
     assert drafter.draft([ask(shared, TEXT[:10], forked)])[0].token_ids == ()
     hidden = backbone_of(drafter).forward([np.array(text[9:10])], [forked])
-    rows = Settled(shared, np.array(text[9:10]), (drafter.features(hidden),), np.array(text[10:]))
+    rows = ObservedRows(
+        shared, np.array(text[9:10]), (drafter.features(hidden),), np.array(text[10:])
+    )
     drafter.observe([rows])
     forked.commit(1)
     assert drafter.draft([ask(shared, text, forked)])[0] == draft(drafter, text, [10])

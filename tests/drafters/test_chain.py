@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fakes import ArgmaxGuesser
 from headlong.drafters.chain import LONG_MATCH, ChainDrafter
 from headlong.drafters.draft_plan import DraftPlan, Threshold
-from headlong.drafters.drafter import Draft, DraftRequest, Settled
+from headlong.drafters.drafter import Draft, DraftRequest, ObservedRows
 from headlong.models.hidden import HiddenRows
 from headlong.ops.native.host import NativeHost
 from headlong.ops.op_set import Array
@@ -29,7 +29,7 @@ class FixedHead:
         """Read the final hidden state."""
         return hidden.normed
 
-    def observe(self, settled: Sequence[Settled]) -> None:
+    def observe(self, settled: Sequence[ObservedRows]) -> None:
         """Count, and check that the own memory comes back."""
         assert all(one.state == "head's memory" for one in settled)
         self.num_observed += len(settled)
@@ -104,5 +104,5 @@ def test_head_sees_what_was_settled() -> None:
     chain = ChainDrafter(head, NativeHost())
     assert chain.tap_layers == (1, 2)
     memory = chain.begin()
-    chain.observe([Settled(memory, None, None, None)])  # type: ignore[arg-type]  # only passed on
+    chain.observe([ObservedRows(memory, None, None, None)])  # type: ignore[arg-type]  # only passed on
     assert head.num_observed == 1

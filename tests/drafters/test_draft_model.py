@@ -9,7 +9,7 @@ from fakes import ArgmaxGuesser
 from headlong.arrays import FloatArray
 from headlong.drafters.draft_model import READ_AT, DraftModelDrafter
 from headlong.drafters.draft_plan import DraftPlan
-from headlong.drafters.drafter import DraftRequest, Settled
+from headlong.drafters.drafter import DraftRequest, ObservedRows
 from headlong.models.transformer import Backbone
 
 NOTHING: FloatArray = np.zeros((0, 0), np.float32)
@@ -33,7 +33,7 @@ def greedy(backbone: Backbone, history: list[int], num_tokens: int) -> tuple[int
 def settle(drafter: DraftModelDrafter, memory: object, token_ids: list[int]) -> None:
     """Tell the drafter that rows were settled."""
     ids = np.array(token_ids)
-    drafter.observe([Settled(memory, ids, (NOTHING,), ids)])
+    drafter.observe([ObservedRows(memory, ids, (NOTHING,), ids)])
 
 
 def test_draft_is_what_the_model_would_write(backbone: Backbone) -> None:

@@ -11,7 +11,7 @@ import model_files
 from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
 from headlong.drafters.draft_plan import NO_THRESHOLD, DraftPlan, Threshold
-from headlong.drafters.drafter import Draft, DraftRequest, Settled
+from headlong.drafters.drafter import Draft, DraftRequest, ObservedRows
 from headlong.drafters.head_drafter import HeadMemory, RecursiveDrafter
 from headlong.errors import HeadError
 from headlong.heads.head import RecursiveHead
@@ -71,7 +71,7 @@ def begin(drafter: RecursiveDrafter, backbone: Backbone, token_ids: Sequence[int
     ids = np.array(token_ids)
     hidden = backbone.forward([ids[:-1]], [backbone.make_cache()], drafter.tap_layers)
     memory = drafter.begin()
-    drafter.observe([Settled(memory, ids[:-1], (drafter.features(hidden),), ids[1:])])
+    drafter.observe([ObservedRows(memory, ids[:-1], (drafter.features(hidden),), ids[1:])])
     return memory
 
 
@@ -106,7 +106,7 @@ def by_depth(drafter: RecursiveDrafter, asks: Sequence[DraftRequest]) -> list[Dr
 def assert_same(drafts: Sequence[Draft], expected: Sequence[Draft]) -> None:
     for draft, other in zip(drafts, expected, strict=True):
         assert draft.token_ids == other.token_ids
-        assert (draft.num_steps, draft.in_doubt) == (other.num_steps, other.in_doubt)
+        assert (draft.num_steps, draft.is_uncertain) == (other.num_steps, other.is_uncertain)
         np.testing.assert_allclose(draft.probs, other.probs, rtol=1e-5)
 
 

@@ -10,7 +10,7 @@ from fakes import ArgmaxGuesser
 from headlong.drafters.draft_plan import DraftPlan
 from headlong.drafters.drafter import DraftRequest
 from headlong.drafters.ngram import NgramDrafter, NgramMemory
-from headlong.drafters.replacements import MOST_PAIRS, Replacements
+from headlong.drafters.replacements import MAX_PAIRS, Replacements
 from headlong.ops.native.host import NativeHost
 from headlong.ops.numpy.host import NumpyHost
 
@@ -106,15 +106,15 @@ def test_any_history_is_drafted_from_without_harm(history: list[int], num_tokens
         [draft] = drafter.draft([request])
         assert len(draft.token_ids) == len(draft.probs) == len(draft.sources) <= num_tokens
         assert set(draft.token_ids) <= set(history)
-        assert len(state.replacements.pairs) <= MOST_PAIRS
+        assert len(state.replacements.pairs) <= MAX_PAIRS
 
 
 def test_pairs_do_not_grow_without_bound() -> None:
     rng, learned = random.Random(1), Replacements()
-    for number in range(3 * MOST_PAIRS):
+    for number in range(3 * MAX_PAIRS):
         learned._learn((number, rng.randrange(9)), (1,))
-    assert len(learned.pairs) == MOST_PAIRS
-    assert min(old[0] for old in learned.pairs) == 2 * MOST_PAIRS
+    assert len(learned.pairs) == MAX_PAIRS
+    assert min(old[0] for old in learned.pairs) == 2 * MAX_PAIRS
     learned._learn(tuple(range(9)), (1,))
     learned._learn((), (1,))
-    assert len(learned.pairs) == MOST_PAIRS
+    assert len(learned.pairs) == MAX_PAIRS

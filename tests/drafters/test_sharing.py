@@ -7,7 +7,7 @@ import pytest
 
 from fakes import ArgmaxGuesser
 from headlong.drafters.draft_plan import DraftPlan
-from headlong.drafters.drafter import Draft, Drafter, DraftRequest, DraftState, Settled
+from headlong.drafters.drafter import Draft, Drafter, DraftRequest, DraftState, ObservedRows
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
 from model_files import HYBRIDS
@@ -27,7 +27,7 @@ def observe(drafter: Drafter, state: DraftState, text: list[int], hidden: Hidden
     """Let a drafter see all rows of a text from where its memory ends to the last but one."""
     first = len(text) - 1 - len(hidden.raw)
     token_ids, next_ids = np.array(text[first:-1]), np.array(text[first + 1 :])
-    drafter.observe([Settled(state, token_ids, (drafter.features(hidden),), next_ids)])
+    drafter.observe([ObservedRows(state, token_ids, (drafter.features(hidden),), next_ids)])
 
 
 def draft(drafter: Drafter, state: DraftState, text: list[int]) -> Draft:

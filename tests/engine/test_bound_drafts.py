@@ -35,7 +35,7 @@ def backbone(tiny_backbone: Callable[[str], Backbone]) -> Backbone:
 
 
 def test_one_client_s_fixed_length_is_not_paid_by_all() -> None:
-    """24 clients, two fifths of them with a fixed K that pays alone: together rows are dear."""
+    """24 clients, two fifths of them with a fixed K that pays alone, not together."""
     world = World(crowded_pass, chance=lambda rng, time: 0.97 if rng.random() < 0.25 else 0.35)
     five: list[MtpMode] = [8, 4, "auto", "auto", "auto"]
     modes = (5 * five)[:24]

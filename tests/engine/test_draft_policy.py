@@ -23,7 +23,7 @@ def kernel_pass(num_rows: int) -> float:
     return 0.0032 + 0.0002 * (num_rows - 1) + 0.0004 * max(0, num_rows - 4)
 
 
-def dear_pass(num_rows: int) -> float:
+def expensive_pass(num_rows: int) -> float:
     """llama.cpp's curve on a CPU: every row costs as much as the first one."""
     return 0.003 * num_rows
 
@@ -39,7 +39,7 @@ def together_pass(num_rows: float) -> float:
 
 
 def apart_pass(num_rows: float) -> float:
-    """The same machine when its cores are on two dies: twice the bandwidth, dear rows."""
+    """The same machine when its cores are on two dies: twice the bandwidth, expensive rows."""
     return _read((2.8, 3.2, 3.75, 4.35, 5.05, 5.6), num_rows)
 
 
@@ -87,7 +87,7 @@ WORLDS = {
     "weak": World(kernel_pass, chance=steady(0.4)),
     "boasting head": World(kernel_pass, chance=steady(0.7), says=boast),
     "useless head": World(kernel_pass, chance=steady(0.05), says=boast),
-    "dear rows": World(dear_pass, chance=mixed(0.5)),
+    "expensive rows": World(expensive_pass, chance=mixed(0.5)),
     "free rows": World(lambda num_rows: 0.01, chance=steady(0.8)),
     "tiles": World(tiled_pass, step_s=0.02, shared_step_s=0.01, chance=steady(0.6)),
     "draft model": World(kernel_pass, step_s=0.0012, shared_step_s=0.0, chance=mixed(0.7)),
@@ -99,7 +99,7 @@ WORLDS = {
 @pytest.mark.parametrize("num_sequences", [1, 8])
 @pytest.mark.parametrize("name", WORLDS)
 def test_auto_is_near_the_best_fixed_length(name: str, num_sequences: int) -> None:
-    """From the first round on, prices and chances still to be learned."""
+    """From the first round on, costs and chances still to be learned."""
     world = WORLDS[name]
     _, best = best_fixed(world, NUM_ROUNDS, num_sequences)
     auto = play(world, "auto", NUM_ROUNDS, num_sequences).tokens_per_second
@@ -124,23 +124,23 @@ def test_a_draft_ends_where_its_chance_does() -> None:
 
 
 def test_a_clear_gain_is_seldom_interrupted() -> None:
-    """A round without drafts, to see what it costs, is dear where drafts pay well."""
+    """A round without drafts, to see what it costs, is expensive where drafts pay well."""
     lengths = play(WORLDS["free rows"], "auto", NUM_ROUNDS, num_sequences=8).lengths
     assert lengths[NUM_ROUNDS // 2 :].count(0) <= 3
 
 
 @pytest.mark.parametrize("name", ["code", "prose", "warm"])
-def test_a_price_learned_at_a_bad_moment_does_not_keep_drafts_short(name: str) -> None:
+def test_a_cost_learned_at_a_bad_moment_does_not_keep_drafts_short(name: str) -> None:
     """A neighbour took the core whenever longer drafts were looked at so far."""
     world = replace(WORLDS[name], pass_s=together_pass, ask_s=0.0003)
     rates = []
     for seed in range(3):
         policy = DraftPolicy()
         for num_rows in (1, 2) * 30:
-            policy.prices.observe_pass(num_rows, together_pass(num_rows))
+            policy.costs.observe_pass(num_rows, together_pass(num_rows))
         for num_rows in (3, 2) * 5:
             slowness = 1.5 if num_rows == 3 else 1.0
-            policy.prices.observe_pass(num_rows, slowness * together_pass(num_rows))
+            policy.costs.observe_pass(num_rows, slowness * together_pass(num_rows))
         rates.append(play(world, "auto", 150, policy=policy, seed=seed).tokens_per_second)
     _, best = best_fixed(world, 150)
     assert sum(rates) / 3 >= 0.96 * best
@@ -184,7 +184,7 @@ def share_of_oracle(world: World, num_rounds: int, num_sequences: int = 1) -> fl
     [(8.0, 0.0, 0.985), (1.5, 0.0, 0.98), (0.2, 0.0, 0.96), (1.5, 0.1, 0.95), (0.2, 0.1, 0.95)],
 )
 def test_auto_follows_a_machine_that_flips(flip_s: float, noise: float, share: float) -> None:
-    """Rows become dear or cheap every 1,700, 320 or 43 rounds, and nobody tells."""
+    """Rows become expensive or cheap every 1,700, 320 or 43 rounds, and nobody tells."""
     world = replace(FLIPPING, flip_s=flip_s, noise=noise)
     assert share_of_oracle(world, round(4 * max(flip_s, 0.6) / 0.0046)) >= share
 
@@ -202,7 +202,7 @@ def test_eight_streams_follow_a_machine_that_flips() -> None:
 
 
 @pytest.mark.parametrize("num_sequences", [1, 8])
-@pytest.mark.parametrize("name", ["useless head", "dear rows"])
+@pytest.mark.parametrize("name", ["useless head", "expensive rows"])
 def test_drafting_that_loses_is_left(name: str, num_sequences: int) -> None:
     world = WORLDS[name]
     plain = play(world, "off", NUM_ROUNDS, num_sequences).tokens_per_second
@@ -213,11 +213,11 @@ def test_drafting_that_loses_is_left(name: str, num_sequences: int) -> None:
 
 
 def test_eight_streams_share_rows_where_they_pay() -> None:
-    """Sixteen rows for the price of eight: what one sequence does not use another can."""
+    """Sixteen rows for the cost of eight: what one sequence does not use another can."""
     world = World(lambda num_rows: 0.005 + 0.002 * max(0, num_rows - 16), chance=steady(0.7))
     policy = DraftPolicy()
     easy_world = replace(world, chance=steady(0.9))
-    play(world, "auto", 100, 8, policy)  # the prices are known
+    play(world, "auto", 100, 8, policy)  # the costs are known
     outcome = play(easy_world, "auto", 200, 8, policy)
     plain = play(easy_world, "off", 200, 8).tokens_per_second
     assert outcome.tokens_per_second > 1.2 * plain
@@ -305,7 +305,7 @@ def test_mixed_batches_respect_what_was_asked() -> None:
     for _ in range(20):
         plans = policy.plan([Candidate(one) for one in requests], max_rows=64)
         assert [plans[i].num_tokens for i in (0, 1, 3)] == [0, 3, 1]
-        policy.prices.observe_pass(8, 0.01)
+        policy.costs.observe_pass(8, 0.01)
 
 
 def test_auto_drafts_beside_fixed_lengths() -> None:
@@ -333,8 +333,8 @@ def test_plain_pass_is_measured_before_the_first_draft() -> None:
     full_round(policy, [request], plans, [0], lambda num_rows: 0.010)
     assert policy.plan(candidates, max_rows=64)[0].num_tokens > 0
     for _ in range(60):
-        policy.prices.observe_pass(1, 0.010)
-        policy.prices.observe_pass(4, 0.015)
-        policy.prices.observe_beside(0, 0.0001)
+        policy.costs.observe_pass(1, 0.010)
+        policy.costs.observe_pass(4, 0.015)
+        policy.costs.observe_beside(0, 0.0001)
     slow = policy.plain_s(1, 4, pass_s=0.030)
     assert slow == pytest.approx(0.020, rel=0.01), "what slowed one would have slowed the other"

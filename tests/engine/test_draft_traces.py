@@ -1,4 +1,4 @@
-"""The draft policy on recorded drafts of the shipped head, with measured prices of passes."""
+"""The draft policy on recorded drafts of the shipped head, with measured costs of passes."""
 
 from statistics import mean
 
@@ -22,7 +22,7 @@ def test_auto_over_off_on_recorded_drafts() -> None:
 @pytest.mark.parametrize("noise", [0.04, 0.15])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_no_task_loses_with_eight_streams(temperature: float, noise: float) -> None:
-    """Guards prices of 9 to 16 rows that are wrong by chance, which make drafts seem cheap."""
+    """Guards costs of 9 to 16 rows that are wrong by chance, which make drafts seem cheap."""
     machine = MACHINES["eight streams"]
     runs = [auto_over_off(machine, temperature, noise=noise, seed=seed) for seed in range(3)]
     assert min(mean(run[task] for run in runs) for task in runs[0]) >= 0.97

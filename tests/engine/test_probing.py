@@ -13,7 +13,7 @@ from headlong.engine.request_policy import INTERVAL
 from policy_world import World, play, round_result
 
 
-def dear_pass(num_rows: int) -> float:
+def expensive_pass(num_rows: int) -> float:
     """Every row costs as much as the first one."""
     return 0.003 * num_rows
 
@@ -37,7 +37,7 @@ def finish(
 ) -> list[bool]:
     """Let a round be over in which probes drafted all; return which requests probed."""
     lengths = [plan.num_tokens if plan.runs_drafter else 0 for plan in plans]
-    pass_s = policy.prices.pass_s(len(lengths) + sum(lengths))
+    pass_s = policy.costs.pass_s(len(lengths) + sum(lengths))
     results = []
     for num in lengths:
         draft = Draft((0,) * num, (0.5,) * num, ("head",) * num, num_steps=num)
@@ -131,7 +131,7 @@ def decisions(monkeypatch: pytest.MonkeyPatch) -> list[DraftPolicy]:
 def test_an_idle_decision_is_kept_for_long(decisions: list[DraftPolicy]) -> None:
     """Guards planning for its own sake: it costs as much as a stream's sampling."""
     policy = DraftPolicy()
-    world = World(dear_pass, chance=never)
+    world = World(expensive_pass, chance=never)
     play(world, "auto", 500, 8, policy)
     assert len(decisions) <= 1 + 500 // INTERVAL
     decisions.clear()

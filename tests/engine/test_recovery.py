@@ -10,12 +10,12 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams, StopParams
 from headlong.decode.draft_backlog import catch_up
-from headlong.decode.recovery import mark, restore
+from headlong.decode.recovery import restore, save
 from headlong.decode.request import Request
 from headlong.decode.sampling import Pick, Sampler
 from headlong.drafters.choose import make_drafter
 from headlong.drafters.draft_plan import DraftPlan
-from headlong.drafters.drafter import Draft, Drafter, DraftRequest, Guess, Settled
+from headlong.drafters.drafter import Draft, Drafter, DraftRequest, Guess, ObservedRows
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
 from headlong.engine.request import FinishReason, Running
@@ -76,7 +76,7 @@ def test_rows_that_waited_wait_again(was_observed: bool) -> None:
     sequence = make_sequence(range(9), SequenceState(()), "memory")
     sequence.plan = DraftPlan(is_idle=True)
     run_rows(drafter, sequence, 5)
-    before = mark(sequence)
+    before = save(sequence)
     if was_observed:
         catch_up(drafter, [sequence])
     run_rows(drafter, sequence, 2, commits=False)
@@ -130,7 +130,7 @@ def test_failure_after_the_picks_repeats_no_token(backbone: Backbone) -> None:
 
         num_observed = 0
 
-        def observe(self, settled: Sequence[Settled]) -> None:
+        def observe(self, settled: Sequence[ObservedRows]) -> None:
             """Fail on the first round of the whole batch."""
             self.num_observed += 1
             if len(settled) == len(PROMPTS) and self.num_observed > 2:
@@ -202,7 +202,7 @@ def test_drafter_that_cannot_observe_costs_speed_not_the_answer(backbone: Backbo
     class Deaf(ScriptedDrafter):
         """Fails on everything settled behind the prompts."""
 
-        def observe(self, settled: Sequence[Settled]) -> None:
+        def observe(self, settled: Sequence[ObservedRows]) -> None:
             """Fail on short parts."""
             if any(len(one.next_ids) < len(PROMPTS[0]) for one in settled):
                 raise RuntimeError("it hears nothing")

@@ -1,7 +1,7 @@
 """The record of one request: obeys what was asked, follows a decision, says why."""
 
 from headlong.drafters.draft_plan import DraftPlan, Threshold
-from headlong.engine.draft_policy import Candidate, DraftPolicy, within
+from headlong.engine.draft_policy import Candidate, DraftPolicy, limit_rows
 from headlong.engine.request import bound_reason, explain, off_reason
 from headlong.engine.request_policy import PROBE_TOKENS, Forecast, RequestPolicy
 from headlong.engine.survival import MAX_AUTO_TOKENS
@@ -32,7 +32,7 @@ def test_nothing_is_drafted_before_the_first_decision() -> None:
 
 
 def test_decision_is_followed_with_its_thresholds() -> None:
-    """One token further now and then, or a wrong price would keep drafts short."""
+    """One token further now and then, or a wrong cost would keep drafts short."""
     assert decided(4).plan() == DraftPlan(4, THRESHOLDS)
     assert decided(4).plan(is_probe=True) == DraftPlan(5, THRESHOLDS)
     assert decided(MAX_AUTO_TOKENS).plan(is_probe=True) == DraftPlan(MAX_AUTO_TOKENS, THRESHOLDS)
@@ -109,9 +109,9 @@ def test_a_bound_says_why() -> None:
 
 def test_rows_of_a_round_are_cut_from_the_longest_drafts() -> None:
     plans = [DraftPlan(4), DraftPlan(0), DraftPlan(2)]
-    assert [plan.num_tokens for plan in within(plans, 64)] == [4, 0, 2]
-    assert [plan.num_tokens for plan in within(plans, 6)] == [1, 0, 2]
-    assert [plan.num_tokens for plan in within(plans, 2)] == [0, 0, 0]
+    assert [plan.num_tokens for plan in limit_rows(plans, 64)] == [4, 0, 2]
+    assert [plan.num_tokens for plan in limit_rows(plans, 6)] == [1, 0, 2]
+    assert [plan.num_tokens for plan in limit_rows(plans, 2)] == [0, 0, 0]
 
 
 def test_temperatures_do_not_share_what_they_have_shown() -> None:

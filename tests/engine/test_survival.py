@@ -9,18 +9,18 @@ from headlong.drafters.draft_plan import Threshold
 from headlong.engine.survival import MAX_AUTO_TOKENS, OPTIMISM, CalibrationCounts, Survival
 
 
-def observed(num_times: int, asked: int, drafted: int, stood: int) -> Survival:
+def observed(num_times: int, asked: int, drafted: int, accepted: int) -> Survival:
     """Return what is known after so many equal drafts."""
     survival = Survival()
     for _ in range(num_times):
-        survival.observe(asked, drafted, stood, 0.98)
+        survival.observe(asked, drafted, accepted, 0.98)
     return survival
 
 
 def test_expected_tokens_follow_what_stood() -> None:
     found = observed(500, 2, 2, 1).expect(Survival())
     assert found.tokens[0] == pytest.approx(1.0, abs=0.05)
-    assert found.tokens[1] == pytest.approx(0.0, abs=0.1), "depth 2 never stood"
+    assert found.tokens[1] == pytest.approx(0.0, abs=0.1), "depth 2 is never accepted"
     assert found.rows[1] == pytest.approx(1.0, abs=0.05), "but it was always there"
 
 

@@ -11,7 +11,7 @@ from headlong.engine.request import FinishReason
 from headlong.errors import EngineError, GarbledError, RequestError
 from headlong.fleet.dialect import Delta, Feature
 from headlong.fleet.llama_cpp_dialect import LlamaCppDialect
-from headlong.text.answer_form import read_form
+from headlong.text.output_constraint import read_constraint
 from recorded_answers import Recorded, read_all
 from tiny_text import byte_level_tokenizer
 
@@ -74,7 +74,7 @@ def test_what_it_does_otherwise_is_missing() -> None:
 
 
 def test_schemas_go_without_our_way_of_writing() -> None:
-    grammar = read_form({"response_format": {"type": "json_object"}}).make_grammar(TOKENIZER)
+    grammar = read_constraint({"response_format": {"type": "json_object"}}).make_grammar(TOKENIZER)
     assert asked(Request((1,), grammar=grammar))["json_schema"] == {"type": "object"}
 
 

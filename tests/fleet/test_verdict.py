@@ -3,12 +3,12 @@ import pytest
 from headlong.config import SamplingParams
 from headlong.decode.request import Request
 from headlong.fleet.verdict import Aspect, Judgement, Outcome, Verdict
-from headlong.text.grammar import given_form, json_schema_grammar
+from headlong.text.grammar import compile_user_grammar, json_schema_grammar
 from tiny_text import byte_level_tokenizer
 
 TOKENIZER = byte_level_tokenizer()
 JSON = json_schema_grammar(TOKENIZER, {"type": "object"})
-PATTERN = given_form(TOKENIZER, "%llguidance {}\nstart: /[0-9]/", None)
+PATTERN = compile_user_grammar(TOKENIZER, "%llguidance {}\nstart: /[0-9]/", None)
 REQUESTS = {
     "greedy": Request((1,)),
     "sampled": Request((1,), SamplingParams(temperature=0.7)),

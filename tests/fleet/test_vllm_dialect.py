@@ -11,7 +11,7 @@ from headlong.engine.request import FinishReason
 from headlong.errors import BusyError, EngineError, GarbledError, RequestError
 from headlong.fleet.dialect import Delta, Feature
 from headlong.fleet.vllm_dialect import VllmDialect
-from headlong.text.answer_form import read_form
+from headlong.text.output_constraint import read_constraint
 from recorded_answers import Recorded, read_all
 from tiny_text import byte_level_tokenizer
 
@@ -88,7 +88,7 @@ def test_min_tokens_stay_below_the_limit_and_out_of_grammars() -> None:
     sampling, stopping = SamplingParams(min_tokens=20), StopParams(max_tokens=6)
     request = Request((1,), sampling, stopping, eos_ids=frozenset({2}))
     assert asked(request)["min_tokens"] == 6
-    form = read_form({"response_format": {"type": "json_object"}})
+    form = read_constraint({"response_format": {"type": "json_object"}})
     grammar = form.make_grammar(byte_level_tokenizer())
     held = Request((1,), sampling, stopping, eos_ids=frozenset({2}), grammar=grammar)
     assert "min_tokens" not in asked(held)
@@ -104,7 +104,9 @@ def test_min_tokens_stay_below_the_limit_and_out_of_grammars() -> None:
 def test_grammars_go_as_what_they_are(
     response_format: dict[str, Any], kind: str, need: Feature
 ) -> None:
-    grammar = read_form({"response_format": response_format}).make_grammar(byte_level_tokenizer())
+    grammar = read_constraint({"response_format": response_format}).make_grammar(
+        byte_level_tokenizer()
+    )
     assert grammar is not None
     request = Request((1,), grammar=grammar)
     assert asked(request)["structured_outputs"] == {kind: grammar.source}

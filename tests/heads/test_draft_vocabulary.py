@@ -9,7 +9,7 @@ from golden_models import NUM_FREQUENT, load_with_head, with_fewer_tokens
 from headlong.config import DraftVocabularyName, SamplingParams
 from headlong.decode.sampling import Sampler
 from headlong.drafters.draft_plan import DraftPlan
-from headlong.drafters.drafter import Draft, DraftRequest, Settled
+from headlong.drafters.drafter import Draft, DraftRequest, ObservedRows
 from headlong.drafters.head_drafter import HeadMemory, RecursiveDrafter
 from headlong.heads import draft_vocabulary
 from headlong.heads.draft_vocabulary import choose_ids
@@ -29,7 +29,7 @@ def read(drafter: RecursiveDrafter, backbone: Backbone, text: list[int]) -> Head
     ids = np.array(text)
     hidden = backbone.forward([ids[:-1]], [backbone.make_cache()], drafter.tap_layers)
     memory = drafter.begin()
-    drafter.observe([Settled(memory, ids[:-1], (drafter.features(hidden),), ids[1:])])
+    drafter.observe([ObservedRows(memory, ids[:-1], (drafter.features(hidden),), ids[1:])])
     return memory
 
 

@@ -9,10 +9,10 @@ from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler, pick_rule
 from headlong.errors import CheckpointError
 from headlong.ops.filters import relative_probs, surviving_columns
+from headlong.ops.gumbel_argmax import LogitsRow, gumbel_argmax
 from headlong.ops.host_ops import PickRule
 from headlong.ops.native.host import NativeHost
 from headlong.ops.numpy.host import NumpyHost
-from headlong.ops.race import Field, race
 from native_parts import random
 
 NATIVE = NativeHost()
@@ -21,23 +21,23 @@ NATIVE = NativeHost()
 @pytest.mark.parametrize("spread", [0.1, 1.0, 8.0])
 @pytest.mark.parametrize("temperature", [1e-300, 0.05, 0.8, 10.0])
 @pytest.mark.parametrize("has_ids", [False, True])
-def test_race_has_the_winner_of_the_definition(
+def test_gumbel_argmax_follows_the_definition(
     spread: float, temperature: float, has_ids: bool
 ) -> None:
     rng = np.random.default_rng(1)
     for size in (1, 5, 1025, 20_000):
         logits = random(size, size) * np.float32(spread)
         ids = np.sort(rng.choice(200_000, size, replace=False)) if has_ids else None
-        field = Field(logits, ids, float(logits.max()), temperature)
+        field = LogitsRow(logits, ids, float(logits.max()), temperature)
         for key in rng.integers(0, 2**63, 20).tolist():
-            winner = NATIVE.race(logits, ids, field.best, temperature, key)
-            assert winner == race(field, key)
+            winner = NATIVE.gumbel_argmax(logits, ids, field.best, temperature, key)
+            assert winner == gumbel_argmax(field, key)
 
 
 def test_equal_scores_go_to_the_lowest_column() -> None:
     logits = np.zeros(3000, dtype=np.float32)
     ids = np.full(3000, 7)  # the same noise for all
-    assert NATIVE.race(logits, ids, 0.0, 1.0, 5) == 0
+    assert NATIVE.gumbel_argmax(logits, ids, 0.0, 1.0, 5) == 0
 
 
 FILTERS: tuple[dict[str, Any], ...] = (
@@ -86,11 +86,11 @@ def test_total_probability_is_good_to_six_digits(temperature: float) -> None:
 def test_malformed_rows_are_refused() -> None:
     logits = random(3, 10)
     with pytest.raises(ValueError, match="differ in number"):
-        NATIVE.race(logits, np.arange(9), 0.0, 1.0, 1)
+        NATIVE.gumbel_argmax(logits, np.arange(9), 0.0, 1.0, 1)
     with pytest.raises(ValueError, match="finite"):
-        NATIVE.race(logits, None, float("nan"), 1.0, 1)
+        NATIVE.gumbel_argmax(logits, None, float("nan"), 1.0, 1)
     with pytest.raises(ValueError, match="no logits"):
-        NATIVE.race(logits[:0], None, 0.0, 1.0, 1)
+        NATIVE.gumbel_argmax(logits[:0], None, 0.0, 1.0, 1)
     with pytest.raises(ValueError, match="above 0"):
         NATIVE.surviving_columns(logits, 0.0, PickRule(0.0, 1, 1.0, 0.0, 1))
     with pytest.raises(ValueError, match="out of range"):

@@ -215,7 +215,7 @@ def test_text_that_is_surely_too_long_is_refused_unread(
     tokenizer = service.model.tokenizer
     monkeypatch.setattr(tokenizer, "encode", refuse)
     text = "x" * 100 * service.max_prompt_tokens
-    assert tokenizer.least_tokens(text) > service.max_prompt_tokens
+    assert tokenizer.min_num_tokens(text) > service.max_prompt_tokens
     for fields in ({"prompt": text}, {"messages": [{"role": "user", "content": text}]}):
         told = refusal(service, **fields).refusal
         assert told.code == "context_length_exceeded"

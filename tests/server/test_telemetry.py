@@ -130,11 +130,11 @@ def test_without_a_drafter_the_reason_is_told(tiny_model_path: str) -> None:
 
 
 def test_what_a_request_says_is_settled_when_it_ends(tiny_llm: LLM) -> None:
-    """Its numbers are read by another thread while the engine goes on learning prices."""
+    """Its numbers are read by another thread while the engine goes on learning costs."""
     (stream,) = run(tiny_llm, "auto")
     told = mtp_report(stream.report(), "auto")
     assert isinstance(tiny_llm.engine, Engine)
-    tiny_llm.engine.policy.prices.slowdown *= 3
+    tiny_llm.engine.policy.costs.slowdown *= 3
     assert isinstance(stream, Running)
     assert stream.policy.forecast is not None, "the policy has decided"
     assert mtp_report(stream.report(), "auto") == told

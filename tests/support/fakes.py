@@ -14,7 +14,7 @@ from headlong.decode.round import RoundResult, run_round
 from headlong.decode.sampling import Sampler
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.draft_plan import DraftPlan, Threshold
-from headlong.drafters.drafter import Draft, Drafter, DraftRequest, Guess, Settled
+from headlong.drafters.drafter import Draft, Drafter, DraftRequest, Guess, ObservedRows
 from headlong.errors import HeadlongError
 from headlong.models.hidden import HiddenRows
 from headlong.models.transformer import Backbone
@@ -89,9 +89,9 @@ class ScriptedDrafter:
         """Take any feature that has as many rows."""
         return hidden.raw if hidden.taps is None else hidden.taps
 
-    def observe(self, settled: Sequence[Settled]) -> None:
-        """Note how many rows were settled."""
-        self.num_settled += [len(one.next_ids) for one in settled]
+    def observe(self, observed: Sequence[ObservedRows]) -> None:
+        """Note how many rows were observed."""
+        self.num_settled += [len(one.next_ids) for one in observed]
 
     def draft(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """Draft the true continuation, spoiled where told."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench_parts import make_prompt
-from headlong.bench.load_run import Asked, Ending, LoadLevel, LoadLog, LoadPlan, Slice
+from headlong.bench.load_run import Ending, LoadLevel, LoadLog, LoadPlan, RequestRecord, Slice
 from headlong.bench.load_summary import summarise_load
 from headlong.bench.measure import Context, Question, Run, TimedAnswer
 from headlong.decode.stats import DecodeStats
@@ -28,7 +28,7 @@ def make_load_plan(**changes: Any) -> LoadPlan:
 
 def make_asked(
     question: Question, mode: str, began_s: float, seconds: float, num_tokens: int = 10
-) -> Asked:
+) -> RequestRecord:
     """Return an answer whose tokens come evenly, the first after a tenth of the time."""
     steps = [began_s + seconds * (0.1 + 0.9 * n / (num_tokens - 1)) for n in range(num_tokens)]
     answer = TimedAnswer(
@@ -42,7 +42,7 @@ def make_asked(
         else DecodeStats(10, 0, 0),
         finish_reason="stop",
     )
-    return Asked(Run(mode, question, 0, answer=answer), Ending.DONE, began_s, tuple(steps))
+    return RequestRecord(Run(mode, question, 0, answer=answer), Ending.DONE, began_s, tuple(steps))
 
 
 def make_log(
@@ -88,12 +88,12 @@ class ScriptedClient:
     """Answers by rule and remembers what it was asked."""
 
     reply: Callable[[Question, str], Any]
-    """Returns an `Asked`, or waits for one."""
+    """Returns a `RequestRecord`, or waits for one."""
     asked: list[tuple[str, Question]] = field(default_factory=list)
     num_open: int = 0
     most_open: int = 0
 
-    async def ask(self, question: Question, mode: str) -> Asked:
+    async def ask(self, question: Question, mode: str) -> RequestRecord:
         """Note the question and reply."""
         self.asked.append((mode, question))
         self.num_open += 1
@@ -102,7 +102,7 @@ class ScriptedClient:
             found = await self.reply(question, mode)
         finally:
             self.num_open -= 1
-        assert isinstance(found, Asked)
+        assert isinstance(found, RequestRecord)
         return found
 
 

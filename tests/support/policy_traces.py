@@ -165,8 +165,8 @@ def play_answers(
         blur = math.exp(rng.gauss(0.0, noise))
         results = [round_result(*one, draft_s * blur, pass_s * blur) for one in drafted]
         requests = [one.policy for one in streams]
-        is_typical = len(going_on) == len(streams)
-        policy.observe(requests, plans, results, round_s * blur, is_typical)
+        is_representative = len(going_on) == len(streams)
+        policy.observe(requests, plans, results, round_s * blur, is_representative)
         streams = going_on
     return plain_s / seconds
 

@@ -1,4 +1,4 @@
-"""A world with exact prices and known chances, in which policies can be compared.
+"""A world with exact costs and known chances, in which policies can be compared.
 
 Every token of a text has a chance to be guessed right; a head knows it more or less well and says
 so. Passes and draft steps take what the world says, with as much noise as wanted. A fixed K and

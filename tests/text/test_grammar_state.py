@@ -10,7 +10,7 @@ import pytest
 from llguidance import LLMatcher, LLParserLimits
 
 from headlong.decode.constraint import Constraint, Grammar
-from headlong.text.grammar import given_form, json_schema_grammar
+from headlong.text.grammar import compile_user_grammar, json_schema_grammar
 from headlong.text.grammar_state import GrammarState
 from headlong.text.token_table import make_token_table
 from headlong.text.tokenizer import Tokenizer
@@ -185,7 +185,7 @@ def test_neither_drafts_nor_earlier_answers_decide_where_an_answer_is_lost(
 ) -> None:
     """Copies of a parser share what they have spent of its bounds (found by bench/attack.py)."""
     monkeypatch.setattr("headlong.text.grammar.MAX_STATES", 300)
-    grammar = given_form(
+    grammar = compile_user_grammar(
         tokenizer, "start: /[a-z ]{5}([a-z ]*e[a-z ]{90}c|[a-z ]*s[a-z ]{90}d)/", None
     )
     letters = random.Random(1).choices("es xyz", k=400)

@@ -38,27 +38,27 @@ def composing_tokenizer() -> Tokenizer:
 @example(text="hellhellhell")
 def test_no_text_has_fewer_tokens(vocabularies: list[Tokenizer], text: str) -> None:
     for tokenizer in vocabularies:
-        assert tokenizer.least_tokens(text) <= len(tokenizer.encode(text, add_special=False))
+        assert tokenizer.min_num_tokens(text) <= len(tokenizer.encode(text, add_special=False))
 
 
 def test_each_kind_of_bytes_is_counted_apart() -> None:
     letters = [bytes([byte]) for byte in b"ab1-"]
     bound = TokenBound([*letters, b"----------", b"aba", b"", "é".encode()])
-    assert bound.least("ab" * 30) == 20
-    assert bound.least("1" * 30) == 30
-    assert bound.least("-" * 30) == 3
-    assert bound.least("-" * 30 + "ab" * 30 + "1" * 25) == 25
-    assert bound.least("z" * 25) == 2, "nobody knows this letter, so it may be left out"
-    assert bound.least("é" * 25) == 2, "nor its bytes alone"
-    assert bound.least("") == 0
+    assert bound.min_num_tokens("ab" * 30) == 20
+    assert bound.min_num_tokens("1" * 30) == 30
+    assert bound.min_num_tokens("-" * 30) == 3
+    assert bound.min_num_tokens("-" * 30 + "ab" * 30 + "1" * 25) == 25
+    assert bound.min_num_tokens("z" * 25) == 2, "nobody knows this letter, so it may be left out"
+    assert bound.min_num_tokens("é" * 25) == 2, "nor its bytes alone"
+    assert bound.min_num_tokens("") == 0
 
 
 def test_prose_is_bounded_closely(vocabularies: list[Tokenizer]) -> None:
     """Guards the text thread: by the longest token alone, 600,000 characters would be read."""
     text = "It was the best of times, it was the worst of times. " * 100
-    assert vocabularies[0].least_tokens(text) > len(text) / 40
+    assert vocabularies[0].min_num_tokens(text) > len(text) / 40
 
 
 def test_half_a_surrogate_pair_is_bounded_too(vocabularies: list[Tokenizer]) -> None:
     for tokenizer in vocabularies:
-        assert tokenizer.least_tokens("a\ud800") <= 2
+        assert tokenizer.min_num_tokens("a\ud800") <= 2

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer as Splitter
 from tokenizers.models import BPE
 
 from headlong.errors import TextError
+from headlong.text.rendered_chat import RenderedChat
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
-from headlong.text.written_chat import WrittenChat
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from tiny_text import (
     byte_level_metadata,
@@ -145,7 +145,7 @@ def test_content_beside_a_forged_token_is_cut_as_ever(real: Tokenizer, text: str
     for tokenizer in (real, byte_level_tokenizer(), sentencepiece_tokenizer()):
         written = f"<|im_start|><s>{text}</s>\n {text}<|im_end|>"
         expected = tokenizer.encode(written, add_special=False)
-        assert tokenizer.encode_written(WrittenChat(written, {"\U0010fff0": "<"})) == expected
+        assert tokenizer.encode_rendered(RenderedChat(written, {"\U0010fff0": "<"})) == expected
 
 
 def test_only_the_first_word_of_all_gets_a_space(tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ def test_only_the_first_word_of_all_gets_a_space(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, splitter, chat_template="{{ messages[0].content }}")
     tokenizer = load_tokenizer(Checkpoint(folder, "safetensors", "llama", {}, {}))
     for written in ("a b<|> \nb a<|>a", "<|>a<|> ", ""):
-        chat = WrittenChat(written, {"\U0010fff0": "<"})
-        assert tokenizer.encode_written(chat) == tokenizer.encode(written)
+        chat = RenderedChat(written, {"\U0010fff0": "<"})
+        assert tokenizer.encode_rendered(chat) == tokenizer.encode(written)
     ids = tokenizer.encode_chat([{"role": "user", "content": "a<|>"}])
     assert tokenizer.decode(ids, skip_special=False) == "a<|>"
     assert tokenizer.encode("<|>")[0] not in ids

@@ -68,7 +68,7 @@ def test_rows_keep_their_scales_wherever_they_go(tmp_path: Path) -> None:
 
 def test_turned_blocks_hold_the_same_numbers(tmp_path: Path) -> None:
     tensor, meant = joined_matrix(tmp_path)
-    turned = tensor.with_turned_blocks(2).to_float32().reshape(2, SIZES[1], SIZES[0] // 2)
+    turned = tensor.with_transposed_blocks(2).to_float32().reshape(2, SIZES[1], SIZES[0] // 2)
     assert np.array_equal(turned.swapaxes(1, 2).reshape(SIZES), meant)
 
 

@@ -8,7 +8,7 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from headlong.errors import CheckpointError
-from headlong.weights.mapped_file import let_go, map_file, read_json_object, shown
+from headlong.weights.mapped_file import map_file, read_json_object, release_pages, shown
 from headlong.weights.tensors import StoredTensor
 
 
@@ -76,10 +76,10 @@ def test_pages_let_go_leave_memory_and_come_back(tmp_path: Path) -> None:
     part = data[100:][: 2**22 - 5000].reshape(4, -1)[1:]
     assert data.tobytes() == content.tobytes()
     held = resident_bytes(path)
-    let_go(part)
+    release_pages(part)
     assert resident_bytes(path) <= held - part.nbytes + 2**14
     assert data.tobytes() == content.tobytes()
-    let_go(part.copy())  # not a file's bytes: nothing happens
+    release_pages(part.copy())  # not a file's bytes: nothing happens
 
 
 def test_blocks_leave_nothing_of_the_file_behind(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_rows_keep_their_scales_wherever_they_go(tmp_path: Path) -> None:
     blocks = [block.to_float32() for block in moved.row_blocks(2000)]
     assert len(blocks) > 1
     assert np.array_equal(np.concatenate(blocks), meant[order])
-    turned = tensor.with_turned_blocks(2).to_float32().reshape(2, 256, 35)
+    turned = tensor.with_transposed_blocks(2).to_float32().reshape(2, 256, 35)
     assert np.array_equal(turned.swapaxes(1, 2).reshape(70, 256), meant)
 
 

@@ -179,10 +179,10 @@ def test_blocks_of_rows_are_the_tensor() -> None:
 def test_turned_blocks_hold_the_same_numbers(name: str) -> None:
     kind = GGMLQuantizationType[name]
     tensor = StoredTensor("w", (NUM_ROWS, ROW_SIZE), kind, random_rows(kind))
-    turned = tensor.with_turned_blocks(NUM_ROWS)
+    turned = tensor.with_transposed_blocks(NUM_ROWS)
     assert turned.shape == (NUM_ROWS * ROW_SIZE, 1)
     assert turned.type == (GGMLQuantizationType.F32 if name.startswith("Q") else kind)
     expected = tensor.to_float32().reshape(-1, 1)
     assert np.array_equal(turned.to_float32(), expected, equal_nan=True)
-    whole = tensor.with_turned_blocks(1).to_float32()
+    whole = tensor.with_transposed_blocks(1).to_float32()
     assert np.array_equal(whole, tensor.to_float32().T, equal_nan=True)

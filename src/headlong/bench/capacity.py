@@ -39,7 +39,7 @@ READ_TOKENS = 512
 
 TIME_BUDGET_S = 20.0
 _MIN_READ = 8
-"""Prompt tokens below which the time to the first token tells nothing of reading."""
+"""Prompt tokens below which the time to the first token says little about prefill speed."""
 
 _READ_REPEATS = 3
 _MEASURE_AGAIN = "Measure with `headlong bench`, or give the rates as numbers."

@@ -1,4 +1,4 @@
-"""Charts: where things stand in the plots of a report, in per cent of their width and height.
+"""Charts: coordinates of the plots in a report, in per cent of their width and height.
 
 In:  the document of a measurement. Out: marks, lines and ticks for the templates, which draw them
 as SVG. Every mark keeps the path of its number in the document.
@@ -22,16 +22,16 @@ class Axis:
     high: float
 
     def place(self, value: float) -> float:
-        """Return where a value stands, in per cent, kept inside the plot."""
+        """Return the position of a value, in per cent, limited to the plot."""
         share = (value - self.low) / (self.high - self.low)
         return round(100 * min(1.0, max(0.0, share)), 3)
 
     def place_known(self, value: float | None) -> float | None:
-        """Return where a value stands; None when it is not known."""
+        """Return the position of a value; None if it is unknown."""
         return None if value is None else self.place(value)
 
     def height(self, value: float) -> float:
-        """Return where a value stands from the top."""
+        """Return the position of a value from the top."""
         return round(100 - self.place(value), 3)
 
     @property
@@ -65,7 +65,7 @@ class Forest:
 
     axis: Axis
     one: float
-    """Where 1 × stands."""
+    """The position of 1 ×."""
     rows: Sequence[ForestRow]
 
 
@@ -181,7 +181,7 @@ class Chart:
     axis: Axis
     lines: Sequence[Line]
     one: float | None = None
-    """Where 1 × stands, in charts of ratios."""
+    """The position of 1 ×, in charts of ratios."""
 
     @property
     def ticks(self) -> list[tuple[float, float]]:

@@ -84,7 +84,7 @@ class Conclusion:
     candidate: str
     """The side the verdict is about: the one whose gain is surest."""
     setting: str | None
-    """The side to use; None when it cannot be told."""
+    """The side to use; None if there is not enough data."""
     by_group: Mapping[str, str | None]
     """The same for every task at every temperature."""
 
@@ -113,7 +113,7 @@ def judge(
 
 
 def choose_setting(findings: Sequence[Gain], baseline: str) -> str | None:
-    """Return the side to use: the surest gain, else the baseline; None when it cannot be told."""
+    """Return the side to use: the most certain gain, else the baseline; None if unknown."""
     gains = [finding for finding in findings if finding.outcome == GainKind.GAIN]
     if gains:
         return max(gains, key=lambda finding: finding.merit).candidate
@@ -154,7 +154,7 @@ def _say(best: Gain, own: Sequence[Gain], baseline: str, wording: Wording) -> st
 
 
 def _say_exceptions(best: Gain, own: Sequence[Gain], words: Mapping[GainKind, str]) -> str:
-    """Name the tasks where it is otherwise than overall, and those that cannot be told."""
+    """Name the tasks that differ from the overall result, and those without enough data."""
     parts = []
     for outcome, phrase in words.items():
         others = [f"{f.group} ({f.numbers})" for f in own if f.outcome == outcome]

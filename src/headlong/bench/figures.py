@@ -21,7 +21,7 @@ DRAFT_FIGURES = (
     "rounds", "num_drafted", "num_accepted", "acceptance_length", "acceptance_rate",
     "acceptance_at_depth",
 )  # fmt: skip
-"""What a row's counters tell of drafts, as `DecodeStats` defines it."""
+"""Figures of drafts from a row's counters, as `DecodeStats` defines them."""
 
 Block: TypeAlias = dict[str, Row]
 """The rows of one question, by side."""

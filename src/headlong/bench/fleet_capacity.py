@@ -73,14 +73,14 @@ class MeasuredPool:
     """Names of levels and what was measured there, in the order of the file."""
     source: str
 
-    def best(self, target: FleetTarget) -> "Carried":
-        """Return the busiest level that keeps the latency.
+    def best(self, target: FleetTarget) -> "ReplicaCapacity":
+        """Return the highest level that meets the latency limits.
 
         Raises:
             RequestError: None does.
         """
         kept = [
-            Carried(name, figures, is_last=name == self.levels[-1][0])
+            ReplicaCapacity(name, figures, is_last=name == self.levels[-1][0])
             for name, figures in self.levels
             if _keeps(figures, target.limits)
         ]
@@ -94,13 +94,13 @@ class MeasuredPool:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """What one replica carries within the target."""
+class ReplicaCapacity:
+    """The best measured level of one replica that meets the target."""
 
     level: str
     figures: Mapping[str, Any]
     is_last: bool
-    """Whether it was the heaviest measured: there may be more."""
+    """Whether it was the highest measured level: a replica may have more capacity."""
 
     @property
     def requests_per_second(self) -> float:

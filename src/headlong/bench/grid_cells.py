@@ -66,7 +66,7 @@ def describe_levels(levels: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The levels of every factor; the first of each is taken where one stands for all."""
+    """The levels of every factor; the first of each is the default."""
 
     tasks: tuple[str, ...]
     temperatures: tuple[float, ...] = (0.0, 0.3, 0.7, 1.0)
@@ -76,7 +76,7 @@ class Axes:
     drafters: tuple[GridDrafter, ...] = ("chain", "head", "ngram")
 
     def led_by(self, head_quant: QuantName | None) -> "Axes":
-        """Return the axes with a head's own precision as the one that stands for all."""
+        """Return the axes with a head's own precision as the default."""
         if head_quant is None:
             return self
         return replace(self, head_quants=tuple(dict.fromkeys((head_quant, *self.head_quants))))

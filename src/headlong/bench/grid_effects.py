@@ -32,7 +32,7 @@ MIN_CELLS = 3
 
 @dataclass(frozen=True, slots=True)
 class LevelEffect:
-    """The speed-up a level stands for, all else equal."""
+    """The fitted speed-up of a level, all else equal."""
 
     level: Any
     speedup: float
@@ -69,7 +69,7 @@ class Effects:
     untold: tuple[str, ...]
     """Factors of which nothing can be said: hardly more than one level was measured."""
     interplay: Interplay | None
-    """The strongest of all pairs; None when none can be told from chance."""
+    """The strongest of all pairs; None if none is significant."""
 
     @property
     def unexplained(self) -> float:

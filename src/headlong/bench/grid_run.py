@@ -62,7 +62,7 @@ class GridPlan:
     commit: str | None = None
 
     def key(self, cell: Cell) -> str:
-        """Return what an earlier result must have been measured with to stand for this cell."""
+        """Return the conditions that an earlier result of this cell must share to be reused."""
         prompts = hash_all(prompt.hash for prompt in self.prompts[cell.task])
         asked = [asdict(cell), prompts, self.max_tokens, self.seed, self.place]
         return short_hash(json.dumps(asked, sort_keys=True).encode())

@@ -47,7 +47,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestRecord:
     """One request and what became of it."""
 
     run: Run
@@ -77,7 +77,7 @@ class LoadClient:
         """Hang up."""
         await self._http.aclose()
 
-    async def ask(self, question: Question, mode: str) -> Asked:
+    async def ask(self, question: Question, mode: str) -> RequestRecord:
         """Put one question and read the whole answer."""
         began_s, side = time.perf_counter(), self._sides[mode]
         received = http_side.AnswerStream()
@@ -95,7 +95,7 @@ class LoadClient:
             else:
                 ending, error, wait_s = Ending.BUSY, "The server was busy.", found
         run = Run(mode, question, 0, answer, error)
-        return Asked(run, ending, began_s, tuple(received.times_s), wait_s)
+        return RequestRecord(run, ending, began_s, tuple(received.times_s), wait_s)
 
     async def _ask(
         self,
@@ -171,7 +171,7 @@ class Slice:
     mode: str
     seconds: float
     began_s: float
-    asked: Sequence[Asked]
+    asked: Sequence[RequestRecord]
 
 
 @dataclass(slots=True)
@@ -185,7 +185,7 @@ class LoadLog:
 class Client(Protocol):
     """What sends the questions."""
 
-    async def ask(self, question: Question, mode: str) -> Asked:
+    async def ask(self, question: Question, mode: str) -> RequestRecord:
         """Put one question and wait for the whole answer."""
 
 
@@ -243,7 +243,7 @@ class _SliceRun:
     level: LoadLevel
     pair: int
     mode: str
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[RequestRecord] = field(default_factory=list)
     failures_in_a_row: int = 0
     num_open: int = 0
     ends_s: float = 0.0
@@ -290,9 +290,9 @@ class _SliceRun:
                 else:
                     error = f"{MAX_OPEN} requests were open already."
                     run = Run(self.mode, question, 0, error=error)
-                    self.asked.append(Asked(run, Ending.FAILED, time.perf_counter()))
+                    self.asked.append(RequestRecord(run, Ending.FAILED, time.perf_counter()))
 
-    async def _ask(self, question: Question) -> Asked:
+    async def _ask(self, question: Question) -> RequestRecord:
         self.num_open += 1
         try:
             asked = await self.client.ask(question, self.mode)

@@ -19,7 +19,7 @@ from headlong.bench.figures import (
     describe_side,
     pair_rows,
 )
-from headlong.bench.load_run import Asked, Ending, LoadLevel, LoadLog, LoadPlan, Slice
+from headlong.bench.load_run import Ending, LoadLevel, LoadLog, LoadPlan, RequestRecord, Slice
 from headlong.bench.measure import Context, TimedAnswer
 from headlong.bench.rows import COLUMNS, Row, make_row, settle_tokens
 from headlong.bench.statistics import CONFIDENCE, Totals, paired_speedup, percentile
@@ -197,7 +197,7 @@ def _describe_mode(slices: Sequence[Slice]) -> dict[str, Any]:
     return figures | _percentiles(done) | _describe_drafts(rows)
 
 
-def _percentiles(done: Sequence[Asked]) -> dict[str, float | None]:
+def _percentiles(done: Sequence[RequestRecord]) -> dict[str, float | None]:
     answers = [one.run.answer for one in done if one.run.answer is not None]
     gaps = [later - earlier for one in done for earlier, later in pairwise(one.times_s)]
     measures: dict[str, tuple[list[float], float]] = {

@@ -74,7 +74,7 @@ class LocalSide:
 
     def _start(self, question: Question) -> Generation:
         return self.llm.stream(
-            as_asked(self.llm, question.prompt, is_raw=self.is_raw),
+            model_input(self.llm, question.prompt, is_raw=self.is_raw),
             mtp=self.mtp,
             max_tokens=question.max_tokens,
             temperature=question.temperature,
@@ -83,8 +83,8 @@ class LocalSide:
         )
 
 
-def as_asked(llm: LLM, prompt: BenchPrompt, *, is_raw: bool) -> Prompt:
-    """Return a prompt as the model wants it: messages, or plain text where it has no template."""
+def model_input(llm: LLM, prompt: BenchPrompt, *, is_raw: bool) -> Prompt:
+    """Return a prompt as the model's input: messages, or plain text if it has no template."""
     if prompt.text is not None and (is_raw or llm.tokenizer.chat_template is None):
         return prompt.text
     return prompt.messages
@@ -98,7 +98,9 @@ def split_by_context(
     fitting, skipped = [], []
     for prompt in prompts:
         try:
-            num_tokens = len(llm.encode(as_asked(llm, prompt, is_raw=is_raw), prompt.tools or None))
+            num_tokens = len(
+                llm.encode(model_input(llm, prompt, is_raw=is_raw), prompt.tools or None)
+            )
         except HeadlongError as error:  # said with the place: there may be hundreds
             raise RequestError(f"{prompt.name}: {error.problem}", error.remedy) from error
         if num_tokens < limit:

@@ -20,7 +20,7 @@ from headlong.cache.sequence_state import SequenceState
 from headlong.config import SamplingParams
 from headlong.decode.sampling import Sampler
 from headlong.drafters.draft_plan import DraftPlan
-from headlong.drafters.drafter import DraftRequest, Settled
+from headlong.drafters.drafter import DraftRequest, ObservedRows
 from headlong.drafters.head_drafter import RecursiveDrafter
 from headlong.heads.eagle3 import Eagle3Head, build_eagle3, make_eagle3_config
 from headlong.heads.head import RecursiveHead
@@ -37,7 +37,7 @@ DRAFT_LENGTH = 4
 
 
 def make_stand_in_head(backbone: Backbone) -> Eagle3Head:
-    """Build a random EAGLE-3-format head of the backbone's sizes."""
+    """Build an EAGLE-3-format head with random weights and the backbone's sizes."""
     config = backbone.config
     hidden, inner = config.hidden_size, config.intermediate_size
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
@@ -171,7 +171,7 @@ class _Stage(PassTimer):
         self.memory = self.drafter.begin()
         ids, next_ids = self.ids(plan.context), self.ids(plan.context)
         features = head.features(self.context_rows)
-        self.drafter.observe([Settled(self.memory, ids, (features,), next_ids)])
+        self.drafter.observe([ObservedRows(self.memory, ids, (features,), next_ids)])
 
     def draft_step_s(self, share: float) -> float:
         """Time a draft after a pass, as in a round; return the mean of its steps.

@@ -85,7 +85,7 @@ def hash_all(hashes: Any) -> str:
 
 
 def short_hash(data: bytes) -> str:
-    """Return 16 letters that tell whether two things are the same."""
+    """Return a hash of 16 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 

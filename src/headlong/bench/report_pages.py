@@ -42,7 +42,7 @@ _BAR = 24
 _MAP_GAP = 34
 _MAP_WIDTH = (WIDTH - 3 * _MARGIN) // 2
 _NAMES = 92
-"""Width of what stands to the left of a map's rows."""
+"""Width of the labels to the left of a map's rows."""
 
 _HEADER, _ROW = 44, 36
 
@@ -54,7 +54,7 @@ class Numbers:
         self._document = document
 
     def find(self, path: str) -> Any:
-        """Return what stands at a path like /tasks/0/sides/off/num_tokens; None if nothing does."""
+        """Return the value at a path like /tasks/0/sides/off/num_tokens; None if there is none."""
         place: Any = self._document
         for name in path.strip("/").split("/"):
             if isinstance(place, list):
@@ -83,7 +83,7 @@ class Numbers:
 
 
 def render_page(template: str, document: Mapping[str, Any], **parts: Any) -> str:
-    """Fill a page of this room; it finds the document as `doc` and writes numbers with `show`."""
+    """Fill a template, which has the document as `doc` and writes numbers with `show`."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -161,7 +161,7 @@ def make_load_report(document: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where one map stands."""
+    """The position of one map."""
 
     x: float
     y: float

@@ -1,8 +1,8 @@
-"""What a round costs where whole rounds run on a device: `pass_cost` for such backends.
+"""The cost of a round on backends that run whole rounds on the device: their `pass_cost`.
 
 In:  a runner, row counts and a context length. Out: `RoundCost`: medians in milliseconds.
-A round is timed from its begin until its numbers are on the host, and again with others in front
-of it, so that the device never waits: the difference is what the host adds where it must decide.
+A round is timed from its start until its results are on the host, and again in a queue of rounds,
+so that the device never waits. The difference is the overhead of the host.
 """
 
 import statistics
@@ -30,7 +30,7 @@ from headlong.ops.cuda.graph_replay import Fetched
 from headlong.ops.cuda.ops import CudaOps
 
 _IN_A_ROW = 20
-"""Rounds that are begun before the last of them is waited for."""
+"""Rounds that are started before waiting for the last of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """One measurement from beginning to end, and its document; two measurements compared.
 
-In:  sides, prompts, a plan, and what is known about the scene; or two documents. Out: a plain
+In:  sides, prompts, a plan, and a `BenchSetup`; or two documents. Out: a plain
 dictionary, the only thing that tables, reports and later comparisons are made from; with a folder
 also the files. Two measurements of different prompts or settings are refused; they were not
 interleaved, so whatever else changed between them is in the result, and is named.
@@ -124,7 +124,7 @@ def _conclude(
 
 
 def _recommend(judged: Conclusion, wording: Wording) -> dict[str, Any]:
-    """Return the settings to use; None where it cannot be told."""
+    """Return the settings to use; None if there is not enough data."""
     key = "mtp" if wording == Wording.MTP else "side"
     by_task = [{"name": name, key: _typed(side)} for name, side in judged.by_group.items()]
     return {key: _typed(judged.setting), "by_task": by_task}
@@ -166,8 +166,8 @@ def _cache_notes(overall: Mapping[str, Any] | None) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What is measured where."""
+class BenchSetup:
+    """Model or servers, prompts and output of one measurement."""
 
     wording: Wording
     setup: Mapping[str, Any]
@@ -183,11 +183,14 @@ class Scene:
 
 
 def measure(
-    sides: Sequence[Side], plan: QuestionPlan, scene: Scene, on_run: Callable[[Run], None]
+    sides: Sequence[Side],
+    plan: QuestionPlan,
+    bench: BenchSetup,
+    on_run: Callable[[Run], None],
 ) -> dict[str, Any]:
     """Put all questions to all sides; return the document, partial where it was stopped."""
     conditions = read_provenance()
-    folder = scene.folder
+    folder = bench.folder
 
     def note(run: Run) -> None:
         if folder is not None:
@@ -195,20 +198,20 @@ def measure(
         on_run(run)
 
     measured = run_ab(sides, plan, note)
-    runs, counter = settle_tokens(measured.runs, scene.count)
+    runs, counter = settle_tokens(measured.runs, bench.count)
     rows = [make_row(run) for run in runs]
     divergence = first_divergence(runs, sides[0].name)
     context = BenchContext(
-        wording=scene.wording,
+        wording=bench.wording,
         sides={side.name: side.label for side in sides},
-        prompts=scene.prompt_set.describe(len(plan.prompts), scene.skipped),
+        prompts=bench.prompt_set.describe(len(plan.prompts), bench.skipped),
         settings=_describe_plan(plan),
-        setup=scene.setup,
+        setup=bench.setup,
         conditions=conditions.to_dict(),
         token_counter=counter,
         num_planned=measured.num_planned,
         stopped=measured.stopped,
-        notes=scene.notes,
+        notes=bench.notes,
         divergence=None if divergence is None else asdict(divergence),
     )
     document = summarise(rows, context)

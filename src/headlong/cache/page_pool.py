@@ -1,9 +1,9 @@
-"""Pages: fixed pieces of a device's cache, and the states of sequences whose rows lie in them.
+"""The page pool: allocation of fixed-size cache pages, and sequence states in such pages.
 
-In:  how many pages there are. Out: who has which. A page may belong to several sequences that begin
-alike: only whole pages of rows that no pass writes any more are shared, so the last one is copied.
-Knows page numbers only; the keys and values are the runner's. What a sequence gives back may still
-be read by passes that were begun before: whatever uses the page next, comes behind them.
+In:  the number of pages. Out: page numbers by sequence. Sequences with a common prefix share pages:
+only full pages, which no pass writes any more; a partial last page is copied.
+Knows page numbers only; the keys and values are the runner's. Passes that began earlier may still
+read a freed page; its next user runs after them.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ PAGE_ROWS = 64
 
 
 class PagePool:
-    """All pages of a device. Page 0 is nobody's: rows beyond a sequence's pages end up there."""
+    """All pages of a device. Page 0 is unused: rows beyond a sequence's pages are written there."""
 
     def __init__(self, num_pages: int, page_bytes: int, copy: Callable[[int, int], None]) -> None:
         """Hold the pages 1 to `num_pages`; `copy` copies what is in one to another."""
@@ -27,11 +27,11 @@ class PagePool:
 
     @property
     def num_free(self) -> int:
-        """Pages that nobody has."""
+        """Number of free pages."""
         return len(self._free)
 
-    def take(self, num_pages: int) -> list[int]:
-        """Return so many free pages, which must be there."""
+    def allocate(self, num_pages: int) -> list[int]:
+        """Return `num_pages` free pages; the caller checks that there are so many."""
         assert num_pages <= len(self._free), f"{num_pages} pages are wanted, {self.num_free} free"
         pages = [self._free.pop() for _ in range(num_pages)]
         for page in pages:
@@ -44,8 +44,8 @@ class PagePool:
             self._num_users[page] += 1
         return list(pages)
 
-    def give_back(self, pages: Sequence[int]) -> None:
-        """Count one user less; pages without any are free."""
+    def free(self, pages: Sequence[int]) -> None:
+        """Count one user less; pages without users become free."""
         for page in pages:
             self._num_users[page] -= 1
             if not self._num_users[page]:
@@ -65,12 +65,12 @@ class PagedState(SequenceState):
         a head. Only these can be forked for a sequence that drafts."""
 
     def num_missing(self, length: int) -> int:
-        """Return how many more pages it takes to have room for `length` rows."""
+        """Return how many more pages `length` rows need."""
         return max(0, num_pages_for(length) - len(self.pages))
 
     def reserve(self, length: int) -> None:
-        """Take the pages that are missing for `length` rows."""
-        self.pages += self._pool.take(self.num_missing(length))
+        """Allocate the missing pages for `length` rows."""
+        self.pages += self._pool.allocate(self.num_missing(length))
 
     def bytes_for(self, length: int) -> int:
         """Return the bytes of the pages it will take, shared ones included."""
@@ -80,11 +80,11 @@ class PagedState(SequenceState):
         """Return the largest length, at most `num_rows`, that this state can be forked at."""
         return min(num_rows, self.length if self.num_observed is None else self.num_observed)
 
-    def begin_with(self, other: "PagedState", length: int) -> int | None:
-        """Share the whole pages of the first `length` rows of another state.
+    def share_from(self, other: "PagedState", length: int) -> int | None:
+        """Share the full pages of the first `length` rows of another state.
 
-        Returns the page of the rows behind them, if there are any, of which `copy_rest` is then to
-        make a copy once this state has a page for it.
+        Returns the page with the remaining rows, if any. Once this state has a page for them,
+        `copy_rest` copies that page.
         """
         assert not self.pages, "only a fresh state can begin with another's rows"
         assert length <= other.length, (length, other.length)
@@ -94,19 +94,19 @@ class PagedState(SequenceState):
         return other.pages[num_whole] if length % PAGE_ROWS else None
 
     def copy_rest(self, page: int) -> None:
-        """Copy the page that is shared in part."""
+        """Copy the partial page that `share_from` returned."""
         self._pool.copy(page, self.pages[self.length // PAGE_ROWS])
 
     def keep_observed(self) -> None:
         """Drop the rows that no head has observed, and the pages behind the others."""
         self.length = self.shareable_length(self.length)
         num_kept = num_pages_for(self.length)
-        self._pool.give_back(self.pages[num_kept:])
+        self._pool.free(self.pages[num_kept:])
         del self.pages[num_kept:]
 
     def free(self) -> None:
-        """Give all pages back."""
-        self._pool.give_back(self.pages)
+        """Free all pages."""
+        self._pool.free(self.pages)
         self.pages, self.length, self.num_pending = [], 0, 0
 
 

@@ -19,24 +19,23 @@ class Prefix:
     token_ids: list[int]
     cache: SequenceState
     draft_state: Any = None
-    """The drafter's memory; None when the sequence had none."""
+    """None if the sequence had none."""
     backlog: Any = None
-    """Rows of the cache that this memory lacks so far."""
+    """Rows of the cache that the drafter has not observed yet."""
     num_bytes: int = 0
     salt: str = ""
-    """Who may share it: requests with the same salt."""
+    """Only requests with the same salt may share it."""
 
     def num_shared(
         self, prompt_ids: Sequence[int], *, has_drafter: bool, lets_wait: bool = False
     ) -> int:
-        """Return how many rows a prompt need not run if it begins with these.
+        """Return how many rows a prompt can reuse from this prefix.
 
-        At least one row of a prompt must run, for the first token is picked from it. A drafter's
-        row pairs a position with the token behind it, so of m common tokens only m - 1 rows of its
-        memory fit; where the last one waits and may go on waiting, no token is paired with it yet.
-        And a sequence that drafts cannot use a prefix without such a memory, since a head has
-        nothing to read before the first row it observed. Of what is left, as much is shared as
-        the state can be forked at.
+        At least one row of a prompt must run, since the first token is picked from it. A row of a
+        drafter pairs a position with the next token, so of m common tokens only m - 1 rows of a
+        draft state can be reused, or m if the last row is still in the backlog and may stay there.
+        A sequence that drafts cannot use a prefix without a draft state, since a head needs all
+        rows. The result is limited to a length at which the state can be forked.
         """
         num_common = common_length(self.token_ids, prompt_ids)
         num_rows = min(num_common, self.cache.length, len(prompt_ids) - 1)
@@ -48,7 +47,7 @@ class Prefix:
 
     @property
     def num_observed(self) -> int:
-        """Rows that the drafter's memory holds."""
+        """Rows that the drafter has observed."""
         return self.cache.length - (0 if self.backlog is None else self.backlog.num_rows)
 
 
@@ -56,7 +55,7 @@ class PrefixCache:
     """Prefixes of ended requests, at most `limit_bytes` of them."""
 
     def __init__(self, limit_bytes: int, drop: Callable[[Prefix], None] | None = None) -> None:
-        """Keep so many bytes at most; `drop` is told of what is not kept, or no longer."""
+        """Keep at most `limit_bytes`; call `drop` for every prefix that is not kept any longer."""
         self.limit_bytes = limit_bytes
         self._drop = drop or (lambda prefix: None)
         self.num_bytes = 0

@@ -1,11 +1,11 @@
 """The sequence state: the states of all layers of one sequence, updated together.
 
-A pass *appends* rows; they are pending. After acceptance the sequence *commits* the accepted ones,
-and the others are gone. `rollback` drops all pending rows; the sequence that committed rows never
-takes them back. `fork` gives another sequence its own copy of the first rows; `fork_in_place` does
-the same without a copy, where the first sequence has ended. Keys and values can be forked at any
-length, a recurrent state only at the committed length and at its snapshots. This file keeps the
-counts; the backend's layer states hold the numbers.
+A pass *appends* rows, which are then pending. After acceptance the sequence *commits* the accepted
+ones and drops the others. `rollback` drops all pending rows; committed rows are never taken back.
+`fork` gives another sequence its own copy of the first rows; `fork_in_place` does so without a copy
+if the first sequence has ended. Keys and values can be forked at any length, a recurrent state only
+at the committed length and at its snapshots. This file has the counts; the backend's layer states
+have the data.
 """
 
 from bisect import bisect_right
@@ -16,20 +16,20 @@ from headlong.ops.layer_state import LayerState, has_positions, is_recurrent
 from headlong.ops.op_set import Ops
 
 GROWTH = 64
-"""Room is made in steps of this many positions or a quarter of what there is; growing copies."""
+"""Capacity grows by this many positions or by a quarter; growing means copying."""
 
 MAX_SNAPSHOTS = 3
-"""Earlier lengths that a sequence with recurrent layers can be forked at."""
+"""Most earlier lengths at which a sequence with recurrent layers can be forked."""
 
 SNAPSHOT_STEP = 64
-"""One snapshot lies at the last multiple of this in a prompt, for prompts that end otherwise."""
+"""One snapshot is at the last multiple of this in a prompt, for prompts with another end."""
 
 
 class SequenceState:
     """The layer states of one sequence, one per layer, and the counts they share.
 
-    A layer without a mixer keeps nothing; it has None there. One that reads the keys and values of
-    an earlier layer has that layer's state, which counts once.
+    A layer without a mixer has None. A layer that reads the keys and values of an earlier one has
+    that layer's state, which counts once.
     """
 
     def __init__(self, layers: Sequence[LayerState | None]) -> None:
@@ -52,18 +52,18 @@ class SequenceState:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes the state takes now, with the snapshots it may come to hold."""
+        """Bytes of the state now, including snapshots it may take."""
         return self._capacity * self._bytes_per_position + self._fixed_bytes
 
     def bytes_for(self, length: int) -> int:
-        """Return the bytes it will take once it holds `length` rows, pending ones included."""
+        """Return its bytes with `length` rows, pending ones included."""
         return self._capacity_for(length) * self._bytes_per_position + self._fixed_bytes
 
     def append(self, num_rows: int, *, all_or_none: bool = False) -> int:
-        """Make room for `num_rows` pending rows; return the position of the first.
+        """Add `num_rows` pending rows; return the position of the first.
 
-        `all_or_none` promises that they will be committed or rolled back together: a recurrent
-        layer then need not keep what it takes to stop between them.
+        With `all_or_none` they will be committed or rolled back together, so a recurrent layer
+        need not keep states between them.
         """
         first_position = self.length + self.num_pending
         self.reserve(first_position + num_rows)

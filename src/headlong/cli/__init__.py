@@ -1,1 +1,1 @@
-"""Front door on the command line: one file per verb."""
+"""The command line: one file per command."""

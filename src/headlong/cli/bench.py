@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headlong.bench.measure import QuestionPlan, Side
     from headlong.bench.prompt_sets import PromptSet
-    from headlong.bench.summary import Scene
+    from headlong.bench.summary import BenchSetup
 
 SUB_VERBS = {
     "pass": "measure what passes cost on this machine",
@@ -92,15 +92,15 @@ def run(args: argparse.Namespace) -> int:
     console = make_console(stderr=args.json)
     with ExitStack() as closing:
         if args.url:
-            sides, plan, scene = _prepare_servers(args, prompt_set, closing)
+            sides, plan, bench = _prepare_servers(args, prompt_set, closing)
         else:
-            sides, plan, scene = _prepare_local(args, prompt_set)
+            sides, plan, bench = _prepare_local(args, prompt_set)
         if not args.quiet:
-            for line in (*scene.notes, *(f"skipped: {line}" for line in scene.skipped)):
+            for line in (*bench.notes, *(f"skipped: {line}" for line in bench.skipped)):
                 make_console(stderr=True).print(line, style="yellow", soft_wrap=True)
         total = len(make_questions(plan)) * len(sides)
         with BenchBar(total, plan.time_budget_s, is_quiet=args.quiet) as bar:
-            document = measure(sides, plan, scene, bar.advance)
+            document = measure(sides, plan, bench, bar.advance)
     print_results(document, console, is_quiet=args.quiet)
     identical = document["identical"]
     # Between servers texts may differ; in one process MTP must not change a letter.
@@ -191,12 +191,12 @@ def _make_plan(args: argparse.Namespace, prompts: Any) -> "QuestionPlan":
 
 def _prepare_local(
     args: argparse.Namespace, prompt_set: "PromptSet"
-) -> tuple[list["Side"], "QuestionPlan", "Scene"]:
+) -> tuple[list["Side"], "QuestionPlan", "BenchSetup"]:
     """Load the model; its sides are plain decoding and every mode asked for."""
     from headlong.bench.conclusion import Wording
     from headlong.bench.local_side import LocalSide, name_head, split_by_context
     from headlong.bench.report_folder import ReportFolder
-    from headlong.bench.summary import Scene
+    from headlong.bench.summary import BenchSetup
 
     folder = None if args.out is None else ReportFolder(args.out)
     llm = load_llm(args)
@@ -213,7 +213,7 @@ def _prepare_local(
         )
     modes = dict.fromkeys(["off", *(args.mtp or ["auto"])])
     sides: list[Side] = [LocalSide(llm, mode, args.raw) for mode in modes]
-    scene = Scene(
+    bench = BenchSetup(
         Wording.MTP,
         describe_setup(llm) | {"head": name_head(llm, args.head)},
         prompt_set,
@@ -221,17 +221,17 @@ def _prepare_local(
         skipped=skipped,
         folder=folder,
     )
-    return sides, _make_plan(args, fitting), scene
+    return sides, _make_plan(args, fitting), bench
 
 
 def _prepare_servers(
     args: argparse.Namespace, prompt_set: "PromptSet", closing: ExitStack
-) -> tuple[list["Side"], "QuestionPlan", "Scene"]:
+) -> tuple[list["Side"], "QuestionPlan", "BenchSetup"]:
     """Find out about the servers; B is A with another body when there is one address only."""
     from headlong.bench.conclusion import Wording
     from headlong.bench.http_side import READ_AHEAD, HttpSide, clean_url, find_model
     from headlong.bench.report_folder import ReportFolder
-    from headlong.bench.summary import Scene
+    from headlong.bench.summary import BenchSetup
 
     folder = None if args.out is None else ReportFolder(args.out)
     urls = [clean_url(url) for url in args.url]
@@ -253,8 +253,8 @@ def _prepare_servers(
     if args.tokenizer is not None:
         setup["tokenizer"] = args.tokenizer
     notes = (*prompt_set.notes, *([READ_AHEAD] if is_shared else []))
-    scene = Scene(Wording.SIDES, setup, prompt_set, notes=notes, count=count, folder=folder)
-    return sides, _make_plan(args, prompt_set.prompts), scene
+    bench = BenchSetup(Wording.SIDES, setup, prompt_set, notes=notes, count=count, folder=folder)
+    return sides, _make_plan(args, prompt_set.prompts), bench
 
 
 def read_key(variable: str | None) -> str | None:

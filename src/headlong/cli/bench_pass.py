@@ -237,7 +237,7 @@ def _tell_threads(threads_in_use: float | None) -> list[tuple[str, str]]:
 
 
 def _describe(footprint: "Footprint") -> str:
-    """Write memory as a sum; what the system does not tell is left out."""
+    """Write memory as a sum; unknown parts are left out."""
     parts = [
         f"weights {format_bytes(footprint.weights_bytes)}",
         f"head {format_bytes(footprint.head_bytes)}",

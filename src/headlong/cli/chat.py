@@ -1,4 +1,4 @@
-"""`headlong chat`: talk with a model.
+"""`headlong chat`: chat with a model.
 
 In:  turns from a terminal, or piped in; each one a message or a command.
 Out: answers as they are written, one line of numbers after each; with --json one document at the

@@ -1,8 +1,8 @@
-'''What the user says in a chat: lines, or messages of many lines.
+'''Input of a chat: single lines, commands, and messages of many lines.
 
 In:  a terminal with line editing, or a pipe.
-Out: one turn after the other. A message goes on over line ends where it is pasted as one, where a
-     line ends with a backslash, and between """ and """.
+Out: one turn after the other. A message has several lines if it is pasted as one, if a line ends
+     with a backslash, and between """ and """.
 '''
 
 import importlib
@@ -72,7 +72,7 @@ class TurnReader:
         return Turn(line.strip(), is_command)
 
     def _read_block(self, line: str | None) -> str:
-        """Return what stands up to the closing quotes, which may stand in the first line."""
+        """Return the text up to the closing quotes, which may be in the first line."""
         lines = []
         while line is not None:
             text = line.rstrip()

@@ -8,7 +8,7 @@ import argparse
 import re
 import sys
 
-from headlong.cli.command_shapes import read_shapes
+from headlong.cli.command_specs import read_command_specs
 from headlong.cli.completion_scripts import WRITERS
 from headlong.weights.catalog import CATALOG
 from headlong.weights.store import Store
@@ -27,5 +27,5 @@ def run(args: argparse.Namespace) -> int:
     stored = [model.name for model in Store().list() if model.name not in names]
     # A shell would expand others.
     stored = [name for name in stored if _PLAIN.fullmatch(name)]
-    sys.stdout.write(WRITERS[args.shell](list(read_shapes()), [*names, *stored]))
+    sys.stdout.write(WRITERS[args.shell](list(read_command_specs()), [*names, *stored]))
     return 0

@@ -37,7 +37,7 @@ class Conversation:
         self.options = options
         """What the next answer is generated with; commands change it."""
         self.system = system
-        """What stands before all messages; None when nothing does."""
+        """The system message; None if there is none."""
         self.messages: list[dict[str, str]] = []
         """What user and model said, in turn."""
         self._llm = llm
@@ -89,7 +89,7 @@ class Conversation:
             return
         completion = self._stream([*opening, *asked])
         print_summary(completion, self._console)
-        self._book(message, completion)
+        self._record(message, completion)
         if not completion.text:
             self._note("Nothing was said, so your message is not kept either.")
             return
@@ -136,7 +136,7 @@ class Conversation:
             generation.close()
             return generation.complete()
 
-    def _book(self, message: str, completion: "Completion") -> None:
+    def _record(self, message: str, completion: "Completion") -> None:
         asked = {"prompt": message, "mtp": self.options.get("mtp", "auto")}
         self._turns.append(asked | describe_completion(completion))
         self._stats.merge(completion.stats)

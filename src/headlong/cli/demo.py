@@ -119,13 +119,13 @@ class Comparison:
     """The same prompt answered both ways, once or several times in turn."""
 
     prompt: DemoPrompt
-    plains: tuple["Completion", ...]
-    drafteds: tuple["Completion", ...]
+    plain_runs: tuple["Completion", ...]
+    mtp_runs: tuple["Completion", ...]
 
     @property
     def is_same(self) -> bool:
         """Whether all answers agree, token for token and character for character."""
-        answers = (*self.plains, *self.drafteds)
+        answers = (*self.plain_runs, *self.mtp_runs)
         return len({(answer.text, answer.token_ids) for answer in answers}) == 1
 
     @property
@@ -133,7 +133,7 @@ class Comparison:
         """Median tokens per second without and with drafts."""
         plain, drafted = (
             median(answer.timings.tokens_per_second for answer in answers)
-            for answers in (self.plains, self.drafteds)
+            for answers in (self.plain_runs, self.mtp_runs)
         )
         return plain, drafted
 
@@ -151,11 +151,11 @@ class Comparison:
             "temperature": self.prompt.temperature,
             "same_text": self.is_same,
             "speedup": self.speedup,
-            "num_pairs": len(self.plains),
+            "num_pairs": len(self.plain_runs),
             "plain_tokens_per_second": plain_rate,
             "mtp_tokens_per_second": drafted_rate,
-            "plain": describe_completion(self.plains[0]),
-            "mtp": describe_completion(self.drafteds[0]),
+            "plain": describe_completion(self.plain_runs[0]),
+            "mtp": describe_completion(self.mtp_runs[0]),
         }
 
 
@@ -219,12 +219,12 @@ def _compare(
     console.print(Rule(Text(f"{prompt.name}: the prompt", style="bold"), align="left", style="dim"))
     console.print(prompt.text.rstrip(), soft_wrap=True)
     began_s = time.monotonic()
-    plains = [_show(_stream(llm, prompt, "off", args), f"{prompt.name}: plain", console)]
-    drafteds = [_show(_stream(llm, prompt, "auto", args), f"{prompt.name}: with MTP", console)]
-    while len(plains) < _MAX_PAIRS and time.monotonic() - began_s < _MEASURE_S:
-        plains.append(_stream(llm, prompt, "off", args).complete())
-        drafteds.append(_stream(llm, prompt, "auto", args).complete())
-    return Comparison(prompt, tuple(plains), tuple(drafteds))
+    plain_runs = [_show(_stream(llm, prompt, "off", args), f"{prompt.name}: plain", console)]
+    mtp_runs = [_show(_stream(llm, prompt, "auto", args), f"{prompt.name}: with MTP", console)]
+    while len(plain_runs) < _MAX_PAIRS and time.monotonic() - began_s < _MEASURE_S:
+        plain_runs.append(_stream(llm, prompt, "off", args).complete())
+        mtp_runs.append(_stream(llm, prompt, "auto", args).complete())
+    return Comparison(prompt, tuple(plain_runs), tuple(mtp_runs))
 
 
 def _stream(
@@ -256,7 +256,7 @@ def _print_table(comparisons: list[Comparison], console: Console) -> None:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("\nratio", justify="right", style="bold", no_wrap=True)
     for one in comparisons:
-        temperature, drafted = one.prompt.temperature, one.drafteds[0]
+        temperature, drafted = one.prompt.temperature, one.mtp_runs[0]
         table.add_row(
             f"{one.prompt.name}, {f'T = {temperature:g}' if temperature else 'greedy'}",
             Text("yes", style="green") if one.is_same else Text("NO", style="bold red"),
@@ -277,8 +277,8 @@ def _print_conditions(
     comparisons: list[Comparison], setup: dict[str, str], conditions: Provenance, console: Console
 ) -> None:
     """Say what the numbers mean, what the colours mean, and where it all was measured."""
-    names = dict.fromkeys(name for one in comparisons for name in one.drafteds[0].stats.by_drafter)
-    pairs = " and ".join(f"{len(one.plains)} pairs of {one.prompt.name}" for one in comparisons)
+    names = dict.fromkeys(name for one in comparisons for name in one.mtp_runs[0].stats.by_drafter)
+    pairs = " and ".join(f"{len(one.plain_runs)} pairs of {one.prompt.name}" for one in comparisons)
     legend = Text(
         "Acceptance length: mean tokens a round emits, the backbone's own included. Tokens/s: "
         f"medians of {pairs} answers in turn."
@@ -296,7 +296,7 @@ def _print_alarm(comparisons: list[Comparison], console: Console) -> None:
     for one in comparisons:
         if one.is_same:
             continue
-        first = find_divergence(one.plains[0].token_ids, one.drafteds[0].token_ids) or 0
+        first = find_divergence(one.plain_runs[0].token_ids, one.mtp_runs[0].token_ids) or 0
         console.print(
             f"THE TEXTS OF {one.prompt.name.upper()} DIFFER from token {first + 1} on. MTP must "
             "never change a text: this is a bug. Please report it with the output of --json.",

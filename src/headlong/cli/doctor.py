@@ -1,4 +1,4 @@
-"""`headlong doctor [MODEL]`: is the head alive and worth it?
+"""`headlong doctor [MODEL]`: does the head work, and does it pay?
 
 In:  a model, perhaps a head folder or a draft model.
 Out: one green, yellow or red line per check with its remedy, as they come; a sentence at the end;

@@ -1,4 +1,4 @@
-"""`headlong eval-head`: how many tokens of a head stand, from real decoding.
+"""`headlong eval-head`: acceptance of a head, from real decoding.
 
 In:  a model, a head, a prompt file with tasks. Out: acceptance length by task, temperature and K,
 acceptance per depth, at each head precision; a table, a plot where asked for, JSON last.
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Decode every prompt in every setting and report what stood."""
+    """Decode every prompt in every setting and report the acceptance."""
     from headlong.bench.local_side import name_head  # brings numpy, which --help can do without
 
     depths = args.k or list(range(1, 9))

@@ -1,4 +1,4 @@
-"""What a head is and whom it fits, found out from its own files alone.
+"""Describe a head, and the backbones it fits, from the head's own files.
 
 In:  the path of a head folder, a head's GGUF file, or MTP layers apart.
 Out: `HeadFacts`; None for a whole model. Nothing of its weights is read.
@@ -50,7 +50,7 @@ class HeadFacts:
         return {**asdict(self), "path": str(self.path)}
 
 
-def describe_lone_head(path: Path) -> HeadFacts | None:
+def describe_head_file(path: Path) -> HeadFacts | None:
     """Describe a head; None for what is a whole model, or no head at all."""
     if path.is_dir() and len(list(path.glob("*.safetensors"))) > 1:
         return None  # the shards of a model; a head is in one file
@@ -108,7 +108,7 @@ def _facts(path: Path, weights: HeadWeights) -> HeadFacts:
 
 
 def _names(weights: HeadWeights) -> dict[str, str]:
-    """Return what a head calls the tensors that tell whom it fits."""
+    """Return the head's names of the tensors that determine which backbones it fits."""
     if weights.kind == "assistant":
         return {"projection": "nextn.post_projection.weight"}
     if weights.checkpoint is None:

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Describe the model."""
     # Imported now: they bring numpy, which --help can do without.
-    from headlong.cli.head_facts import describe_lone_head
+    from headlong.cli.head_facts import describe_head_file
     from headlong.cli.head_view import print_head
     from headlong.cli.model_description import describe_model
     from headlong.ops.backends import make_ops
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     ops = make_ops(args.backend)
     with ProgressBar() as progress:
         path = resolve_model(args.model, progress=progress)
-    head = None if args.model is None or args.head else describe_lone_head(path)
+    head = None if args.model is None or args.head else describe_head_file(path)
     if head is not None:
         write_json(head.to_dict()) if args.json else print_head(head, make_console())
         return 0

@@ -75,7 +75,7 @@ def _find_port(asked: int | None) -> int:
 
 
 def _follow(path: Path, port: int, *, as_json: bool) -> None:
-    """Show lines as they are written, until nobody is there to write more."""
+    """Show lines as they are written, until the server has ended."""
     file = path.open(encoding="utf-8", errors="replace")
     file.seek(0, 2)
     try:

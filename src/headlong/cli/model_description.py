@@ -1,4 +1,4 @@
-"""What is inside a model, found out without loading its weights.
+"""Describe a model file without loading its weights.
 
 In:  the path of a model, a backend, perhaps a head folder.
 Out: a `ModelDescription`. The model is put together as for running, through the same doors, except
@@ -24,12 +24,12 @@ from headlong.models.registry import load_backbone
 from headlong.models.traffic import idle_parameters
 from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Ops
-from headlong.ops.weighing import WeighingOps
+from headlong.ops.sizing_ops import SizingOps
 from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from headlong.weights.head_folders import SHIPPED
-from headlong.weights.ledger import LoadReport, WeightReader
 from headlong.weights.tensors import StoredTensor
+from headlong.weights.weight_reader import LoadReport, WeightReader
 
 _KV_SAMPLE = 256
 """Positions over which a cache is measured."""
@@ -121,17 +121,17 @@ class ModelDescription:
 def describe_model(path: Path, ops: Ops, head_path: Path | None = None) -> ModelDescription:
     """Describe a model, and a head folder if one is given, for one backend."""
     checkpoint = open_checkpoint(path)
-    weighing = WeighingOps(ops)
+    sizing = SizingOps(ops)
     backbone: Backbone | None = None
     problem = ""
     try:
         # Putting a model together asks a backend for matrices and caches only.
-        loaded = load_backbone(checkpoint, cast(Ops, weighing))
+        loaded = load_backbone(checkpoint, cast(Ops, sizing))
         backbone, report = loaded.backbone, loaded.report
     except HeadlongError as error:
         problem, report = str(error), _guess_report(checkpoint)
     # Read before the heads are weighed too.
-    weights_bytes = weighing.num_bytes if backbone is not None else None
+    weights_bytes = sizing.num_bytes if backbone is not None else None
     num_parameters = sum(math.prod(checkpoint.tensors[name].shape) for name in report.used)
     return ModelDescription(
         path=path,
@@ -143,7 +143,7 @@ def describe_model(path: Path, ops: Ops, head_path: Path | None = None) -> Model
         types=_list_types(checkpoint.tensors, ops),
         num_parameters=num_parameters,
         num_active_parameters=num_parameters - (idle_parameters(backbone) if backbone else 0),
-        heads=_describe_heads(checkpoint, backbone, weighing, head_path),
+        heads=_describe_heads(checkpoint, backbone, sizing, head_path),
         head_tensors=report.head_tensors,
         left_over=tuple(sorted({*report.left_over} - {*report.head_tensors})),
         backend=ops.name,
@@ -179,7 +179,7 @@ def _read_config(checkpoint: Checkpoint) -> ModelConfig | None:
 def _describe_heads(
     checkpoint: Checkpoint,
     backbone: Backbone | None,
-    weighing: WeighingOps,
+    sizing: SizingOps,
     head_path: Path | None,
 ) -> tuple[HeadDescription, ...]:
     """Describe the head inside the model, or the one we ship for it, and the one in the folder.
@@ -197,10 +197,10 @@ def _describe_heads(
             weights = share_embedding(read_head_weights(folder), checkpoint, backbone)
             return build_head(weights.packed("auto"), backbone)
 
-        return _describe_head(source, load, weighing)
+        return _describe_head(source, load, sizing)
 
     native = _describe_head(
-        "inside the model", lambda: find_native_head(checkpoint, backbone, "auto"), weighing
+        "inside the model", lambda: find_native_head(checkpoint, backbone, "auto"), sizing
     )
     descriptions = [native]
     if head_path is not None:
@@ -212,9 +212,9 @@ def _describe_heads(
 
 
 def _describe_head(
-    source: str, load: Callable[[], Head | None], weighing: WeighingOps
+    source: str, load: Callable[[], Head | None], sizing: SizingOps
 ) -> HeadDescription | None:
-    bytes_before = weighing.num_bytes
+    bytes_before = sizing.num_bytes
     try:
         head = load()
     except HeadlongError as error:
@@ -227,7 +227,7 @@ def _describe_head(
         draft_vocab_size=0 if head.vocabulary is None else len(head.vocabulary),
         tap_layers=head.tap_layers,
         stored_bytes=head.num_bytes,
-        memory_bytes=weighing.num_bytes - bytes_before,
+        memory_bytes=sizing.num_bytes - bytes_before,
         kv_bytes_per_token=_kv_bytes_per_token(head),
         unused_tensors=head.report.unused_tensors,
         notes=head.report.notes,

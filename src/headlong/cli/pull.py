@@ -1,4 +1,4 @@
-"""`headlong pull [NAME]`: bring a model to this machine.
+"""`headlong pull [NAME]`: download a model.
 
 In:  a name; none means the default model.
 Out: where the model lies, with its size and sha256.

@@ -1,4 +1,4 @@
-"""`headlong run MODEL [PROMPT…]`: talk with a model, or let it answer once.
+"""`headlong run MODEL [PROMPT…]`: chat with a model, or answer one prompt.
 
 In:  a model by its name, pulled if it is not here; words, files, and what is piped in.
 Out: with any of these one answer, as `headlong generate` gives it; otherwise a chat.
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "prompt",
         nargs="*",
         metavar="PROMPT",
-        help="what to answer; what is piped in is put behind it; with neither, a chat begins",
+        help="prompt to answer; piped input is appended to it; without either, a chat begins",
     )
     parser.add_argument(
         "--file",

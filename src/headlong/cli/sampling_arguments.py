@@ -60,7 +60,7 @@ def add_mtp_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_thinking_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the chat template is told besides the messages."""
+    """Add the options of the chat template."""
     parser.add_argument(
         "--think",
         action=argparse.BooleanOptionalAction,
@@ -117,7 +117,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def setting_names() -> list[str]:
-    """Return the names of everything that sampling and stopping can be told."""
+    """Return the names of all options of sampling and stopping."""
     return list(_settings())
 
 

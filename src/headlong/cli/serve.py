@@ -1,4 +1,4 @@
-"""`headlong serve [MODEL]`: answer OpenAI's API over HTTP.
+"""`headlong serve [MODEL]`: serve OpenAI's API over HTTP.
 
 In:  flags, `HEADLONG_*` variables, a TOML file.
 Out: a server until Ctrl-C or SIGTERM; what it is and where on standard error, logs after that.

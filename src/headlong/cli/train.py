@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time-limit", type=float, default=86400.0, metavar="S",
                         help="seconds for this call")
     parser.add_argument("--from-head", type=Path, metavar="DIR",
-                        help="go on from a trained head, which may have fewer draft tokens or "
-                        "a narrower MLP; or from MTP layers in a file apart, maybe tuned ones")
+                        help="continue from a trained head, which may have fewer draft tokens "
+                        "or a narrower MLP, or from MTP layers in a separate file")
     parser.add_argument("--from-native", action="store_true",
                         help="tune the model's own MTP layer to draft deeper, and compare "
                         "acceptance before and after on the prompts of --bench")

@@ -1,4 +1,4 @@
-"""The verbs: what there is, and the parser of each.
+"""The commands of `headlong`, and the parser of each.
 
 A verb is a module `headlong.cli.VERB` with `add_arguments(parser)` and `run(args)`; one with
 `SUB_VERBS` has a module VERB_SUBVERB for each of them. Its examples are in `examples/VERB.txt`.
@@ -15,24 +15,24 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 VERBS = {
-    "run": "talk with a model, or let it answer one prompt",
+    "run": "chat with a model, or answer one prompt",
     "generate": "answer one prompt",
-    "serve": "answer OpenAI's API over HTTP, with a page to try it",
+    "serve": "serve OpenAI's API over HTTP, with a web page",
     "ps": "list the servers that run on this machine",
     "logs": "show what a server has logged",
-    "chat": "talk with a model; drafted tokens are coloured",
+    "chat": "chat with a model; drafted tokens are coloured",
     "inspect": "show what is inside a model file",
-    "pull": "bring a model to this machine",
-    "models": "list known models and those that are here",
+    "pull": "download a model",
+    "models": "list known and downloaded models",
     "demo": "answer two prompts, plain and with MTP, and compare",
     "bench": "measure what MTP gains on your own prompts",
-    "train": "make a head for a model",
-    "export": "write a head, and its backbone, for another engine",
+    "train": "train a head for a model",
+    "export": "export a head and its model to another engine",
     "convert": "move a model's MTP layers between GGUF and safetensors",
-    "eval-head": "measure how much of a head's drafts stands",
-    "doctor": "check that the head is alive, exact and worth it",
-    "plan": "workers, cost and memory for an agent workload",
-    "completion": "write a script that lets a shell complete commands",
+    "eval-head": "measure the acceptance of a head",
+    "doctor": "check that a head works, is exact, and pays",
+    "plan": "compute workers, cost and memory for a workload",
+    "completion": "write a script for shell completion",
 }
 
 
@@ -106,7 +106,7 @@ def import_verb(verb: str) -> ModuleType:
 
 
 def _read_examples(verb: str) -> str:
-    """Return what stands below the options of a verb, or of a verb with its sub-verb."""
+    """Return the examples below the options of a verb, or of a verb with its sub-verb."""
     file = Path(__file__).parent / "examples" / f"{verb.replace(' ', '-')}.txt"
     return file.read_text("utf-8")
 

@@ -1,4 +1,4 @@
-"""Words that are not cut at a terminal's edge, though they come in pieces.
+"""Word wrapping for text that is streamed to a terminal in pieces.
 
 In:  pieces of a text as they are written, each with its style.
 Out: the same on a terminal, with the last word moved to the next line where it would not fit.

@@ -15,11 +15,11 @@ __all__ = ["Constraint", "FormCheck", "Grammar"]
 
 
 class Constraint(Protocol):
-    """Where one sequence stands in its grammar."""
+    """The grammar state of one sequence."""
 
     @property
     def lost(self) -> HeadlongError | None:
-        """Why the text has to end though the grammar wants more; None where it can go on."""
+        """Why the grammar cannot be continued; None while it can."""
 
     def mask(self) -> BoolArray:
         """Return which tokens (V,) may come next; never all False, and not to be written to.
@@ -42,7 +42,7 @@ class Constraint(Protocol):
 
 
 class FormCheck(Protocol):
-    """Where the answer of an engine elsewhere stands in its grammar."""
+    """The grammar state of an answer by another engine."""
 
     def accepts(self, token_id: int) -> bool:
         """Tell whether the grammar allows the text of a token next.

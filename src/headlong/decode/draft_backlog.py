@@ -12,7 +12,7 @@ import numpy as np
 
 from headlong.cache.sequence_state import SequenceState
 from headlong.decode.sequence import Backlog, DecodingSequence
-from headlong.drafters.drafter import Drafter, DraftState, Settled
+from headlong.drafters.drafter import Drafter, DraftState, ObservedRows
 from headlong.ops.host_ops import PackedRows
 from headlong.ops.op_set import Array
 
@@ -39,7 +39,7 @@ def observe_kept(drafter: Drafter, features: Array, kept: Sequence[Kept]) -> Non
     `features` is what it reads of the whole pass: (N, F). Nothing is committed yet, so a drafter
     that fails leaves every cache as it was.
     """
-    due: list[tuple[BacklogOwner, Settled]] = []
+    due: list[tuple[BacklogOwner, ObservedRows]] = []
     waiting: list[tuple[PackedRows, int, int]] = []
     for sequence, first, stop in kept:
         backlog = sequence.backlog
@@ -57,7 +57,7 @@ def catch_up(drafter: Drafter, owners: Sequence[BacklogOwner]) -> None:
     _observe(drafter, [(one, _all_rows(one)) for one in owners if one.backlog.num_rows])
 
 
-def _observe(drafter: Drafter, due: Sequence[tuple[BacklogOwner, Settled]]) -> None:
+def _observe(drafter: Drafter, due: Sequence[tuple[BacklogOwner, ObservedRows]]) -> None:
     if not due:
         return
     drafter.observe([rows for _, rows in due])
@@ -65,7 +65,7 @@ def _observe(drafter: Drafter, due: Sequence[tuple[BacklogOwner, Settled]]) -> N
         owner.backlog.clear()
 
 
-def _all_rows(owner: BacklogOwner, newest: Array | None = None) -> Settled:
+def _all_rows(owner: BacklogOwner, newest: Array | None = None) -> ObservedRows:
     """Join the rows of a backlog and the newest ones, (n, F), in order."""
     waiting = owner.backlog.rows
     features = (waiting.read(),) if len(waiting) else ()
@@ -75,4 +75,4 @@ def _all_rows(owner: BacklogOwner, newest: Array | None = None) -> Settled:
         stop += len(newest)  # those are pending
     first = stop - sum(len(part) for part in features)
     ids = np.array(owner.token_ids[first : stop + 1])
-    return Settled(owner.draft_state, ids[:-1], features, ids[1:])
+    return ObservedRows(owner.draft_state, ids[:-1], features, ids[1:])

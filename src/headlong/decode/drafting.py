@@ -1,9 +1,8 @@
-"""Drafting: what the round verifies for every sequence.
+"""Drafting: make the drafts of a round.
 
-In:  sequences with a plan each. Out: a draft each, maybe empty.
-Where a grammar leaves no choice, the whole forced span is drafted for free, and a drafter's own
-guesses are cut to what the grammar allows. A drafter that fails for one sequence costs that
-sequence its drafts, never its answer.
+In:  sequences, each with a plan. Out: a draft each, possibly empty.
+Tokens that a grammar forces are drafted without a drafter, and drafts are cut to what the grammar
+allows. If a drafter fails for a sequence, the sequence continues without drafts.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from headlong.errors import HeadError
 from headlong.ops.op_set import LazyOps, Ops
 
 MAX_FORCED = 16
-"""Draft tokens of one forced span: nearly certain to stand, but every row still costs a little."""
+"""Most tokens of one forced span: they are nearly certain, but every row has a cost."""
 
 
 def draft_all(
@@ -36,11 +35,11 @@ def draft_all(
     *,
     lazily: bool = False,
 ) -> list[Draft | PendingDraft]:
-    """Draft what grammars force, and ask the drafter where it is to go on behind that.
+    """Draft forced tokens, and let the drafter continue after them where the plan says so.
 
-    Forced spans share what the other rows leave of `max_rows`, since all wait for the same pass;
-    None sets no bound. Where the pass can verify what nobody has read yet, drafts are made `lazily`
-    by a drafter that can.
+    Forced spans share the rows that the others leave of `max_rows`; None sets no limit. With
+    `lazily`, a drafter that can do so leaves drafts on the device, to be verified before they are
+    read.
     """
     drafts = [NO_DRAFT] * len(batch)
     if any(one.sampler.constraint is not None for one in batch):
@@ -77,44 +76,44 @@ def draft_all(
             return [found.get(i, draft) for i, draft in enumerate(drafts)]
     for i, draft in zip(asking, _request(drafter, requests), strict=True):
         if isinstance(draft, HeadError):
-            _do_without(batch[i], draft)
+            _disable_drafter(batch[i], draft)
         else:
-            drafts[i] = _go_on(drafts[i], draft, batch[i])
+            drafts[i] = _continued(drafts[i], draft, batch[i])
     return [*drafts]
 
 
-def settle_all(
+def resolve_drafts(
     batch: Sequence[DecodingSequence], drafts: Sequence[Draft | PendingDraft], ops: Ops
 ) -> list[Draft]:
-    """Read the drafts that were verified unread; one that is none is left out."""
-    settled = [NO_DRAFT if isinstance(one, PendingDraft) else one for one in drafts]
+    """Read the drafts that were verified before they were read."""
+    resolved = [NO_DRAFT if isinstance(one, PendingDraft) else one for one in drafts]
     pending = [(i, one) for i, one in enumerate(drafts) if isinstance(one, PendingDraft)]
     if not pending:
-        return settled
+        return resolved
     assert isinstance(ops, LazyOps)
     found = ops.collect([one.begun for _, one in pending])
     for (i, draft), (token_ids, probs) in zip(pending, found, strict=True):
         try:
-            settled[i] = draft.settle(token_ids, probs)
+            resolved[i] = draft.resolve(token_ids, probs)
         except HeadError as error:
-            _do_without(batch[i], error)
-    return settled
+            _disable_drafter(batch[i], error)
+    return resolved
 
 
-def _do_without(sequence: DecodingSequence, error: HeadError) -> None:
-    """Go on without drafts: a broken drafter costs speed, never the answer."""
+def _disable_drafter(sequence: DecodingSequence, error: HeadError) -> None:
+    """Continue without drafts: a failing drafter costs speed, never the answer."""
     sequence.draft_state, sequence.off_reason = None, str(error)
 
 
 def _look_up(sequence: DecodingSequence, drafter: Drafter) -> Draft:
-    """Draft what needs no model, for an idle sequence."""
+    """Draft by n-gram lookup, for an idle sequence."""
     threshold = sequence.plan.threshold(NGRAM)
     draft = drafter.look_up(sequence.draft_state, sequence.token_ids, threshold)
-    return _go_on(NO_DRAFT, draft, sequence) if draft.token_ids else NO_DRAFT
+    return _continued(NO_DRAFT, draft, sequence) if draft.token_ids else NO_DRAFT
 
 
 def _request(drafter: Drafter, requests: Sequence[DraftRequest]) -> list[Draft | HeadError]:
-    """Draft for all at once; where that fails, for each alone, so that only one is without."""
+    """Draft for all at once; if that fails, for each alone, so that only one loses its draft."""
     try:
         return list(drafter.draft(requests))
     except HeadError as error:
@@ -126,7 +125,7 @@ def _request(drafter: Drafter, requests: Sequence[DraftRequest]) -> list[Draft |
 def _draft_forced(
     batch: Sequence[DecodingSequence], context: int, max_rows: int | None
 ) -> list[Draft]:
-    """Draft what grammars leave no choice about."""
+    """Draft the tokens that grammars force."""
     forced = [_forced(sequence, context) for sequence in batch]
     if max_rows is not None:
         lengths = [sequence.plan.num_tokens for sequence in batch]
@@ -135,7 +134,7 @@ def _draft_forced(
 
 
 def _forced(sequence: DecodingSequence, context: int) -> Sequence[int]:
-    """Return the tokens a grammar forces now; more than K of them, as they are nearly certain."""
+    """Return the tokens a grammar forces now; possibly more than K, as they are nearly certain."""
     constraint = sequence.sampler.constraint
     is_off = sequence.plan.num_tokens == 0 and sequence.draft_state is None
     if constraint is None or is_off:
@@ -147,7 +146,7 @@ def _forced(sequence: DecodingSequence, context: int) -> Sequence[int]:
 def _share_rows(
     forced: Sequence[Sequence[int]], num_draft_tokens: Sequence[int], max_rows: int
 ) -> list[Sequence[int]]:
-    """Cut the longest spans, alike, until the rows of all fit; up to its K each is paid for."""
+    """Shorten the longest spans evenly until all rows fit; each keeps at least K tokens."""
     beyond = [max(0, len(one) - k) for one, k in zip(forced, num_draft_tokens, strict=True)]
     left = max(0, max_rows - len(forced) - sum(num_draft_tokens))
     cut = list(forced)
@@ -159,8 +158,8 @@ def _share_rows(
     return cut
 
 
-def _go_on(forced: Draft, draft: Draft, sequence: DecodingSequence) -> Draft:
-    """Return what the grammar allows of a draft, which is to begin with the forced tokens."""
+def _continued(forced: Draft, draft: Draft, sequence: DecodingSequence) -> Draft:
+    """Return the part of a draft that the grammar allows; it begins with the forced tokens."""
     constraint = sequence.sampler.constraint
     if constraint is None:
         return draft

@@ -1,8 +1,8 @@
-"""Who holds which cache: prefixes shared between requests, and a bound on all bytes together.
+"""Cache memory: which sequence or prefix holds which cache, within one limit on all bytes.
 
-In:  requests that begin or end, and how many rows they are about to run. Out: caches, filled with
-what another request has already run where prompts begin alike; and the answer to "does it fit?".
-Running sequences lend their rows, too: they are forked while their owner goes on.
+In:  requests that begin or end, and how many rows they are about to run. Out: caches, with the rows
+of a common prefix that another request has already computed; and whether more rows fit.
+Running sequences share rows, too: their caches are forked while they continue.
 """
 
 from collections.abc import Iterable
@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from headlong.cache.prefix_cache import Prefix, PrefixCache, common_length
 from headlong.decode.draft_backlog import catch_up
 from headlong.decode.new_sequence import no_cache
-from headlong.decode.prefix_search import find_prefix, lend
+from headlong.decode.prefix_search import find_prefix, prefix_of
 from headlong.decode.sequence import Backlog, DecodingSequence
 from headlong.drafters.drafter import Drafter
 from headlong.models.transformer import Backbone
 
 SPARE_ROWS = 32
-"""Rows behind the last token that drafts and forced spans may need for a moment."""
+"""Rows after the last token, for pending rows of drafts and forced spans."""
 
 ROOM_AHEAD = 128
-"""Tokens of an answer that room is made for at once: growing copies, and fresh memory is dear."""
+"""Tokens of an answer for which memory is reserved at once: growing later means copying."""
 
-TAKE_OVER = 0.9
-"""A kept prefix of which a prompt uses this share is handed over instead of copied."""
+MIN_MOVED_SHARE = 0.9
+"""If a prompt uses this share of a kept prefix, the prefix is moved to it instead of copied."""
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class CacheMemory:
         """Return how many more bytes running sequences take once this one has begun."""
         num_bytes = self.bytes_for(self._first_room(sequence), sequence.drafts)
         # What is handed over was counted as kept so far, and is given up there.
-        if prefix is None or not self._is_handed_over(sequence, prefix, num_rows):
+        if prefix is None or not self._is_moved(sequence, prefix, num_rows):
             return num_bytes
         return num_bytes - prefix.num_bytes
 
@@ -134,7 +134,7 @@ class CacheMemory:
     def release(self, sequence: DecodingSequence, *, keeps: bool) -> None:
         """Take a sequence's caches back, and keep them for others where they fit."""
         if keeps and sequence.cache.length:
-            prefix = lend(sequence)
+            prefix = prefix_of(sequence)
             prefix.num_bytes = self.bytes_of(sequence)
             self.prefixes.keep(prefix)
         sequence.cache, sequence.draft_state = no_cache(), None
@@ -150,7 +150,7 @@ class CacheMemory:
             num_observed = min(num_rows, prefix.num_observed)
             state = drafter.share(prefix.draft_state, num_observed)
             sequence.backlog = prefix.backlog.first_rows(num_rows - num_observed)
-        if self._is_handed_over(sequence, prefix, num_rows):
+        if self._is_moved(sequence, prefix, num_rows):
             self.prefixes.take(prefix)
             sequence.cache = prefix.cache
             sequence.cache.fork_in_place(num_rows)
@@ -165,9 +165,9 @@ class CacheMemory:
         num_left = sequence.max_tokens_left(self.backbone.config.context_length)
         return len(sequence.token_ids) + min(num_left, ROOM_AHEAD)
 
-    def _is_handed_over(self, sequence: DecodingSequence, prefix: Prefix, num_rows: int) -> bool:
-        """Tell whether a request gets a prefix for itself; else it gets a copy."""
+    def _is_moved(self, sequence: DecodingSequence, prefix: Prefix, num_rows: int) -> bool:
+        """Tell whether a prefix is moved to a request; else it is copied."""
         is_kept = any(prefix is one for one in self.prefixes)
         # One that does not draft would come back without the drafter's memory.
         uses_all = sequence.drafts or prefix.draft_state is None
-        return is_kept and uses_all and num_rows >= TAKE_OVER * prefix.cache.length
+        return is_kept and uses_all and num_rows >= MIN_MOVED_SHARE * prefix.cache.length

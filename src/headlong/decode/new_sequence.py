@@ -1,4 +1,4 @@
-"""New sequences: what a request becomes before it has any caches."""
+"""Make the sequence of a request, before it has any caches."""
 
 from headlong.cache.sequence_state import SequenceState
 from headlong.decode.request import Request

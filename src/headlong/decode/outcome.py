@@ -5,8 +5,8 @@ token of its own after each. Then
 
     accepted tokens   the leading draft tokens that equal the backbone's picks, 0…K of them;
     next token        the one token the backbone adds itself in every round. It is called
-      recovered       when it stands in the place of a draft token that was refused, and
-      bonus           when all draft tokens stood and it follows the last of them.
+      recovered       when it replaces a refused draft token, and
+      bonus           when all draft tokens were accepted and it follows the last of them.
 
 A round therefore emits accepted tokens + next token, 1…K+1 tokens, and its acceptance length counts
 the next token in. An empty draft gives a round of one token, whose next token is a bonus.

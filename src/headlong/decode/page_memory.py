@@ -1,8 +1,8 @@
-"""Who has which pages: prefixes shared between requests, and room for what runs.
+"""Page memory: which sequence or prefix holds which pages of the pool.
 
-In:  sequences that begin, go on or end. Out: states in pages, filled with what another request has
-run where prompts begin alike; and the answer to "does it fit?". Kept prefixes go first, the least
-recently used before others. Pages that several have count once.
+In:  sequences that begin, continue or end. Out: states in pages, with the rows of a common prefix
+that another request has already computed; and whether more rows fit. If memory is short, the least
+recently used prefixes are dropped first. Shared pages count once.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from headlong.cache.page_pool import PAGE_ROWS, PagedState, PagePool, num_pages_for
 from headlong.cache.prefix_cache import Prefix, PrefixCache
 from headlong.decode.new_sequence import no_cache
-from headlong.decode.prefix_search import awaits_prompt, find_prefix, lend
+from headlong.decode.prefix_search import awaits_prompt, find_prefix, prefix_of
 from headlong.decode.runner import Admission, MemoryUsage
 from headlong.decode.sequence import DecodingSequence
 
@@ -55,7 +55,7 @@ class PageMemory:
             return Admission.DEFERRED
         state, rest = PagedState(self.pool), None
         if prefix is not None:
-            rest = state.begin_with(state_of(prefix), num_rows)
+            rest = state.share_from(state_of(prefix), num_rows)
             self.prefixes.touch(prefix, prefix.num_bytes)
         length = len(sequence.token_ids) + ROOM_ROWS
         # Room for what runs already to go on, or the new one is soon preempted.
@@ -86,7 +86,7 @@ class PageMemory:
         state = state_of(sequence)
         if keeps:
             state.keep_observed()
-            prefix = lend(sequence)
+            prefix = prefix_of(sequence)
             prefix.num_bytes = state.bytes_for(state.length)
             self.prefixes.keep(prefix)
         else:

@@ -1,11 +1,10 @@
 """Prefill: run prompts through the backbone once, chunk by chunk, and pick their first tokens.
 
 In:  sequences with tokens that are not in their caches, and how many rows each may run now.
-Out: the first token of every prompt that is through.
-The drafter observes every chunk's hidden rows right after the pass that made them, or they join the
-backlog; a head never makes the prompt run a second time. How prompts are cut and put together
-changes no bit. A sequence that had begun and lost its caches runs the same way, only nothing is
-picked at its end.
+Out: the first token of every complete prompt.
+The drafter observes every chunk's hidden rows right after their pass, or they join the backlog, so
+the prompt runs only once. How prompts are cut and batched changes no bit. A preempted sequence is
+recomputed in the same way, but no token is picked at its end.
 """
 
 import time
@@ -31,7 +30,7 @@ Score: TypeAlias = Callable[[Sequence[int]], FloatArray]
 """Returns logits of some rows of a pass, on the host: (N, V)."""
 
 _ROWS_AT_A_TIME = 32
-"""Rows of a prompt that are scored together: logits of a large vocabulary take much memory."""
+"""Rows of a prompt whose logits are computed together: with a large vocabulary these are large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +42,16 @@ class PromptChunk:
 
 
 class PrefillResult(NamedTuple):
-    """What one pass over prompts did for one sequence."""
+    """The result of one prefill pass for one sequence."""
 
     pick: Pick | None = None
-    """The first token, where the prompt is through."""
+    """The first token, if the prompt is complete."""
     prefill_s: float = 0.0
     """Its share of the backbone's pass."""
     head_s: float = 0.0
-    """Its share of what the drafter took."""
+    """Its share of the drafter's time."""
     error: HeadlongError | None = None
-    """Why the sequence cannot go on; None while it can."""
+    """Why the sequence failed, if it did."""
 
 
 def prefill(
@@ -99,7 +98,7 @@ def _next_ids(chunk: PromptChunk) -> IntArray:
 
 
 def score_prompts(chunks: Sequence[PromptChunk], score: Score) -> None:
-    """Note how likely the prompt tokens behind these rows are, for requests that want to know."""
+    """Record the log-probabilities of the tokens after these rows, if requested."""
     start = 0
     for chunk in chunks:
         sequence, wanted = chunk.sequence, chunk.sequence.request.prompt_logprobs
@@ -115,7 +114,7 @@ def score_prompts(chunks: Sequence[PromptChunk], score: Score) -> None:
 
 
 def pool_prompts(chunks: Sequence[PromptChunk], hidden: HiddenRows, backbone: Backbone) -> None:
-    """Add these rows to the vectors of requests that want one."""
+    """Add these rows to the embeddings of requests that asked for one."""
     start = 0
     for chunk in chunks:
         sequence = chunk.sequence

@@ -1,23 +1,23 @@
-"""Whose rows a prompt can begin with: those of ended requests, or of ones that still run."""
+"""Prefix search: rows of ended or running requests that a new prompt can reuse."""
 
 from collections.abc import Iterable
 
 from headlong.cache.prefix_cache import Prefix, common_length
 from headlong.decode.sequence import DecodingSequence
 
-WORTH_WAITING = 16
-"""A prompt waits for another one that is about to run this many of its rows."""
+MIN_SHARED_ROWS = 16
+"""A prompt waits for another one that is about to compute this many common rows."""
 
 
 def find_prefix(
     sequence: DecodingSequence, kept: Iterable[Prefix], others: Iterable[DecodingSequence]
 ) -> tuple[Prefix | None, int]:
-    """Return the prefix that spares a request most rows, and how many."""
+    """Return the prefix with the most rows that a request can reuse, and their number."""
     best: Prefix | None = None
     most = 0
     if sequence.request.reads_all_rows:
         return best, most
-    for prefix in [*kept, *map(lend, others)]:
+    for prefix in [*kept, *map(prefix_of, others)]:
         if prefix.salt != sequence.request.cache_salt:
             continue
         num_rows = prefix.num_shared(
@@ -39,13 +39,13 @@ def awaits_prompt(
         is_shared = other.request.cache_salt == sequence.request.cache_salt
         if is_reading and is_shared and (other.drafts or not sequence.drafts):
             num_common = common_length(other.token_ids, sequence.token_ids)
-            if other.cache.will_share(num_common - 1) - num_rows >= WORTH_WAITING:
+            if other.cache.will_share(num_common - 1) - num_rows >= MIN_SHARED_ROWS:
                 return True
     return False
 
 
-def lend(sequence: DecodingSequence) -> Prefix:
-    """Return the rows of a sequence as a prefix for others."""
+def prefix_of(sequence: DecodingSequence) -> Prefix:
+    """Return a prefix with the rows of a sequence, for other requests."""
     return Prefix(
         sequence.token_ids,
         sequence.cache,

@@ -16,7 +16,7 @@ from headlong.errors import EngineError, HeadlongError
 from headlong.ops.host_ops import PackedRows
 
 
-class Mark(NamedTuple):
+class Savepoint(NamedTuple):
     """What it takes to restore one sequence."""
 
     num_tokens: int
@@ -25,22 +25,22 @@ class Mark(NamedTuple):
     has_begun: bool
 
 
-def mark(sequence: DecodingSequence) -> Mark:
+def save(sequence: DecodingSequence) -> Savepoint:
     """Record the state of a sequence before a pass."""
     waiting = sequence.backlog.rows
-    return Mark(len(sequence.token_ids), waiting, len(waiting), sequence.has_begun)
+    return Savepoint(len(sequence.token_ids), waiting, len(waiting), sequence.has_begun)
 
 
 def restore(
     sequence: DecodingSequence,
-    mark: Mark,
+    savepoint: Savepoint,
     drafter: Drafter | None,
     make_sampler: Callable[[Request], Sampler],
 ) -> None:
     """Restore a sequence; it goes on without drafts where its draft state cannot be restored."""
-    del sequence.token_ids[mark.num_tokens :]
+    del sequence.token_ids[savepoint.num_tokens :]
     sequence.cache.rollback()  # a pass commits last, so all it ran is pending
-    sequence.has_begun = mark.has_begun
+    sequence.has_begun = savepoint.has_begun
     # A sampler cannot go back, so a new one replays the answer.
     sampler = make_sampler(sequence.request)
     for token_id in sequence.token_ids[sampler.num_tokens :]:
@@ -48,15 +48,15 @@ def restore(
     sequence.sampler = sampler
     if drafter is None or sequence.draft_state is None:
         return
-    mark.waiting.truncate(mark.num_waiting)  # since then rows only came behind them
-    sequence.backlog.rows = mark.waiting
+    savepoint.waiting.truncate(savepoint.num_waiting)  # since then rows only came behind them
+    sequence.backlog.rows = savepoint.waiting
     try:
         sequence.draft_state = drafter.share(sequence.draft_state, sequence.num_observed)
     except Exception as error:
-        give_up_drafter(sequence, error)
+        disable_drafter(sequence, error)
 
 
-def give_up_drafter(sequence: DecodingSequence, error: Exception) -> None:
+def disable_drafter(sequence: DecodingSequence, error: Exception) -> None:
     """Go on without drafts: whatever is wrong with the drafter, the answer does not need it."""
     sequence.draft_state = None
     sequence.backlog.clear()

@@ -1,4 +1,4 @@
-"""What a client asked, in token ids; text stays above."""
+"""A request as the engine gets it: token ids and parameters, no text."""
 
 from dataclasses import dataclass, field
 

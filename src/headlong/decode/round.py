@@ -1,9 +1,9 @@
 """The round: draft, verify, accept, commit. Emits 1 to K+1 tokens per sequence from one pass.
 
-In:  sequences with a prompt behind them, and a draft plan in each.
+In:  sequences after prefill, each with a draft plan.
 Out: a result for each. Whatever the drafter proposes, the tokens are the backbone's own picks.
 The drafter observes accepted rows before anything is committed, so a failed pass leaves only
-pending rows to roll back. One sequence's failure leaves the others alone.
+pending rows to roll back. A failure of one sequence does not affect the others.
 """
 
 import time
@@ -16,7 +16,7 @@ import numpy as np
 from headlong.arrays import FloatArray, IntArray
 from headlong.decode.accept import accept
 from headlong.decode.draft_backlog import Kept, observe_kept
-from headlong.decode.drafting import draft_all, settle_all
+from headlong.decode.drafting import draft_all, resolve_drafts
 from headlong.decode.outcome import Verdict
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.draft_plan import DraftPlan
@@ -26,18 +26,18 @@ from headlong.models.transformer import Backbone
 
 
 class RoundResult(NamedTuple):
-    """What one round did for one sequence."""
+    """The result of one round for one sequence."""
 
     draft: Draft = NO_DRAFT
     verdict: Verdict | None = None
-    """None when the sequence failed and cannot go on; `error` then says why."""
+    """None if the sequence failed; `error` says why."""
     draft_s: float = 0.0
     verify_s: float = 0.0
     error: HeadlongError | None = None
     plan: DraftPlan | None = None
-    """What it followed, where it was begun with an earlier plan than the one of its call."""
-    is_typical: bool = True
-    """Whether such a round takes as long again: not where something had to be prepared."""
+    """The plan it followed, if it was begun with an earlier one than that of the call."""
+    is_representative: bool = True
+    """Whether its time is representative: not if something was compiled or captured for it."""
 
 
 def run_round(
@@ -46,7 +46,7 @@ def run_round(
     drafter: Drafter | None,
     max_rows: int | None = None,
 ) -> list[RoundResult]:
-    """Move every sequence of the batch on by its plan, with a single backbone pass."""
+    """Run one round of every sequence by its plan, with a single backbone pass."""
     began_s = time.perf_counter()
     context, lazily = backbone.config.context_length, backbone.verifies_lazily
     begun = draft_all(batch, drafter, context, max_rows, lazily=lazily)
@@ -66,7 +66,7 @@ def run_round(
     caches = [sequence.cache for sequence in batch]
     hidden = backbone.forward(token_ids, caches, taps, drafts=pending)
     logits = backbone.logits(hidden.normed)  # (N, V)
-    drafts = settle_all(batch, begun, backbone.ops)
+    drafts = resolve_drafts(batch, begun, backbone.ops)
 
     verdicts = [
         _judge(sequence, draft, logits[first : first + len(draft.token_ids) + 1])
@@ -90,13 +90,13 @@ def run_round(
 
 
 def _ids_to_verify(sequence: DecodingSequence, draft: Draft | PendingDraft) -> IntArray:
-    """Return the newest token and the draft; one that nobody has read yet leaves places."""
+    """Return the newest token and the draft; zeros stand for a draft that was not read yet."""
     drafted = [0] * draft.num_tokens if isinstance(draft, PendingDraft) else draft.token_ids
     return np.array([sequence.token_ids[-1], *drafted])
 
 
 def _judge(sequence: DecodingSequence, draft: Draft, logits: FloatArray) -> Verdict | HeadlongError:
-    """Accept the leading tokens of one draft; a failure is returned, so that others go on."""
+    """Accept the leading tokens of one draft; return failures, so that the others continue."""
     try:
         return accept(draft.token_ids, logits, sequence.sampler)
     except HeadlongError as error:
@@ -108,7 +108,7 @@ def _extend_tokens(
     first_rows: Sequence[int],
     verdicts: Sequence[Verdict | HeadlongError],
 ) -> list[Kept]:
-    """Append the picks to their sequences; return the rows that a drafter is to observe."""
+    """Append the picks to their sequences; return the rows for a drafter to observe."""
     kept: list[Kept] = []
     for sequence, first, verdict in zip(batch, first_rows, verdicts, strict=True):
         if isinstance(verdict, HeadlongError):

@@ -1,8 +1,8 @@
-"""The runner: what stands between the engine (requests, scheduling, policy) and the model.
+"""The runner: the interface between the engine (requests, scheduling, policy) and the model.
 
-In:  sequences, prompt chunks, draft plans. Out: picks, what was accepted, timings.
-Everything between, logits, hidden states, caches and drafts, stays below this line and on the
-runner's device. `step_runner.py` composes the op set of a backend block by block.
+In:  sequences, prompt chunks, draft plans. Out: picks, numbers of accepted tokens, timings.
+Logits, hidden states, caches and drafts stay below this interface, on the runner's device.
+`step_runner.py` composes the op set of a backend block by block.
 """
 
 from collections.abc import Sequence
@@ -31,25 +31,25 @@ class Admission(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryUsage:
-    """What the caches of a runner hold now."""
+    """Present contents of a runner's caches."""
 
     kv_bytes: int
-    """Bytes of all caches: running sequences, the drafter's memory, kept prefixes."""
+    """Bytes of all caches: running sequences, draft states, kept prefixes."""
     prefix_bytes: int
-    """Of these, kept for requests that begin the same way."""
+    """Of these, bytes of kept prefixes."""
     prefix_entries: int
     prefix_hit_tokens: int
     """Prompt tokens found in kept prefixes so far."""
     prefix_lookup_tokens: int
-    """Prompt tokens that were looked for."""
+    """Prompt tokens looked up so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerBounds:
-    """What a runner may hold at most."""
+    """Limits of a runner."""
 
     kv_bytes: int | None = None
-    """Bytes of all caches; None sets no bound but that of the device."""
+    """Bytes of all caches; None: limited by the device only."""
     prefix_bytes: int = 0
     """Of these, bytes of kept prefixes."""
     max_running: int = 32
@@ -57,13 +57,13 @@ class RunnerBounds:
 
 
 class Faults(Protocol):
-    """Tells faults of a device from those of requests."""
+    """Distinguishes faults of a device from faults of requests."""
 
     lost: EngineError | None
     """Why the device cannot be used any more."""
 
     def guard(self) -> AbstractContextManager[None]:
-        """Stand around work on the device: refuse it where the device is lost."""
+        """Return a context for work on the device; it raises if the device is lost."""
 
 
 class Runner(Protocol):
@@ -71,15 +71,15 @@ class Runner(Protocol):
 
     @property
     def config(self) -> ModelConfig:
-        """The shape of the backbone: context length, vocabulary."""
+        """The configuration of the backbone."""
 
     @property
     def backend(self) -> str:
-        """What computes, in words for people."""
+        """Name of the backend and device, for people."""
 
     @property
     def max_sequence_tokens(self) -> int:
-        """Tokens, prompt and answer, that one request alone can have: the context, or less."""
+        """Most tokens, prompt and answer, of a request that runs alone: the context, or less."""
 
     @property
     def lost(self) -> HeadlongError | None:
@@ -87,22 +87,22 @@ class Runner(Protocol):
 
     @property
     def usage(self) -> MemoryUsage:
-        """What the caches hold now."""
+        """Present contents of the caches."""
 
     def make_sequence(self, request: Request) -> DecodingSequence:
-        """Return a sequence that waits to begin; refuse parameters that can never work."""
+        """Return a sequence that has not begun; refuse invalid parameters."""
 
     def begin(self, sequence: DecodingSequence, *, is_idle: bool) -> Admission:
-        """Give a sequence its caches, filled with what others have run of its prompt.
+        """Give a sequence its caches, with rows of its prompt that others have computed.
 
-        Where it `is_idle`, its drafter may observe the prompt later.
+        If it `is_idle`, its drafter may observe the prompt later.
         """
 
     def prefill(self, chunks: Sequence[PromptChunk]) -> list[PrefillResult]:
         """Run the next rows of some prompts in one pass; a failure is in its own result only."""
 
     def has_room(self, decoding: Sequence[DecodingSequence]) -> bool:
-        """Tell whether the next round of these sequences fits into memory beside all others."""
+        """Tell whether memory suffices for the next round of these sequences."""
 
     def round(
         self, batch: Sequence[DecodingSequence], plans: Sequence[DraftPlan], max_rows: int
@@ -110,10 +110,10 @@ class Runner(Protocol):
         """Draft, verify, accept and commit; a failure is in its own result only."""
 
     def release(self, sequence: DecodingSequence, *, keeps: bool) -> None:
-        """Take the caches back; `keeps` them for requests that begin the same way."""
+        """Free the caches, or keep them as a prefix for other requests (`keeps`)."""
 
     def cache_share(self, batch: Sequence[DecodingSequence]) -> float:
-        """Return what a pass reads of these sequences' caches, as a share of the weights."""
+        """Return the bytes of caches that a pass reads, as a share of the bytes of weights."""
 
     def clear_prefixes(self) -> None:
-        """Forget what ended requests have left."""
+        """Drop all kept prefixes."""

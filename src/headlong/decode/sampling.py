@@ -36,12 +36,12 @@ class Pick(NamedTuple):
 
     token_id: int
     logprob: TokenLogprob | None
-    """What the backbone thought of it; None unless the request asked."""
+    """Its log-probability; None unless requested."""
 
 
 def pick_rule(params: SamplingParams) -> PickRule:
-    """Return the part of the parameters that picks a token once logits are adjusted."""
-    if params.top_p == 0:  # the best token only, whatever else is asked
+    """Return the parameters that pick a token from adjusted logits."""
+    if params.top_p == 0:  # greedy, whatever the other parameters
         return PickRule(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=params.seed)
     return PickRule(params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
 
@@ -63,7 +63,7 @@ class Sampler:
         `min_tokens` holds back `eos_ids`, unless a constraint says where the text ends.
         """
         self.constraint = constraint
-        """Where the answer stands in its grammar; None when it is free."""
+        """The state of the answer's grammar; None if it has none."""
         self._params = params
         self._vocab_size = vocab_size
         self._num_tokens = len(prompt_ids)
@@ -172,10 +172,10 @@ class Sampler:
         best = float(logits[best_column])
         key = noise_key(rule.seed, position)
         if not rule.filters(len(logits)):
-            return _Choice(host.race(logits, token_ids, best, rule.temperature, key), None)
+            return _Choice(host.gumbel_argmax(logits, token_ids, best, rule.temperature, key), None)
         columns = host.surviving_columns(logits, best, rule)
         ids = columns if token_ids is None else token_ids[columns]
-        winner = host.race(logits[columns], ids, best, rule.temperature, key)
+        winner = host.gumbel_argmax(logits[columns], ids, best, rule.temperature, key)
         return _Choice(int(columns[winner]), columns)
 
     def _prob(self, logits: FloatArray, choice: "_Choice", best: float) -> float:

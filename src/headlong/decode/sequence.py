@@ -1,8 +1,8 @@
-"""The state of one stream of tokens while it is being decoded.
+"""The state of one sequence while it is being decoded.
 
-The runner makes these; prefill and round move them on. Between rounds one thing always holds: every
-token but the newest is in the backbone's cache. A sequence that lost its caches regains them by
-prefill over the tokens it has; nothing is picked anew.
+The runner makes sequences; prefill and rounds advance them. Between rounds, every token but the
+newest is in the backbone's cache. A preempted sequence regains its caches by prefill over its
+tokens; no token is picked again.
 """
 
 from dataclasses import dataclass, field
@@ -28,25 +28,25 @@ class Backlog:
 
     @property
     def num_rows(self) -> int:
-        """How many rows wait."""
+        """Number of rows."""
         return len(self.rows)
 
     def clear(self) -> None:
-        """Drop all rows; what was handed out of them stays."""
+        """Drop all rows; copies of them are not affected."""
         self.rows = self.host.make_rows()
 
     def bytes_for(self, num_more_rows: int) -> int:
-        """Return the bytes it will take with so many more rows, if any wait."""
+        """Return the bytes it will take with `num_more_rows` more rows."""
         return self.rows.bytes_for(len(self.rows) + num_more_rows)
 
     def first_rows(self, num_rows: int) -> "Backlog":
-        """Return a backlog of its own with the leading ones of the rows."""
+        """Return a separate backlog with the first rows."""
         return Backlog(self.host, self.rows.first_rows(num_rows))
 
 
 @dataclass(slots=True, eq=False)
 class DecodingSequence:
-    """Tokens, cache, sampler and drafter's memory of one sequence."""
+    """Tokens, cache, sampler and draft state of one sequence."""
 
     request: Request
     token_ids: list[int]
@@ -56,39 +56,39 @@ class DecodingSequence:
     backlog: Backlog
     """Rows of the cache that the drafter has not observed yet."""
     draft_state: DraftState | None = None
-    """The drafter's memory; None while the sequence has no caches, or never drafts."""
+    """None while the sequence has no caches, or if it never drafts."""
     wants_drafts: bool = False
     """Whether the request asked for drafts and there is a drafter."""
     off_reason: str | None = None
-    """Why this sequence does not draft though it was asked to: no drafter, or one that failed."""
+    """Why it does not draft although the request asked for it: no drafter, or a failed one."""
     has_begun: bool = False
     """Whether the answer has a first token."""
     num_cached_tokens: int = 0
-    """Prompt tokens that another request had already run, so that this one need not."""
+    """Prompt tokens whose rows came from another request."""
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict)
-    """How likely each prompt token behind the first was, by its place, where the request asked."""
+    """Log-probabilities of the prompt's tokens after the first, by position, if requested."""
     pooled: PooledRows | None = None
-    """The prompt's rows as one vector, where the request asked."""
+    """The pooled hidden states of the prompt, if requested."""
     plan: DraftPlan = NO_PLAN
-    """What was planned for its newest round; before the first one, whether it begins idle."""
+    """The plan of its newest round; before the first one, whether it begins idle."""
 
     @property
     def drafts(self) -> bool:
-        """Whether it has, or gets, a drafter's memory."""
+        """Whether it has, or will get, a draft state."""
         return self.wants_drafts and self.off_reason is None
 
     @property
     def num_rows_left(self) -> int:
-        """Rows to run before a round can: the prompt, or what a preempted sequence had computed."""
+        """Rows of prefill left: of the prompt, or of all tokens of a preempted sequence."""
         return len(self.token_ids) - self.has_begun - self.cache.length
 
     @property
     def num_observed(self) -> int:
-        """Rows the drafter's memory holds."""
+        """Rows that the drafter has observed."""
         return self.cache.length - self.backlog.num_rows
 
     def max_tokens_left(self, context_length: int) -> int:
-        """Return how many tokens it may still get, by its own limit and by the context."""
+        """Return how many more tokens its own limit and the context allow."""
         num_prompt = len(self.request.prompt_ids)
         most = min(self.request.stopping.max_tokens, context_length - num_prompt)
         return most - (len(self.token_ids) - num_prompt)

@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 @dataclass(slots=True)
 class DrafterCount:
-    """How many tokens one drafter proposed, and how many of them stood."""
+    """Numbers of drafted and accepted tokens of one drafter."""
 
     num_drafted: int = 0
     num_accepted: int = 0
@@ -29,13 +29,13 @@ class DecodeStats:
     drafted_at_depth: list[int] = field(default_factory=list)
     """Rounds that had a draft token at each depth."""
     reached_at_depth: list[int] = field(default_factory=list)
-    """Rounds that had one there and in which all depths before it stood."""
+    """Rounds with a draft token there in which all depths before it were accepted."""
     accepted_at_depth: list[int] = field(default_factory=list)
-    """Rounds in which the draft token at each depth stood."""
+    """Rounds in which the draft token at each depth was accepted."""
     k_histogram: dict[int, int] = field(default_factory=dict)
     """Number of rounds for each draft length."""
     outcomes: dict[int, list[int]] = field(default_factory=dict)
-    """For each draft length: rounds in which 0, 1, … of its tokens stood."""
+    """For each draft length: rounds in which 0, 1, … of its tokens were accepted."""
 
     def observe_round(self, sources: Sequence[str], num_accepted: int) -> None:
         """Count one round; `sources` names the drafter of each draft token, maybe none."""
@@ -65,17 +65,17 @@ class DecodeStats:
 
     @property
     def acceptance_rate(self) -> float:
-        """Share of draft tokens that stood."""
+        """Share of draft tokens that were accepted."""
         return _share(self.num_accepted, self.num_drafted)
 
     @property
     def acceptance_at_depth(self) -> list[float]:
-        """Share of all rounds in which each depth stood; 1 + their sum is the acceptance length."""
+        """Share of all rounds that accepted each depth; 1 + their sum is the acceptance length."""
         return [_share(accepted, self.rounds) for accepted in self.accepted_at_depth]
 
     @property
     def conditional_acceptance(self) -> list[float]:
-        """Share of the rounds that reached each depth in which it stood.
+        """Share of the rounds that reached each depth in which it was accepted.
 
         A round reaches a depth when it has a draft token there and all depths before it stood, so
         short drafts do not count against the depths they never had.
@@ -138,7 +138,7 @@ class Timings:
     plain_s: float = 0.0
     """What plain decoding would have taken, where its cost was known at that moment."""
     compared_s: float = 0.0
-    """Seconds of the rounds that `plain_s` stands against."""
+    """Seconds of the rounds that `plain_s` is compared with."""
 
     def observe_round(
         self, seconds: float, draft_s: float, verify_s: float, plain_s: float | None

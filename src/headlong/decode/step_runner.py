@@ -12,7 +12,7 @@ from headlong.decode.memory import SPARE_ROWS, CacheMemory
 from headlong.decode.new_sequence import make_sampler, make_sequence
 from headlong.decode.prefill import PrefillResult, PromptChunk, prefill
 from headlong.decode.prefix_search import awaits_prompt
-from headlong.decode.recovery import Mark, as_engine_error, give_up_drafter, mark, restore
+from headlong.decode.recovery import Savepoint, as_engine_error, disable_drafter, restore, save
 from headlong.decode.request import Request
 from headlong.decode.round import RoundResult, run_round
 from headlong.decode.runner import Admission, Faults, MemoryUsage
@@ -113,13 +113,13 @@ class StepRunner:
 
     def prefill(self, chunks: Sequence[PromptChunk]) -> list[PrefillResult]:
         """Run the next rows of some prompts in one pass; a failure is in its own result only."""
-        marks = [mark(chunk.sequence) for chunk in chunks]
+        saved = [save(chunk.sequence) for chunk in chunks]
         try:
             with self._guard():
                 return prefill(chunks, self.backbone, self.drafter)
         except Exception as error:
             sequences = [chunk.sequence for chunk in chunks]
-            if not self._recover(sequences, marks, error):
+            if not self._recover(sequences, saved, error):
                 return [PrefillResult(error=as_engine_error(error))]
         return [result for chunk in chunks for result in self.prefill([chunk])]
 
@@ -129,12 +129,12 @@ class StepRunner:
         """Draft, verify, accept and commit; a failure is in its own result only."""
         for sequence, plan in zip(batch, plans, strict=True):
             sequence.plan = plan
-        marks = [mark(sequence) for sequence in batch]
+        saved = [save(sequence) for sequence in batch]
         try:
             with self._guard():
                 return run_round(batch, self.backbone, self.drafter, max_rows)
         except Exception as error:
-            if not self._recover(batch, marks, error):
+            if not self._recover(batch, saved, error):
                 return [RoundResult(error=as_engine_error(error))]
         alone = zip(batch, plans, strict=True)
         return [result for one, plan in alone for result in self.round([one], [plan], max_rows)]
@@ -174,28 +174,28 @@ class StepRunner:
         return make_sampler(request, self.config, self.backbone.ops.host)
 
     def _recover(
-        self, batch: Sequence[DecodingSequence], marks: Sequence[Mark], error: Exception
+        self, batch: Sequence[DecodingSequence], saved: Sequence[Savepoint], error: Exception
     ) -> bool:
-        """Restore sequences after a failed pass; tell whether to run each of them again, alone.
+        """Restore sequences after a failed pass; return whether to run each again alone.
 
         One that fails alone is run once more without its drafter: the answer does not need that.
         """
         if len(batch) == 1 and batch[0].draft_state is None:
             return False
         if len(batch) == 1:
-            give_up_drafter(batch[0], error)
-        for sequence, before in zip(batch, marks, strict=True):
+            disable_drafter(batch[0], error)
+        for sequence, before in zip(batch, saved, strict=True):
             restore(sequence, before, self.drafter, self._make_sampler)
         return True
 
     def _catch_up(self, batch: Sequence[DecodingSequence]) -> None:
         """Let the drafter observe the backlogs of these sequences; one that fails is given up."""
         assert self.drafter is not None, "rows wait for a drafter only"
-        marks = [mark(sequence) for sequence in batch]
+        saved = [save(sequence) for sequence in batch]
         try:
             catch_up(self.drafter, batch)
         except Exception as error:
-            self._recover(batch, marks, error)
+            self._recover(batch, saved, error)
             for sequence in batch if len(batch) > 1 else ():
                 self._catch_up([sequence])
 

@@ -1,1 +1,1 @@
-"""The doctor: is a model's head alive, exact and worth its time on this machine?"""
+"""The doctor: checks that a model's head works, is exact, and pays on this machine."""

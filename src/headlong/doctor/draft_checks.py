@@ -53,11 +53,11 @@ class Judged:
     def by_task(self, num_draft_tokens: int) -> dict[str, float]:
         """Return the acceptance length of every task."""
         return {
-            one.text.task: AcceptedCounts((stood,), self.acceptance.max_depth).length(
+            one.text.task: AcceptedCounts((accepted,), self.acceptance.max_depth).length(
                 num_draft_tokens
             )
-            for one, stood in zip(self.probed, self.acceptance.stood, strict=True)
-            if len(stood)
+            for one, accepted in zip(self.probed, self.acceptance.accepted, strict=True)
+            if len(accepted)
         }
 
 
@@ -70,8 +70,8 @@ def describe_probe(judged: Judged, backend: str) -> dict[str, Any]:
         "by_task": {task: round(x, 4) for task, x in judged.by_task(PROBE_DEPTH).items()},
         # One digit per position, so that a shorter probe can be compared at the same positions.
         "stood": {
-            one.text.task: "".join(map(str, stood.tolist()))
-            for one, stood in zip(judged.probed, judged.acceptance.stood, strict=True)
+            one.text.task: "".join(map(str, accepted.tolist()))
+            for one, accepted in zip(judged.probed, judged.acceptance.accepted, strict=True)
         },
         "backend": backend,
     }
@@ -87,7 +87,7 @@ def check_alive(judged: Judged) -> Finding:
 
 
 def judge_lengths(at_depth: Sequence[float], drafter: str, numbers: Mapping[str, Any]) -> Finding:
-    """Judge a drafter by the share of rounds in which each depth stands."""
+    """Judge a drafter by its acceptance at each depth."""
     length, depth = 1 + sum(at_depth), len(at_depth)
     numbers = {
         "acceptance_length": length,
@@ -159,13 +159,13 @@ def check_reading(
     if not alternatives:
         return skipped("reading", f"heads of kind {judged.head.kind} can be read in one way only")
     depth = _READING_DEPTH
-    current = AcceptedCounts(tuple(np.minimum(s, depth) for s in judged.acceptance.stood), depth)
+    current = AcceptedCounts(tuple(np.minimum(s, depth) for s in judged.acceptance.accepted), depth)
     found = [
         (measure_acceptance(other.head, [other.read(one) for one in judged.probed], depth), other)
         for other in alternatives
     ]
     # Shallower drafts need less truth ahead, so they can be asked at more positions.
-    found = [(acceptance.cut(map(len, current.stood)), other) for acceptance, other in found]
+    found = [(acceptance.cut(map(len, current.accepted)), other) for acceptance, other in found]
     best, other = max(found, key=lambda pair: pair[0].mean)
     as_is = current.length(depth)
     check = Check(
@@ -198,8 +198,8 @@ def check_reading(
 def check_record(judged: Judged, record: HeadRecord) -> Finding:
     """Do drafts stand as often as they did when the head was made?"""
     then = AcceptedCounts(tuple(_recorded(judged, record.probe)), judged.acceptance.max_depth)
-    now = judged.acceptance.cut(map(len, then.stood))
-    then = then.cut(map(len, judged.acceptance.stood))  # the positions both have
+    now = judged.acceptance.cut(map(len, then.accepted))
+    then = then.cut(map(len, judged.acceptance.accepted))  # the positions both have
     if now.num_positions:
         return _against(now, then.length(PROBE_DEPTH), _SAME_PROMPTS)
     expected = expected_length(record.acceptance, PROBE_DEPTH)
@@ -213,7 +213,7 @@ def check_record(judged: Judged, record: HeadRecord) -> Finding:
 
 
 def _recorded(judged: Judged, probe: Mapping[str, Any]) -> list[IntArray]:
-    """Return how many draft tokens stood at every position of each answer, where that is known."""
+    """Return how many draft tokens were accepted at each position, as far as it is recorded."""
     found = probe.get("stood") if probe.get("prompts") == PROMPTS_ID else None
     digits = [
         str(found.get(one.text.task, "")) if isinstance(found, dict) else ""
@@ -227,9 +227,9 @@ def _recorded(judged: Judged, probe: Mapping[str, Any]) -> list[IntArray]:
 
 def _agreement(acceptance: AcceptedCounts, recorded: Sequence[IntArray]) -> float:
     """Return the share of positions at which as many draft tokens stand as are recorded."""
-    pairs = list(zip(acceptance.stood, recorded, strict=True))
-    now = np.concatenate([stood[: len(then)] for stood, then in pairs])
-    then = np.concatenate([then[: len(stood)] for stood, then in pairs])
+    pairs = list(zip(acceptance.accepted, recorded, strict=True))
+    now = np.concatenate([accepted[: len(then)] for accepted, then in pairs])
+    then = np.concatenate([then[: len(accepted)] for accepted, then in pairs])
     depth = min(acceptance.max_depth, PROBE_DEPTH)
     return float((np.minimum(now, depth) == np.minimum(then, depth)).mean()) if len(now) else 0.0
 
@@ -248,11 +248,11 @@ _OTHER_PROMPTS = _Limits(0.4, 0.6, "on the prompts of its evaluation")
 
 
 def _against(acceptance: AcceptedCounts, then: float, limits: _Limits) -> Finding:
-    """Judge what stands beyond the next token, which every decoding yields."""
+    """Judge the accepted tokens, without the next token of each round."""
     now = acceptance.length(PROBE_DEPTH)
     gained = (now - 1) / max(then - 1, 1e-9)
     # A short probe must not cry wolf: what chance can do is granted.
-    counts = np.minimum(np.concatenate(acceptance.stood), PROBE_DEPTH)
+    counts = np.minimum(np.concatenate(acceptance.accepted), PROBE_DEPTH)
     error = float(counts.std()) / math.sqrt(max(1, len(counts)))
     most = (now - 1 + 2 * error) / max(then - 1, 1e-9)
     check = Check("record", {"acceptance_length": now, "recorded": then, "share": gained})
@@ -268,7 +268,7 @@ def _is_better(better: AcceptedCounts, worse: AcceptedCounts, at_least: float) -
     """Tell whether a difference is both large and beyond chance, position against position."""
     if not worse.num_positions:
         return False
-    difference = np.concatenate(better.stood) - np.concatenate(worse.stood)
+    difference = np.concatenate(better.accepted) - np.concatenate(worse.accepted)
     mean = float(difference.mean())
     error = float(difference.std()) / math.sqrt(len(difference))
     return mean > max(at_least, _SIGMAS * error)

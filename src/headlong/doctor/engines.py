@@ -94,7 +94,7 @@ async def _examine(
 
 
 def finding_of(judgement: Judgement) -> Finding:
-    """Return a judgement as the doctor tells it."""
+    """Return a judgement as a finding of the doctor."""
     aspect, check = judgement.aspect, Check(judgement.aspect.value, judgement.numbers)
     match judgement.outcome:
         case Outcome.PASSED:

@@ -91,17 +91,17 @@ class ExamEffort:
 
 
 def examine(
-    subject: Subject, tell: Tell, looking_at: Callable[[str], None] = lambda what: None
+    subject: Subject, on_finding: Tell, on_check: Callable[[str], None] = lambda what: None
 ) -> Examination:
-    """Run all checks, telling each finding as it comes, and before it what is checked."""
+    """Run all checks; report each finding, and before it the name of the check."""
     started = time.perf_counter()
     examination = Examination(subject)
 
     def run(title: str, what: str, check: Callable[[], Finding | Iterable[Finding]]) -> None:
-        looking_at(what)
+        on_check(what)
         for finding in _guarded(what, check):
             examination.findings.append((title, finding))
-            tell(title, finding)
+            on_finding(title, finding)
 
     for what, machine_check in _machine_checks(subject):
         run("machine", what, machine_check)
@@ -141,7 +141,7 @@ def _examine_running(
         if subject.head is not None:
             examination.judged = _judge(subject, backbone, texts)
             yield from _draft_findings(subject, backbone, examination.judged)
-        elif subject.second is None:
+        elif subject.draft_model is None:
             yield skipped("drafts", "there is no head to ask")
 
     run("drafts", "what the model says, and what the head foresees", listen)
@@ -260,7 +260,7 @@ def _speed_findings(
     taps = () if subject.head is None else subject.head.tap_layers
     curve = speed.undisturbed(speed.time_passes(decoder.backbone, taps, effort.timing_s))
     yield speed.check_pass_cost(curve)
-    if subject.head is None and subject.second is None:
+    if subject.head is None and subject.draft_model is None:
         yield skipped("best K", "n-grams alone draft; what they gain depends on the text")
         return
     alone = replace(decoder, drafter=subject.make_drafter("head"))

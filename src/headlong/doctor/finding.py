@@ -64,7 +64,7 @@ class Check:
 
 
 def refused(check: str, error: HeadlongError) -> Finding:
-    """Return a refusal by another room as a fault, in its own words."""
+    """Return an error of another package as a fault, with its own message."""
     return Check(check).fault(error.problem, error.remedy)
 
 

@@ -26,7 +26,7 @@ _NO_LIMIT = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class MachineReadings:
-    """What the system tells of the machine."""
+    """What the system reports about the machine."""
 
     num_cores: int
     """Cores this process may use."""
@@ -41,7 +41,7 @@ class MachineReadings:
 
 
 def read_machine(root: Path = Path("/")) -> MachineReadings:
-    """Read the machine; `root` stands for the file system's."""
+    """Read the machine's state; `root` replaces the root of the file system."""
     has_affinity = hasattr(os, "sched_getaffinity")
     return MachineReadings(
         num_cores=len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1,
@@ -175,7 +175,7 @@ def _read_number(path: Path) -> int | None:
 
 
 def _read_quota(root: Path) -> float | None:
-    """Read the container's share of the processor, as either generation of cgroups tells it."""
+    """Read the container's CPU limit, from either version of cgroups."""
     words = (_read(root / "sys/fs/cgroup/cpu.max") or "max").split()
     if len(words) == 2 and all(word.isdigit() for word in words):
         return int(words[0]) / int(words[1])

@@ -83,25 +83,25 @@ class ProbeRows:
 class AcceptedCounts:
     """How many leading draft tokens stand at each position of some answers."""
 
-    stood: tuple[IntArray, ...]
+    accepted: tuple[IntArray, ...]
     """Per answer, per position a round could begin at; counts are capped by `max_depth`."""
     max_depth: int
 
     @property
     def mean(self) -> float:
         """Mean count over all positions alike."""
-        counts = np.concatenate(self.stood) if self.stood else np.zeros(0)
+        counts = np.concatenate(self.accepted) if self.accepted else np.zeros(0)
         return float(counts.mean()) if counts.size else 0.0
 
     @property
     def num_positions(self) -> int:
         """Positions that were probed."""
-        return sum(len(counts) for counts in self.stood)
+        return sum(len(counts) for counts in self.accepted)
 
     def cut(self, lengths: Iterable[int]) -> "AcceptedCounts":
         """Keep the first positions of each answer."""
-        pairs = zip(self.stood, lengths, strict=True)
-        return replace(self, stood=tuple(counts[:length] for counts, length in pairs))
+        pairs = zip(self.accepted, lengths, strict=True)
+        return replace(self, accepted=tuple(counts[:length] for counts, length in pairs))
 
     def length(self, num_draft_tokens: int) -> float:
         """Return the acceptance length of decoding with this many draft tokens a round."""
@@ -110,7 +110,7 @@ class AcceptedCounts:
     def stats(self, num_draft_tokens: int) -> DecodeStats:
         """Count the rounds that decoding with this many draft tokens a round would make."""
         stats = DecodeStats()
-        for counts in self.stood:
+        for counts in self.accepted:
             for _, num_accepted in walk_rounds(counts.tolist(), num_draft_tokens):
                 stats.observe_round(("head",) * num_draft_tokens, num_accepted)
         return stats
@@ -175,9 +175,9 @@ def _ask_recursive(head: RecursiveHead, probed: ProbeRows, max_depth: int) -> In
     carried = head.step(head.enter(head.features(hidden)), [ids[1:]], [cache])
     cache.commit(len(ids) - 1)
     first, stop = _span(probed, max_depth)
-    stood: IntArray = np.zeros(max(0, stop - first), dtype=np.int64)
-    if not len(stood):
-        return stood
+    accepted: IntArray = np.zeros(max(0, stop - first), dtype=np.int64)
+    if not len(accepted):
+        return accepted
     guesses = _guess(head.logits(carried[first:stop]), head.vocabulary)
     for row in np.flatnonzero(guesses == ids[first + 2 : stop + 2]):
         position = first + int(row)
@@ -189,14 +189,14 @@ def _ask_recursive(head: RecursiveHead, probed: ProbeRows, max_depth: int) -> In
             if _guess(head.logits(state), head.vocabulary)[0] != truth[depth]:
                 break
             depth += 1
-        stood[row] = depth
-    return stood
+        accepted[row] = depth
+    return accepted
 
 
 def _ask_assistant(head: AssistantHead, probed: ProbeRows, max_depth: int) -> IntArray:
     ids, states = probed.token_ids, head.features(probed.with_taps(()))
     first, stop = _span(probed, max_depth)
-    stood: IntArray = np.zeros(max(0, stop - first), dtype=np.int64)
+    accepted: IntArray = np.zeros(max(0, stop - first), dtype=np.int64)
     for row, position in enumerate(range(first, stop)):
         state, depth = states[position : position + 1], 0
         while depth < max_depth:
@@ -205,8 +205,8 @@ def _ask_assistant(head: AssistantHead, probed: ProbeRows, max_depth: int) -> In
             if _guess(head.logits(result), head.vocabulary)[0] != ids[position + 2 + depth]:
                 break
             state, depth = head.carry(result), depth + 1
-        stood[row] = depth
-    return stood
+        accepted[row] = depth
+    return accepted
 
 
 def _ask_parallel(heads: ParallelHeads, probed: ProbeRows, max_depth: int) -> IntArray:
@@ -215,13 +215,13 @@ def _ask_parallel(heads: ParallelHeads, probed: ProbeRows, max_depth: int) -> In
     cache = heads.make_cache()
     states = heads.states(heads.features(hidden), [cache], [len(ids)])  # (depths, N, H)
     first, stop = _span(probed, max_depth)
-    stood: IntArray = np.zeros(max(0, stop - first), dtype=np.int64)
-    still = np.ones(len(stood), dtype=np.bool_)
-    for depth in range(1, max_depth + 1 if len(stood) else 1):
+    accepted: IntArray = np.zeros(max(0, stop - first), dtype=np.int64)
+    still = np.ones(len(accepted), dtype=np.bool_)
+    for depth in range(1, max_depth + 1 if len(accepted) else 1):
         guesses = _guess(heads.logits(states[depth - 1, first:stop], depth), heads.vocabulary)
         still &= guesses == ids[first + 1 + depth : stop + 1 + depth]
-        stood += still
-    return stood
+        accepted += still
+    return accepted
 
 
 def _span(probed: ProbeRows, max_depth: int) -> tuple[int, int]:

@@ -34,8 +34,6 @@ Part: TypeAlias = Literal["model", "tokenizer", "head files", "head", "draft mod
 HeadOrigin: TypeAlias = Literal["given", "inside the model", "shipped with Headlong"]
 Loaded = TypeVar("Loaded")
 
-_META = "extra_heads."
-
 
 @dataclass(frozen=True, slots=True)
 class ExamOptions:
@@ -69,7 +67,7 @@ class Subject:
     weights: HeadWeights | None = None
     """The head's tensors as stored; None when they cannot even be read."""
     head: Head | None = None
-    second: Backbone | None = None
+    draft_model: Backbone | None = None
     """The draft model."""
     refusals: dict[Part, HeadlongError] = field(default_factory=dict)
 
@@ -92,8 +90,8 @@ class Subject:
     def make_drafter(self, name: DrafterName) -> Drafter:
         """Return a drafter of the subject's parts; a draft model, where there is one, drafts."""
         assert self.backbone is not None
-        chosen = name if self.second is None else "draft-model"
-        drafter = make_drafter(chosen, self.backbone, self.head, self.second)
+        chosen = name if self.draft_model is None else "draft-model"
+        drafter = make_drafter(chosen, self.backbone, self.head, self.draft_model)
         assert drafter is not None
         return drafter
 
@@ -108,7 +106,7 @@ def load_subject(options: ExamOptions, progress: Progress | None = None) -> Subj
     if options.head is not None:
         subject.origin, subject.head_folder = "given", options.head
     if options.draft_model is not None:
-        _try(subject, "draft model", lambda: _load_second(subject, progress))
+        _try(subject, "draft model", lambda: _load_draft_model(subject, progress))
     elif subject.origin is None:
         _try(subject, "head", lambda: _find_head(subject))
     if subject.head_folder is not None:
@@ -157,7 +155,7 @@ def _native_head(checkpoint: Checkpoint) -> HeadWeights | None:
     return read_native_head(checkpoint, num_layers)
 
 
-def _load_second(subject: Subject, progress: Progress | None) -> None:
+def _load_draft_model(subject: Subject, progress: Progress | None) -> None:
     """Load the draft model; refuse one that speaks in other tokens."""
     name = str(subject.options.draft_model)
     checkpoint = open_checkpoint(resolve_model(name, progress=progress))
@@ -169,7 +167,7 @@ def _load_second(subject: Subject, progress: Progress | None) -> None:
             "Both must come with one tokenizer; take a smaller model of the same family.",
         )
     # Its own backend object, since one belongs to one model.
-    second = load_backbone(checkpoint, make_ops(subject.ops.name)).backbone
+    draft_model = load_backbone(checkpoint, make_ops(subject.ops.name)).backbone
     if subject.backbone is not None:
-        make_drafter("draft-model", subject.backbone, None, second)  # refuses other sizes
-    subject.second = second
+        make_drafter("draft-model", subject.backbone, None, draft_model)  # refuses other sizes
+    subject.draft_model = draft_model

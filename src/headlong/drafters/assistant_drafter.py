@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headlong.drafters.drafter import NO_DRAFT, Draft, DraftRequest, Guess, Settled, as_draft
+from headlong.drafters.drafter import NO_DRAFT, Draft, DraftRequest, Guess, ObservedRows, as_draft
 from headlong.drafters.head_drafter import HeadDrafter, can_extend
 from headlong.heads.head import AssistantHead
 from headlong.ops.op_set import Array
@@ -24,10 +24,10 @@ class AssistantDrafter(HeadDrafter):
     def __init__(self, head: AssistantHead) -> None:
         super().__init__(head)
 
-    def observe(self, settled: Sequence[Settled]) -> None:
+    def observe(self, observed: Sequence[ObservedRows]) -> None:
         """Remember the newest row of every sequence."""
         ops = self.head.ops
-        for one in settled:
+        for one in observed:
             one.state.cache.append(len(one.next_ids))
             one.state.cache.commit(len(one.next_ids))
             # Taken out: a view would keep all rows of the pass.

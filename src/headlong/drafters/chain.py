@@ -1,8 +1,8 @@
-"""The chain: a long n-gram match first, else the head, else any match; and the match extends.
+"""The chain: a long n-gram match first, else the head, else any match.
 
-A long match means the answer is copying, which n-grams do for free and to any depth. Otherwise the
-head knows better. Where the head's draft ends early (parallel heads have a fixed number of depths),
-a match behind it may carry on.
+A long match means that the answer copies text, which n-grams draft at no cost and to any depth.
+Otherwise the head is more accurate. If the head's draft ends early (parallel heads have a fixed
+number of depths), an n-gram match may extend it.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from headlong.drafters.drafter import (
     DraftRequest,
     DraftState,
     LazyDrafter,
+    ObservedRows,
     PendingDraft,
-    Settled,
 )
 from headlong.drafters.ngram import NgramDrafter, NgramMemory, propose
 from headlong.models.hidden import HiddenRows
@@ -24,12 +24,12 @@ from headlong.ops.host_ops import HostOps
 from headlong.ops.op_set import Array
 
 LONG_MATCH = 6
-"""From this many equal tokens on, copying beats the head."""
+"""Equal tokens from which on a match is preferred to the head."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainMemory:
-    """The memories of both links."""
+    """The states of both drafters."""
 
     index: NgramMemory
     head: DraftState
@@ -46,16 +46,16 @@ class ChainDrafter:
         self.ngram = NgramDrafter(host, min_match=LONG_MATCH)
 
     def begin(self) -> ChainMemory:
-        """Return the memory for a new sequence."""
+        """Return the state of a new sequence."""
         return ChainMemory(self.ngram.begin(), self.head.begin())
 
     def features(self, hidden: HiddenRows) -> Array:
         """Return what the head reads; n-grams read tokens only."""
         return self.head.features(hidden)
 
-    def observe(self, settled: Sequence[Settled]) -> None:
-        """Let the head take in what was settled."""
-        self.head.observe([one.of(one.state.head) for one in settled])
+    def observe(self, observed: Sequence[ObservedRows]) -> None:
+        """Let the head observe the rows; the n-gram index reads the history when it drafts."""
+        self.head.observe([one.of(one.state.head) for one in observed])
 
     def look_up(self, state: ChainMemory, history: list[int], threshold: Threshold) -> Draft:
         """Leave it to n-grams, which need no more than tokens."""
@@ -99,6 +99,6 @@ class ChainDrafter:
 
     def _extend(self, draft: Draft, request: DraftRequest) -> Draft:
         """Carry a short draft on with what followed the same tokens before."""
-        if len(draft.token_ids) >= request.num_tokens or draft.in_doubt:
+        if len(draft.token_ids) >= request.num_tokens or draft.is_uncertain:
             return draft
         return draft + propose(request.state.index, request, draft.token_ids)

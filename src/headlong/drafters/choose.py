@@ -1,4 +1,4 @@
-"""Which drafter a model gets: the head, n-grams, a draft model, a chain of them, or none."""
+"""Choose the drafter of a model: head, n-gram lookup, draft model, a chain of them, or none."""
 
 from typing import get_args
 

@@ -1,8 +1,8 @@
 """A second, smaller model as drafter: classic speculative decoding.
 
-It shares the backbone's vocabulary and nothing else: it runs the prompt through itself, keeps its
-own state, and drafts token by token. Rows of a draft stay pending until the next one begins; those
-that stood are committed then. Works for any pair of models with one tokenizer.
+It shares only the vocabulary with the backbone: it runs the prompt itself, keeps its own state,
+and drafts token by token. Rows of a draft stay pending until the next one begins; then the accepted
+ones are committed. Works for any pair of models with the same tokenizer.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from headlong.drafters.drafter import (
     Draft,
     DraftRequest,
     Guess,
-    Settled,
+    ObservedRows,
     as_draft,
 )
 from headlong.errors import HeadError
@@ -26,19 +26,19 @@ from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Array
 
 READ_AT = 32
-"""Settled tokens that wait unread until the next draft; more than that are read at once."""
+"""Observed tokens that may wait until the next draft; more than that are run at once."""
 
 
 @dataclass(slots=True)
 class ModelMemory:
     """The draft model's state of one sequence.
 
-    Its committed rows are the first tokens of the sequence, and may lag behind what is settled.
+    Its committed rows are the first tokens of the sequence, possibly not all that were observed.
     """
 
     cache: SequenceState
-    settled_ids: list[int] = field(default_factory=list)
-    """What the backbone has settled."""
+    observed_ids: list[int] = field(default_factory=list)
+    """Token ids observed so far."""
     drafted_ids: list[int] = field(default_factory=list)
     """The tokens of the pending rows: the last draft, as far as it was run."""
     newest: Array | None = None
@@ -68,13 +68,13 @@ class DraftModelDrafter:
         """Return nothing: tokens are all it reads."""
         return hidden.nothing
 
-    def observe(self, settled: Sequence[Settled]) -> None:
+    def observe(self, observed: Sequence[ObservedRows]) -> None:
         """Read prompts along with the backbone; a few new tokens can wait for the next draft."""
-        for one in settled:
+        for one in observed:
             memory: ModelMemory = one.state
-            memory.settled_ids += one.token_ids.tolist()
-            if len(memory.settled_ids) - memory.cache.length > READ_AT:
-                self._read(memory, memory.settled_ids)
+            memory.observed_ids += one.token_ids.tolist()
+            if len(memory.observed_ids) - memory.cache.length > READ_AT:
+                self._read(memory, memory.observed_ids)
 
     def look_up(self, state: ModelMemory, history: list[int], threshold: Threshold) -> Draft:
         """Draft nothing: every token takes a model."""
@@ -84,7 +84,7 @@ class DraftModelDrafter:
         """Return a memory of the first rows, as far as the model has read them."""
         num_read = state.cache.shareable_length(num_rows)
         cache = state.cache.fork(num_read, self.model.make_cache)
-        return ModelMemory(cache, state.settled_ids[:num_rows])
+        return ModelMemory(cache, state.observed_ids[:num_rows])
 
     def num_bytes(self, state: ModelMemory, num_rows: int = 0) -> int:
         """Return the bytes of the model's cache of this sequence."""

@@ -1,8 +1,8 @@
-"""The draft plan: what the policy wants of one sequence's next draft.
+"""The draft plan: length and thresholds of one sequence's next draft.
 
-Made by `engine/draft_policy.py` once a round and sequence, and read unchanged by the round and by
-every drafter. Thresholds are chances, not probabilities: a calibration turns what a drafter says of
-a token into the chance that the backbone agrees.
+Made by `engine/draft_policy.py` once per round and sequence, and passed unchanged to the round and
+the drafter. Thresholds are chances of acceptance, not probabilities: a calibration maps a drafter's
+probability of a token to the chance that it is accepted.
 """
 
 import math
@@ -14,21 +14,21 @@ from headlong.ops.calibration import Calibration
 
 
 class Threshold(NamedTuple):
-    """How likely a draft must be to stand; where it is less likely, it ends."""
+    """Least chances of acceptance; a draft ends where its chance is lower."""
 
     keep: float
-    """A token that takes the product of chances below this does not pay for its row in the pass."""
+    """If a token lowers the product of chances below this, it does not pay for its row."""
     extend: float
-    """Below this product of chances, one more token does not pay for a drafter step."""
+    """Below this product of chances, one more token does not pay for a draft step."""
     calibration: Calibration | None = None
-    """Turns a token's probability into its chance to stand if all before it do; None: the same."""
+    """Maps a token's probability to its chance if all before it are accepted; None: identity."""
 
     def chance(self, prob: float) -> float:
-        """Return the chance of a token of this probability to stand if all before it do."""
+        """Return the chance that a token of this probability is accepted if all before it are."""
         return prob if self.calibration is None else self.calibration(prob)
 
     def count_kept(self, probs: Iterable[float]) -> int:
-        """Return how many leading tokens pay for their rows; NaN ends it."""
+        """Return how many leading tokens pay for their rows; NaN ends the draft."""
         chance, num_kept = 1.0, 0
         for prob in probs:
             chance *= self.chance(prob)
@@ -38,7 +38,7 @@ class Threshold(NamedTuple):
         return num_kept
 
     def can_extend(self, probs: Iterable[float]) -> bool:
-        """Tell whether the tokens so far are likely enough to stand for one more to pay."""
+        """Tell whether one more token would pay for its draft step."""
         return math.prod(self.chance(prob) for prob in probs) >= self.extend
 
 
@@ -51,21 +51,21 @@ class DraftPlan(NamedTuple):
     """What to draft for one sequence in the next round."""
 
     num_tokens: int = 0
-    """At most so many tokens."""
+    """Most tokens of the draft."""
     thresholds: Mapping[str, Threshold] = NO_THRESHOLDS
-    """By name of the drafter; one that is not named drafts all it was asked for."""
+    """By name of the drafter; drafters without one have no threshold."""
     is_idle: bool = False
-    """Whether drafts do not pay now, so that rows may wait for the drafter in the backlog."""
+    """Whether drafts do not pay now, so that rows may stay in the backlog."""
     only_lookup: bool = False
-    """Whether no model is to run: only tokens found by n-gram lookup are drafted."""
+    """Whether only tokens from n-gram lookup are drafted, without running a model."""
 
     @property
     def runs_drafter(self) -> bool:
-        """Whether the drafter's model is to run, and so must have observed every row."""
+        """Whether the drafter's model runs, and so must have observed every row."""
         return self.num_tokens > 0 and not self.only_lookup
 
     def at_most(self, num_tokens: int) -> "DraftPlan":
-        """Return the same plan for no more than so many tokens."""
+        """Return the same plan with at most `num_tokens` tokens."""
         return self if self.num_tokens <= num_tokens else self._replace(num_tokens=num_tokens)
 
     def threshold(self, drafter: str) -> Threshold:

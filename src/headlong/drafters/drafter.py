@@ -1,8 +1,8 @@
-"""What every drafter is: something that guesses the next tokens of sequences.
+"""The interface of drafters, which propose the next tokens of sequences.
 
-The round tells a drafter what the backbone has settled (`observe`) and asks it for drafts
-(`draft`), for all sequences of a step at once. A draft may be wrong, short or empty for any reason:
-the backbone's own picks decide, so a drafter can change speed but never text.
+A round passes accepted rows to the drafter (`observe`) and requests drafts (`draft`), for all
+sequences of a step at once. A draft may be wrong, short or empty for any reason: the backbone's own
+picks decide, so a drafter can change speed but never text.
 """
 
 import math
@@ -19,17 +19,17 @@ from headlong.ops.host_ops import PickRule
 from headlong.ops.op_set import Array, BegunDraft
 
 GRAMMAR = "grammar"
-"""Source of a draft token that a grammar left no choice about."""
+"""Source of a draft token that a grammar forced."""
 
 NGRAM = "ngram"
-"""Source of a draft token that was copied from behind an earlier match."""
+"""Source of a draft token that followed an earlier match in the text."""
 
 DraftState: TypeAlias = Any
-"""What a drafter remembers of one sequence; opaque to everyone else."""
+"""The state a drafter keeps of one sequence; opaque to others."""
 
 
 class Guess(NamedTuple):
-    """One drafted token and how sure the drafter is of it."""
+    """One draft token and the probability that the drafter gives it."""
 
     token_id: int
     prob: float
@@ -41,28 +41,28 @@ class Guesser(Protocol):
     def guess(
         self, logits: FloatArray, vocabulary: IntArray | None, drafted: Sequence[int]
     ) -> Guess:
-        """Return the most promising token after history + `drafted`; `logits` is (V_draft,)."""
+        """Return the most likely pick after history + `drafted`; `logits` is (V_draft,)."""
 
     def rule(self) -> PickRule | None:
-        """Return how `guess` follows from bare logits, for drafters that can pick by themselves.
+        """Return the rule of `guess`, for drafters that can apply it to logits by themselves.
 
-        None when more than logits, position and noise decides: penalties, bias, a grammar.
+        None when it needs more than logits, position and noise: penalties, bias, a grammar.
         """
 
 
-class Settled(NamedTuple):
-    """Rows of one sequence that the backbone has run and that are, or will be, committed."""
+class ObservedRows(NamedTuple):
+    """Rows of one sequence for a drafter to observe: run by the backbone, and to be committed."""
 
     state: DraftState
     token_ids: IntArray  # (n,) the rows' own tokens
     features: tuple[Array, ...]
-    """What the drafter reads of the rows, in one or more parts one after the other: (n, F)."""
+    """The drafter's input for the rows, (n, F), in one or more consecutive parts."""
     next_ids: IntArray
     """(n,) the token that follows each row."""
 
-    def of(self, state: DraftState) -> "Settled":
-        """Return the same rows for another drafter, which has this memory."""
-        return Settled(state, self.token_ids, self.features, self.next_ids)
+    def of(self, state: DraftState) -> "ObservedRows":
+        """Return the same rows for another drafter with this state."""
+        return ObservedRows(state, self.token_ids, self.features, self.next_ids)
 
 
 class DraftRequest(NamedTuple):
@@ -74,7 +74,7 @@ class DraftRequest(NamedTuple):
     plan: DraftPlan
     guesser: Guesser
     forced: tuple[int, ...] = ()
-    """Tokens a grammar leaves no choice about: what comes next, so a draft begins with them."""
+    """Tokens that a grammar forces next; a draft begins with them."""
     cache: SequenceState | None = None
     """The backbone's state of the sequence, for drafters that read its keys and values."""
 
@@ -84,37 +84,37 @@ class DraftRequest(NamedTuple):
         return self.plan.num_tokens
 
     def of(self, state: DraftState) -> "DraftRequest":
-        """Return the same request to another drafter, which has this memory."""
+        """Return the same request for another drafter with this state."""
         return self._replace(state=state)
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Proposed tokens, how sure the drafter is of each, and who proposed it."""
+    """Proposed tokens, each with its probability and its source."""
 
     token_ids: tuple[int, ...] = ()
     probs: tuple[float, ...] = ()
     sources: tuple[str, ...] = ()
-    in_doubt: bool = False
-    """Whether it ends because its drafter was not sure enough to go on."""
+    is_uncertain: bool = False
+    """Whether it ends because its drafter was too uncertain to continue."""
     num_steps: int = 0
-    """How often a model ran for it."""
+    """Number of draft steps that a model ran for it."""
 
     def __add__(self, other: "Draft") -> "Draft":
         return Draft(
             self.token_ids + other.token_ids,
             self.probs + other.probs,
             self.sources + other.sources,
-            other.in_doubt,
+            other.is_uncertain,
             self.num_steps + other.num_steps,
         )
 
     def part(self, start: int, stop: int | None = None) -> "Draft":
         """Return the tokens from `start` up to `stop`, or to the end."""
         cut = slice(start, stop)
-        in_doubt = self.in_doubt and (stop is None or stop >= len(self.token_ids))
+        is_uncertain = self.is_uncertain and (stop is None or stop >= len(self.token_ids))
         ids, probs, sources = self.token_ids[cut], self.probs[cut], self.sources[cut]
-        return Draft(ids, probs, sources, in_doubt, self.num_steps)
+        return Draft(ids, probs, sources, is_uncertain, self.num_steps)
 
 
 NO_DRAFT = Draft()
@@ -122,17 +122,17 @@ NO_DRAFT = Draft()
 
 @dataclass(frozen=True, slots=True)
 class PendingDraft:
-    """A draft that is verified before anyone reads it, so that a round waits only once.
+    """A draft on the device that is verified before the host reads it: one wait per round.
 
-    No threshold cuts it: it is as long as its plan says.
+    No threshold shortens it: it has the length of its plan.
     """
 
     begun: BegunDraft
     num_tokens: int
     source: str
 
-    def settle(self, token_ids: Sequence[int], probs: Sequence[float]) -> Draft:
-        """Return what it turned out to be."""
+    def resolve(self, token_ids: Sequence[int], probs: Sequence[float]) -> Draft:
+        """Return the draft, with tokens and probabilities as read from the device."""
         if not all(math.isfinite(prob) for prob in probs):
             raise HeadError(
                 "The drafter produced logits that are not finite.",
@@ -143,20 +143,20 @@ class PendingDraft:
 
 
 def as_draft(guesses: Sequence[Guess], source: str, threshold: Threshold = NO_THRESHOLD) -> Draft:
-    """Turn one drafter's guesses, in order, into a draft of those that pay for their rows."""
+    """Return a draft of one drafter's guesses, cut at the first that does not pay for its row."""
     probs = tuple([guess.prob for guess in guesses])
     num_kept = threshold.count_kept(probs)
     return Draft(
         tuple([guess.token_id for guess in guesses[:num_kept]]),
         probs[:num_kept],
         (source,) * num_kept,
-        in_doubt=num_kept < len(guesses) or not threshold.can_extend(probs),
+        is_uncertain=num_kept < len(guesses) or not threshold.can_extend(probs),
         num_steps=len(guesses),
     )
 
 
 def forced_draft(token_ids: Sequence[int]) -> Draft:
-    """Turn what a grammar forces into a draft."""
+    """Return a draft of tokens that a grammar forces."""
     num_tokens = len(token_ids)
     return Draft(tuple(token_ids), (1.0,) * num_tokens, (GRAMMAR,) * num_tokens)
 
@@ -166,27 +166,27 @@ class LazyDrafter(Protocol):
     """A drafter whose drafts may be verified before they are read."""
 
     def begin_draft(self, requests: Sequence[DraftRequest]) -> list[Draft | PendingDraft] | None:
-        """Begin a draft for every request; None where the host has a say in one of them."""
+        """Begin a draft for every request; None if one of them needs the host."""
 
 
 class Drafter(Protocol):
-    """Guesses the next tokens of sequences."""
+    """Proposes the next tokens of sequences."""
 
     name: str
     tap_layers: tuple[int, ...]
     """Backbone layers whose inputs `features` needs in `HiddenRows.taps`."""
 
     def begin(self) -> DraftState:
-        """Return the memory for a new sequence."""
+        """Return the draft state of a new sequence."""
 
     def features(self, hidden: HiddenRows) -> Array:
-        """Return what `observe` reads of the rows of a pass, and is kept while they wait: (N, F).
+        """Return the input of `observe` for the rows of a pass, also kept in backlogs: (N, F).
 
-        A view of `hidden`, as it is asked for after every pass.
+        A view of `hidden`, since it is called after every pass.
         """
 
-    def observe(self, settled: Sequence[Settled]) -> None:
-        """Read rows that will not be taken back, every row once and in order, prompts included."""
+    def observe(self, observed: Sequence[ObservedRows]) -> None:
+        """Read rows that will be committed, every row once and in order, prompts included."""
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Draft for every request, in order; never longer than its plan."""
@@ -198,11 +198,11 @@ class Drafter(Protocol):
         """
 
     def share(self, state: DraftState, num_rows: int) -> DraftState:
-        """Return a memory of its own that has observed the first `num_rows` rows of `state` only.
+        """Return a separate state that has observed only the first `num_rows` rows of `state`.
 
-        `state` stays as it is, and may even have been left half-way by a draft that failed. The new
-        memory can draft once it has observed a further row.
+        `state` is not changed, and may be one that a failed draft left unfinished. The new state
+        can draft after it has observed another row.
         """
 
     def num_bytes(self, state: DraftState, num_rows: int = 0) -> int:
-        """Return the bytes a memory's caches take, or will when they hold `num_rows` rows."""
+        """Return the bytes of a state's caches, or their bytes with `num_rows` rows."""

@@ -18,8 +18,8 @@ from headlong.drafters.drafter import (
     Draft,
     DraftRequest,
     Guess,
+    ObservedRows,
     PendingDraft,
-    Settled,
     as_draft,
 )
 from headlong.heads.head import Head, ParallelHeads, RecursiveHead
@@ -71,9 +71,9 @@ class HeadDrafter:
         """Return the bytes of the head's cache of this sequence."""
         return state.cache.bytes_for(num_rows)
 
-    def _join(self, settled: Sequence[Settled]) -> Array:
+    def _join(self, observed: Sequence[ObservedRows]) -> Array:
         """Put the features of all sequences under one another: (N, F)."""
-        return self.head.ops.join([part for one in settled for part in one.features])
+        return self.head.ops.join([part for one in observed for part in one.features])
 
 
 class RecursiveDrafter(HeadDrafter):
@@ -90,12 +90,12 @@ class RecursiveDrafter(HeadDrafter):
         self._heads = [(one, one.draft_blocks()) for one in heads]
         """The head, and the same with a smaller vocabulary if it has one."""
 
-    def observe(self, settled: Sequence[Settled]) -> None:
+    def observe(self, observed: Sequence[ObservedRows]) -> None:
         """Run the head over the committed rows of all sequences in one go."""
-        caches = [one.state.cache for one in settled]
-        next_ids = [one.next_ids for one in settled]
+        caches = [one.state.cache for one in observed]
+        next_ids = [one.next_ids for one in observed]
         for one, state in zip(
-            settled, self.head.follow(self._join(settled), next_ids, caches), strict=True
+            observed, self.head.follow(self._join(observed), next_ids, caches), strict=True
         ):
             one.state.cache.commit(len(one.next_ids))
             one.state.state = state
@@ -237,12 +237,12 @@ class ParallelDrafter(HeadDrafter):
     def __init__(self, heads: ParallelHeads) -> None:
         super().__init__(heads)
 
-    def observe(self, settled: Sequence[Settled]) -> None:
+    def observe(self, observed: Sequence[ObservedRows]) -> None:
         """Run every depth's block over the committed rows of all sequences."""
-        caches = [one.state.cache for one in settled]
-        sizes = [len(one.next_ids) for one in settled]
-        states = self.head.states(self._join(settled), caches, sizes)  # (depths, N, H)
-        for one, last in zip(settled, _last_rows(settled), strict=True):
+        caches = [one.state.cache for one in observed]
+        sizes = [len(one.next_ids) for one in observed]
+        states = self.head.states(self._join(observed), caches, sizes)  # (depths, N, H)
+        for one, last in zip(observed, _last_rows(observed), strict=True):
             one.state.cache.commit(one.state.cache.num_pending)
             one.state.state = states[:, last]
 
@@ -271,7 +271,7 @@ def can_extend(guesses: Sequence[Guess], request: DraftRequest) -> bool:
     return is_sure and len(guesses) < request.num_tokens
 
 
-def _last_rows(settled: Sequence[Settled]) -> list[int]:
+def _last_rows(observed: Sequence[ObservedRows]) -> list[int]:
     """Return, for every sequence, the index of its last row among the joined ones."""
-    ends = np.cumsum([len(one.next_ids) for one in settled])
+    ends = np.cumsum([len(one.next_ids) for one in observed])
     return [int(end) - 1 for end in ends]

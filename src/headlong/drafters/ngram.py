@@ -1,9 +1,9 @@
-"""N-gram lookup: what followed the last time these same tokens stood here?
+"""N-gram lookup: draft the tokens that followed an earlier occurrence of the last tokens.
 
-Costs next to nothing and wins where an answer copies: retrieval, edits, code, JSON. The drafter
-keeps an index of prompt and answer per sequence, finds the place before which most tokens are those
-that end the history now, and proposes what followed it then. What the answer has replaced in
-copies before, it replaces in the proposal.
+Its cost is negligible, and it is accurate where an answer copies: retrieval, edits, code, JSON. The
+drafter keeps an index of prompt and answer per sequence, finds the longest earlier match of the
+last tokens, and proposes the tokens after it. Replacements that the answer has made in earlier
+copies are applied to the proposal.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from headlong.drafters.drafter import (
     NO_DRAFT,
     Draft,
     DraftRequest,
-    Settled,
+    ObservedRows,
     forced_draft,
 )
 from headlong.drafters.replacements import Replacements
@@ -25,28 +25,28 @@ from headlong.ops.host_ops import HostOps, TokenIndex
 from headlong.ops.op_set import Array
 
 MIN_MATCH = 2
-"""Shorter matches are chance."""
+"""Shorter matches are mostly coincidence."""
 
 COPY_MATCH = 4
-"""From this many equal tokens on, a token is copied for a sequence that does not draft: shorter
-matches hardly ever pay beside many streams, and most rounds end with not having found any."""
+"""Equal tokens from which on an idle sequence drafts a token: shorter matches hardly ever pay
+beside many other requests."""
 
 
 class Match(NamedTuple):
-    """An earlier place where the history's last `length` tokens stood, ending before `end`."""
+    """An earlier occurrence of the history's last `length` tokens, ending before `end`."""
 
     end: int
     length: int
 
     @property
     def prob(self) -> float:
-        """The longer the match, the likelier it goes on: 2 tokens agree by habit, 8 by copying."""
+        """A longer match is more likely to continue."""
         return self.length / (self.length + 2.0)
 
 
 @dataclass(frozen=True, slots=True)
 class NgramMemory:
-    """What is kept of one sequence."""
+    """The state of one sequence."""
 
     index: TokenIndex
     replacements: Replacements = field(default_factory=Replacements)
@@ -70,7 +70,7 @@ class NgramDrafter:
         """Return nothing: the history comes with every request."""
         return hidden.nothing
 
-    def observe(self, settled: Sequence[Settled]) -> None:
+    def observe(self, observed: Sequence[ObservedRows]) -> None:
         """Need nothing from the backbone: the history comes with every request."""
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:

@@ -1,33 +1,33 @@
-"""What an answer has changed in what it copies, so that it is expected to change it again.
+"""Replacements: changes that an answer has made while copying, to draft them again.
 
-An answer that renames something copies up to the old name, writes the new one, and goes on behind
-the old one. From then on the old tokens are drafted as the new ones. A pair that was copied
-unchanged is forgotten.
-In:  the history of a sequence and the places matches were found at. Out: tokens of a copy.
+An answer that renames something copies the text up to the old name, writes the new one, and
+continues after the old one. From then on the old tokens are drafted as the new ones. A pair is
+forgotten when its old tokens are copied unchanged.
+In:  the history of a sequence and the positions of matches. Out: tokens of a copy.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-BEGINS_AT = 6
-"""From this many equal tokens on, a sequence copies."""
+MIN_COPY = 6
+"""Equal tokens from which on a sequence counts as copying."""
 
-MOVES_AT = 8
-"""From this many equal tokens on, a copy goes on somewhere else altogether."""
+MIN_OTHER_COPY = 8
+"""Equal tokens from which on a copy counts as continuing at another position."""
 
-REACH = 24
-"""How many tokens of the source, and of the answer, a change may take up until they agree again."""
+MAX_CHANGE = 24
+"""Most tokens of the source, and of the answer, in one change."""
 
-LOST_AFTER = 32
-"""A copy that was not found again for so many tokens is over."""
+MAX_UNMATCHED = 32
+"""Tokens without a match after which a copy is over."""
 
-LONGEST = 8
-"""Tokens of either side of a pair."""
+MAX_PAIR_LENGTH = 8
+"""Most tokens of either side of a pair."""
 
-MOST_PAIRS = 32
-"""Pairs that are kept, the newest ones."""
+MAX_PAIRS = 32
+"""Most pairs that are kept; the oldest are dropped."""
 
-_MOST_EQUAL = 32
+_MAX_EQUAL = 32
 
 Tokens = tuple[int, ...]
 
@@ -44,11 +44,11 @@ class Replacements:
     _num_seen: int = 0
 
     def observe(self, history: Sequence[int], end: int) -> None:
-        """Learn from a match of what ends the history with what stands before `end`."""
+        """Learn from a match of the end of the history with the tokens before `end`."""
         self._forget_copied(history)
         num_known = len(history)
         if self._source is None:
-            if _count_equal(history, end) >= BEGINS_AT:
+            if _count_equal(history, end) >= MIN_COPY:
                 self._source, self._reached = end, num_known
             return
         while self._reached < num_known and history[self._source] == history[self._reached]:
@@ -60,13 +60,13 @@ class Replacements:
         # Where both agree again, at the earliest where the copy broke off.
         begin = max(num_known - num_equal, self._reached)
         resumed = end - (num_known - begin)
-        is_near = 0 <= resumed - self._source <= REACH and begin - self._reached <= REACH
+        is_near = 0 <= resumed - self._source <= MAX_CHANGE and begin - self._reached <= MAX_CHANGE
         if num_equal and is_near:
             old, new = history[self._source : resumed], history[self._reached : begin]
             self._learn(tuple(old), tuple(new))
-        if (num_equal and is_near) or num_equal >= MOVES_AT:
+        if (num_equal and is_near) or num_equal >= MIN_OTHER_COPY:
             self._source, self._reached = end, num_known
-        elif num_known - self._reached > LOST_AFTER:
+        elif num_known - self._reached > MAX_UNMATCHED:
             self._source = None
 
     def copy(
@@ -77,7 +77,7 @@ class Replacements:
         Where it runs into the end, it repeats itself.
         """
         # Of a long history the piece that may be read is enough.
-        stop = place + (LONGEST + 1) * count
+        stop = place + (MAX_PAIR_LENGTH + 1) * count
         text = list(history[place:stop])
         if stop >= len(history):
             text += assumed[max(0, place - len(history)) :]
@@ -99,10 +99,10 @@ class Replacements:
         )
 
     def _learn(self, old: Tokens, new: Tokens) -> None:
-        if old and len(old) <= LONGEST and len(new) <= LONGEST:
+        if old and len(old) <= MAX_PAIR_LENGTH and len(new) <= MAX_PAIR_LENGTH:
             self.pairs.pop(old, None)
             self.pairs[old] = new
-            if len(self.pairs) > MOST_PAIRS:
+            if len(self.pairs) > MAX_PAIRS:
                 del self.pairs[next(iter(self.pairs))]
 
     def _forget_copied(self, history: Sequence[int]) -> None:
@@ -119,7 +119,7 @@ class Replacements:
 
 def _count_equal(history: Sequence[int], end: int) -> int:
     """Return how many tokens before `end` are those that end the history."""
-    length, most = 0, min(end, _MOST_EQUAL)
+    length, most = 0, min(end, _MAX_EQUAL)
     while length < most and history[end - 1 - length] == history[-1 - length]:
         length += 1
     return length

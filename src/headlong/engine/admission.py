@@ -1,4 +1,4 @@
-"""Refuse what could never be run, with both numbers."""
+"""Admission: refuse requests that could never run, with both numbers."""
 
 from headlong.decode.request import Request
 from headlong.decode.runner import Runner

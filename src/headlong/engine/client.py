@@ -2,8 +2,8 @@
 
 In:  a `Request` of token ids.
 Out: a `TokenStream`: tokens with their sources as they come, then one `RequestReport`.
-The local `Engine` is one implementation and `Running` is its stream. An engine in another process
-is a second one; nothing above this file would change for it.
+The local `Engine` implements it, with `Running` as its stream. `fleet/` implements it for engines
+in other processes.
 """
 
 from typing import Protocol
@@ -19,19 +19,19 @@ class TokenStream(Protocol):
 
     request: Request
     finish_reason: FinishReason | None
-    """Why it ended; tokens may still be ready to be taken. None while it goes on."""
+    """Why it ended; tokens may still be ready. None while it runs."""
     error: HeadlongError | None
-    """What went wrong, where it ended with `FinishReason.ERROR`."""
+    """The error, if it ended with `FinishReason.ERROR`."""
 
     @property
     def num_ready(self) -> int:
-        """Tokens that have arrived and were not taken."""
+        """Tokens that have arrived and were not taken yet."""
 
     def take(self, most: int | None = None) -> list[Emitted]:
         """Return tokens that were not taken before, oldest first: all, or at most so many."""
 
     def report(self) -> RequestReport:
-        """Return what the request took: at its end, or so far."""
+        """Return statistics and timings of the request, final or so far."""
 
 
 class EngineClient(Protocol):
@@ -41,41 +41,41 @@ class EngineClient(Protocol):
 
     @property
     def context_length(self) -> int:
-        """Tokens, prompt and answer, that the model can attend to."""
+        """Most tokens, prompt and answer, that the model supports."""
 
     @property
     def vocab_size(self) -> int:
-        """Token ids go from 0 to one less."""
+        """Number of token ids."""
 
     @property
     def max_sequence_tokens(self) -> int:
-        """Tokens, prompt and answer, that one request can have: the context, or less memory."""
+        """Most tokens, prompt and answer, of one request: the context, or what memory allows."""
 
     @property
     def backend(self) -> str:
-        """What computes, in words for people."""
+        """Name of the backend, for people."""
 
     @property
     def num_running(self) -> int:
-        """Requests that read their prompt or decode."""
+        """Requests in prefill or decoding."""
 
     @property
     def num_waiting(self) -> int:
         """Requests that wait to run."""
 
     def submit(self, request: Request) -> TokenStream:
-        """Take a request in; its tokens come with later steps.
+        """Accept a request; its tokens come with later steps.
 
         Raises:
             RequestError: It could never be run.
-            BusyError: Too many others wait; `retry_after_s` says when there should be room.
+            BusyError: The queue is full; `retry_after_s` says when to try again.
         """
 
     def step(self) -> None:
-        """Move every request on: compute once, or wait for the next tokens of a remote engine."""
+        """Advance all requests: compute one step, or wait for tokens of a remote engine."""
 
     def wake(self) -> None:
-        """Make a `step` that waits return now; the one method that any thread may call."""
+        """Make a waiting `step` return now; the only method that any thread may call."""
 
     def cancel(self, stream: TokenStream, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """End a request now; tokens that were not taken are dropped and do not count.
@@ -84,10 +84,10 @@ class EngineClient(Protocol):
         """
 
     def fail(self, stream: TokenStream, error: Exception) -> None:
-        """End a request with an error; others go on."""
+        """End a request with an error; others continue."""
 
     def snapshot(self) -> EngineSnapshot:
-        """Return what the engine is doing now."""
+        """Return the present state of the engine."""
 
     def clear_prefixes(self) -> None:
         """Drop the kept prefixes, so that the next prompt runs from its start."""

@@ -1,9 +1,9 @@
 """How many tokens to draft for each running request, decided for all of them together.
 
-In:  the requests of the next round, then what the round took and gave. Out: a draft plan for each.
-Draft tokens are added in order of merit while tokens per second rise; none is a valid answer. The
-same prices say how likely a token must be for its row, and for one more draft step, to pay. No
-choice can change text.
+In:  the requests of the next round, then its duration and results. Out: a draft plan for each.
+Draft tokens are added in order of merit while the expected tokens per second rise; no draft is a
+valid plan. The same costs give the thresholds: how likely a token must be to pay for its row, and
+for one more draft step. No plan can change text.
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from headlong.config import MtpMode
 from headlong.decode.round import RoundResult
 from headlong.drafters.draft_plan import DraftPlan
-from headlong.engine.pass_prices import PassPrices
+from headlong.engine.cost_model import CostModel
 from headlong.engine.request_policy import (
     INTERVAL,
     PROBE_TOKENS,
@@ -27,17 +27,17 @@ from headlong.engine.request_policy import (
 from headlong.engine.survival import Expected
 
 MARGIN = 1.03
-"""What another plan must promise over the present one: promises err by as much."""
+"""Factor by which another plan must be better than the present one: estimates err by as much."""
 
 PAYBACK_ROUNDS = 48
 """Rounds within which drafts must pay for the rows that the drafter has to catch up on first."""
 
-DEAR_ROW_ROUNDS = 32
-"""Rounds between two passes with a row more than decided where even a token that is sure to stand
-would not pay for it: kernels work in tiles, and the row behind a full one may cost half a pass."""
+EXPENSIVE_ROW_ROUNDS = 32
+"""Rounds between two passes with one row more than decided, if even a token that is certain to be
+accepted would not pay for that row: kernels work in tiles, so it may cost half a pass."""
 
 PROBE_SHARE = 0.005
-"""Share of the time that probes may lose, and that plain rounds may."""
+"""Share of the time that probes may cost, and that plain rounds may."""
 
 
 class Candidate(NamedTuple):
@@ -68,28 +68,28 @@ class _Round(NamedTuple):
         self,
         expected: Iterable[Expected],
         lengths: Iterable[int],
-        prices: Sequence[float] = (),
+        costs: Sequence[float] = (),
     ) -> "_Round":
         """Return the round in which requests draft these lengths as well.
 
-        `prices`, where one request drafts alone, are of passes with 0, 1, … of its tokens.
+        `costs`, where one request drafts alone, are of passes with 0, 1, … of its tokens.
         """
         pairs = list(zip(expected, lengths, strict=True))
         tokens = sum(sum(one.tokens[:num]) for one, num in pairs)
         drafted = sum(sum(one.rows[:num]) for one, num in pairs)
         made = _Round(self.num_requests, self.tokens + tokens, self.drafted + drafted)
-        if not prices:
+        if not costs:
             return made
         [(one, num)] = pairs
-        rises = (high - low for low, high in pairwise(prices[: num + 1]))
-        return made._replace(pass_s=prices[0] + sum(map(mul, one.rows, rises)))
+        rises = (high - low for low, high in pairwise(costs[: num + 1]))
+        return made._replace(pass_s=costs[0] + sum(map(mul, one.rows, rises)))
 
 
 @dataclass(slots=True)
 class DraftPolicy:
     """Plans the drafts of an engine and learns from its rounds."""
 
-    prices: PassPrices = field(default_factory=PassPrices)
+    costs: CostModel = field(default_factory=CostModel)
     _records: dict[int, SharedRecord] = field(default_factory=dict)
     _planned: list[RequestPolicy] = field(default_factory=list)
     _round: int = 0
@@ -98,7 +98,7 @@ class DraftPolicy:
     _next_plain: int = 0
     _plain_rows: int = 0
     _gain: float = 1.0
-    _is_next_row_dear: bool = False
+    _is_next_row_expensive: bool = False
     _next_longer: int = 0
     _cache_share: float = 0.0
 
@@ -137,17 +137,17 @@ class DraftPolicy:
         probing = None if is_plain else self._next_to_probe(autos)
         drafting = [one for one in autos if one.policy.num_tokens]
         longer = drafting[self._round % len(drafting)] if drafting else None
-        if self._is_next_row_dear and not is_plain:
+        if self._is_next_row_expensive and not is_plain:
             longer = longer if self._round >= self._next_longer else None
             if longer is not None:
-                self._next_longer = self._round + DEAR_ROW_ROUNDS
+                self._next_longer = self._round + EXPENSIVE_ROW_ROUNDS
         plans = [
             one.policy.plan(is_plain=is_plain, is_probe=one in (probing, longer))
             if one.has_drafter
             else DraftPlan(is_idle=True)
             for one in candidates
         ]
-        return within(plans, max_rows)
+        return limit_rows(plans, max_rows)
 
     def observe(
         self,
@@ -155,25 +155,25 @@ class DraftPolicy:
         plans: Sequence[DraftPlan],
         results: Sequence[RoundResult],
         seconds: float,
-        is_typical: bool = True,
+        is_representative: bool = True,
     ) -> float | None:
         """Learn from a round that took so long, from before its plan until all tokens were out.
 
-        It is typical if no request ended and the drafter had nothing to catch up on: both take
+        It is representative if no request ended and the drafter had no backlog, since both take
         long. Returns how long a round without drafts would have taken; None if that is not known.
         """
         verdicts = [one.verdict for one in results if one.verdict is not None]
         if len(verdicts) < len(results) or len({one.verify_s for one in results}) > 1:
-            return None  # a pass that was repeated one by one has no price
-        if not all(one.is_typical for one in results):
+            return None  # a pass that was repeated one by one has no cost
+        if not all(one.is_representative for one in results):
             return None
         drafts = [one.draft for one in results]
         num_requests, pass_s = len(results), results[0].verify_s
         num_rows = num_requests + sum(len(draft.token_ids) for draft in drafts)
-        self.prices.observe_pass(num_rows, pass_s, self._cache_share)
-        if is_typical:
+        self.costs.observe_pass(num_rows, pass_s, self._cache_share)
+        if is_representative:
             num_steps = sum(draft.num_steps for draft in drafts)
-            self.prices.observe_beside(num_steps, seconds - pass_s)
+            self.costs.observe_beside(num_steps, seconds - pass_s)
         for policy, plan, draft, verdict in zip(requests, plans, drafts, verdicts, strict=True):
             policy.observe(plan, draft, verdict.num_accepted)
         if num_rows == self._plain_rows:
@@ -181,7 +181,7 @@ class DraftPolicy:
         if num_rows == num_requests and not any(plan.runs_drafter for plan in plans):
             return seconds
         plain_s = self.plain_s(num_requests, num_rows, pass_s)
-        if plain_s is not None:  # prices err; without drafts no round takes longer
+        if plain_s is not None:  # costs are estimates; without drafts no round takes longer
             plain_s = min(plain_s, seconds)
         for plan, verdict in zip(plans, verdicts, strict=True):
             if plain_s and plan.is_idle and plan.runs_drafter:  # a probe
@@ -195,33 +195,33 @@ class DraftPolicy:
         """Return how long a round without drafts would have taken instead of one with this pass.
 
         What slowed the pass down would have slowed that one down as well, so only the ratio of
-        their prices counts. None while the price of a plain pass is not known.
+        their costs counts. None while the cost of a plain pass is not known.
         """
-        if not self.prices.is_known(num_requests):
+        if not self.costs.is_known(num_requests):
             return None
         share = self._pass_s(num_requests) / self._pass_s(num_rows)
-        return share * pass_s + self.prices.beside_s(0)
+        return share * pass_s + self.costs.beside_s(0)
 
     def _pass_s(self, num_rows: float) -> float:
-        return self.prices.pass_s(num_rows) + self.prices.cache_s(self._cache_share)
+        return self.costs.pass_s(num_rows) + self.costs.cache_s(self._cache_share)
 
     def _seconds(self, made: _Round) -> float:
         pass_s = self._pass_s(made.rows) if made.pass_s is None else made.pass_s
-        return pass_s + self.prices.beside_s(made.drafted)
+        return pass_s + self.costs.beside_s(made.drafted)
 
     def _rate(self, made: _Round) -> float:
         return made.tokens / self._seconds(made)
 
     def _measures_plain(self, candidates: Sequence[Candidate]) -> bool:
-        """Tell whether this round is to show what one without drafts costs."""
+        """Tell whether this round should run without drafts to measure its cost."""
         num_rows = len(candidates) + sum(one.policy.num_fixed for one in candidates)
         if num_rows != self._plain_rows:
             self._plain_rows = num_rows
             self._next_plain = min(self._next_plain, self._round + INTERVAL)
-        return not self.prices.is_known(num_rows) or self._round >= self._next_plain
+        return not self.costs.is_known(num_rows) or self._round >= self._next_plain
 
     def _next_to_probe(self, autos: Sequence[Candidate]) -> Candidate | None:
-        """Return the request, if any, that is to draft a little though that does not pay now."""
+        """Return the idle request, if any, that should draft a probe in this round."""
         idle = [one for one in autos if not one.policy.num_tokens]
         if not idle or self._round < self._next_probe:
             return None
@@ -235,7 +235,7 @@ class DraftPolicy:
     def _decide(
         self, candidates: Sequence[Candidate], autos: Sequence[Candidate], is_new: bool
     ) -> None:
-        """Choose draft lengths and thresholds of all requests that leave it to us."""
+        """Choose draft lengths and thresholds of all requests with `mtp="auto"`."""
         policies = [one.policy for one in autos]
         expected = [one.expected() for one in policies]
         fixed = [one.policy for one in candidates if one.policy.num_fixed]
@@ -243,13 +243,13 @@ class DraftPolicy:
             [one.expected() for one in fixed], [one.num_fixed for one in fixed]
         )
         plain_rate = self._rate(plain)
-        prices = self._prices_of_one(plain, expected)
-        found = self._best_lengths(plain, expected, prices)
-        best = plain.drafting(expected, found, prices)
+        costs = self._costs_of_one(plain, expected)
+        found = self._best_lengths(plain, expected, costs)
+        best = plain.drafting(expected, found, costs)
         backlogs = [one.num_backlog_rows for one, num in zip(autos, found, strict=True) if num]
-        catch_up_s = self.prices.backlog_s(sum(backlogs)) / PAYBACK_ROUNDS
+        catch_up_s = self.costs.backlog_s(sum(backlogs)) / PAYBACK_ROUNDS
         lengths = [0 if is_new else one.num_tokens for one in policies]
-        chosen = plain.drafting(expected, lengths, prices)
+        chosen = plain.drafting(expected, lengths, costs)
         if self._rate(chosen) < MARGIN * plain_rate:
             lengths, chosen = [0] * len(autos), plain
         if best.tokens / (self._seconds(best) + catch_up_s) >= MARGIN * self._rate(chosen):
@@ -258,10 +258,10 @@ class DraftPolicy:
         self._gain = rate / plain_rate
         most_rows = plain.rows + sum(lengths)
         next_row_s = self._pass_s(most_rows + 1) - self._pass_s(most_rows)
-        self._is_next_row_dear = rate * next_row_s > 1
+        self._is_next_row_expensive = rate * next_row_s > 1
         rows_s = self._pass_s(chosen.rows + 1) - self._pass_s(len(candidates))
         keep = rate * rows_s / (chosen.drafted + 1)
-        extend = keep + rate * self.prices.step_s()
+        extend = keep + rate * self.costs.step_s()
         shown = chosen if any(lengths) else best
         numbers = (self._seconds(shown), self._seconds(plain), self._rate(shown) / plain_rate)
         for policy, one, length, longest in zip(policies, expected, lengths, found, strict=True):
@@ -269,11 +269,11 @@ class DraftPolicy:
             forecast = Forecast(num_tokens, 1 + sum(one.tokens[:num_tokens]), *numbers)
             policy.decide(length, policy.shared.thresholds(keep, extend), forecast)
 
-    def _prices_of_one(self, plain: _Round, expected: Sequence[Expected]) -> list[float]:
-        """Return prices of passes with 0, 1, … draft tokens of a request that drafts alone.
+    def _costs_of_one(self, plain: _Round, expected: Sequence[Expected]) -> list[float]:
+        """Return costs of passes with 0, 1, … draft tokens of a request that drafts alone.
 
-        A ninth row may cost as much as the eight before it, so that the price of the mean number of
-        rows is not the mean price. Where many draft, the numbers of their tokens even out.
+        A ninth row may cost as much as the eight before it, so that the cost of the mean number of
+        rows is not the mean cost. Where many draft, the numbers of their tokens even out.
         """
         if len(expected) > 1 or plain.drafted:
             return []
@@ -281,7 +281,7 @@ class DraftPolicy:
         return [self._pass_s(plain.num_requests + num) for num in range(num_tokens + 1)]
 
     def _best_lengths(
-        self, plain: _Round, expected: Sequence[Expected], prices: Sequence[float]
+        self, plain: _Round, expected: Sequence[Expected], costs: Sequence[float]
     ) -> list[int]:
         """Add draft tokens in order of merit; return the lengths with most tokens per second.
 
@@ -293,15 +293,15 @@ class DraftPolicy:
             merits = (token / row for token, row in zip(one.tokens, one.rows, strict=True))
             order += [(-merit, depth, i) for depth, merit in enumerate(accumulate(merits, min))]
         growing, best_rate, num_best = plain, 0.0, 0
-        if prices:
-            growing = growing._replace(pass_s=prices[0])
-        most_rows = self.prices.most_rows + PROBE_TOKENS * len(expected)
+        if costs:
+            growing = growing._replace(pass_s=costs[0])
+        most_rows = self.costs.most_rows + PROBE_TOKENS * len(expected)
         added: list[int] = []
         for _, depth, i in sorted(order):
             tokens = growing.tokens + expected[i].tokens[depth]
             chance, pass_s = expected[i].rows[depth], growing.pass_s
             if pass_s is not None:
-                pass_s += chance * (prices[depth + 1] - prices[depth])
+                pass_s += chance * (costs[depth + 1] - costs[depth])
             growing = _Round(plain.num_requests, tokens, growing.drafted + chance, pass_s)
             if added and growing.rows > most_rows:
                 break
@@ -327,11 +327,11 @@ def _join_idle(policies: Sequence[RequestPolicy]) -> bool:
 
 
 def _interval(num_lost: float) -> int:
-    """Return after how many rounds something may be repeated that lost so many rounds."""
+    """Return after how many rounds a probe may be repeated that cost the time of `num_lost`."""
     return max(INTERVAL, round(num_lost / PROBE_SHARE))
 
 
-def within(plans: Sequence[DraftPlan], max_rows: int) -> list[DraftPlan]:
+def limit_rows(plans: Sequence[DraftPlan], max_rows: int) -> list[DraftPlan]:
     """Shorten the longest drafts until the rows of the round are within the budget."""
     lengths = [plan.num_tokens for plan in plans]
     num_over = len(plans) + sum(lengths) - max_rows

@@ -1,11 +1,11 @@
-"""The engine: moves all running requests on, step by step, by means of a runner.
+"""The engine: advances all running requests, step by step, with a runner.
 
 In:  requests of token ids.
 Out: tokens in each request's outbox, and why it ended.
-A step lets waiting requests begin, reads a piece of their prompts, and makes one round for all that
-decode; where prompts are through, it ends there, so that first tokens need not wait for the round.
-A fault ends the request it belongs to; the others go on. Knows nothing of text, logits and caches;
-not thread-safe: one thread owns an engine.
+A step admits waiting requests, runs chunks of prompts, and runs one round of all requests that
+decode. If a prompt is complete, the step ends before the round, so that the first token is emitted
+at once. A fault ends only its own request. Knows nothing of text, logits and caches; not
+thread-safe: one thread owns an engine.
 """
 
 import time
@@ -59,11 +59,11 @@ class Engine:
         return cls(choose_runner(backbone, drafter, bounds), limits)
 
     def submit(self, request: Request) -> Running:
-        """Take a request in; it runs as steps are made.
+        """Accept a request; it runs in the following steps.
 
         Raises:
             RequestError: It could never be run.
-            BusyError: Too many others wait; `retry_after_s` says when there should be room.
+            BusyError: The queue is full; `retry_after_s` says when to try again.
         """
         check_request(request, self.runner)
         sequence = self.runner.make_sequence(request)
@@ -77,36 +77,36 @@ class Engine:
 
     @property
     def num_running(self) -> int:
-        """Requests that read their prompt or decode."""
+        """Requests in prefill or decoding."""
         return len(self._scheduler.running)
 
     @property
     def num_waiting(self) -> int:
-        """Requests that have not begun, or were preempted to make room."""
+        """Requests that have not begun, or were preempted."""
         return len(self._scheduler.waiting)
 
     @property
     def context_length(self) -> int:
-        """Tokens, prompt and answer, that the model can attend to."""
+        """Most tokens, prompt and answer, that the model supports."""
         return self.runner.config.context_length
 
     @property
     def vocab_size(self) -> int:
-        """Token ids go from 0 to one less."""
+        """Number of token ids."""
         return self.runner.config.vocab_size
 
     @property
     def backend(self) -> str:
-        """What computes, in words for people."""
+        """Name of the backend, for people."""
         return self.runner.backend
 
     @property
     def max_sequence_tokens(self) -> int:
-        """Tokens, prompt and answer, that one request can have: the context, or less memory."""
+        """Most tokens, prompt and answer, of one request: the context, or what memory allows."""
         return self.runner.max_sequence_tokens
 
     def snapshot(self) -> EngineSnapshot:
-        """Return what the engine is doing now."""
+        """Return the present state of the engine."""
         usage = self.runner.usage
         return EngineSnapshot(
             num_running=len(self._scheduler.running),
@@ -189,7 +189,7 @@ class Engine:
                 scheduler.begin(running)
 
     def _read_prompts(self) -> bool:
-        """Run the next chunks of prompts in one pass; tell whether first tokens came of it."""
+        """Run the next chunks of prompts in one pass; return whether there are first tokens."""
         chunks = self._scheduler.next_chunks()
         if not chunks:
             return False
@@ -225,13 +225,13 @@ class Engine:
         # A round that was begun ahead took longer than it was waited for.
         seconds = max(time.perf_counter() - began_s, *(one.verify_s for one in results))
         plans = [one.plan or plan for one, plan in zip(results, plans, strict=True)]
-        if all(one.is_typical for one in results):
+        if all(one.is_representative for one in results):
             self._scheduler.observe_round(seconds)
         self._last_rows = sum(len(result.draft.token_ids) + 1 for result in results)
         has_end = any(one.finish_reason is not None for one in batch)
-        is_typical = not has_end and not num_backlog_rows
+        is_representative = not has_end and not num_backlog_rows
         requests = [one.policy for one in batch]
-        plain_s = self.policy.observe(requests, plans, results, seconds, is_typical)
+        plain_s = self.policy.observe(requests, plans, results, seconds, is_representative)
         for running, result, num in zip(batch, results, nums_emitted, strict=True):
             if result.verdict is not None:
                 # Tokens behind the end would not have been decoded plainly, either.

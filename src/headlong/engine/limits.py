@@ -10,20 +10,20 @@ class EngineLimits:
     """Bounds of an engine; a request beyond them waits or is refused."""
 
     max_running: int = 32
-    """Requests that decode or read their prompts at the same time."""
+    """Requests in prefill or decoding at the same time."""
     max_waiting: int = 256
-    """Requests that may wait behind them; one more is refused with `BusyError`."""
+    """Requests that may wait; further ones are refused with `BusyError`."""
     kv_bytes: int | None = None
     """Bytes for the caches of backbone and drafter, kept prefixes included; None sets no bound."""
     prefix_bytes: int = 256 << 20
-    """Of these, bytes that prefixes of ended requests may take."""
+    """Of these, bytes for prefixes of ended requests."""
     rows_per_step: int = 64
     """Rows of one verify pass: the newest tokens of all streams and their drafts."""
     prefill_rows_per_step: int = 256
     """Prompt tokens of one step while no request decodes; fewer while one does."""
     honour_k: bool = False
-    """Draft a fixed K to the letter also beside other requests, which then wait for its rows;
-    otherwise it is an upper bound there."""
+    """Use a fixed K exactly also beside other requests, which its rows slow down; otherwise K is an
+    upper bound there."""
 
     def __post_init__(self) -> None:
         for name in ("max_running", "rows_per_step", "prefill_rows_per_step"):
@@ -36,7 +36,7 @@ class EngineLimits:
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """What an engine is doing at one moment."""
+    """The state of an engine at one moment."""
 
     num_running: int
     """Requests that read their prompt or decode."""

@@ -58,15 +58,15 @@ class RequestReport:
     prompt_logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
     """How likely each prompt token behind the first was, by its place, where that was asked."""
     embedding: Sequence[float] = ()
-    """One vector for the prompt, where that was asked."""
+    """The embedding of the prompt, if requested."""
     warning: str | None = None
-    """Why the answer is cut, where its grammar could not be followed to an end."""
+    """Why the answer was cut, if its grammar exceeded its limits."""
     bound_reason: str | None = None
     """Why a fixed K was not always drafted, if it was not."""
 
     @property
     def measured_speedup(self) -> float | None:
-        """Against plain decoding at the pass costs of the same moments; None when unknown."""
+        """Relative to plain decoding at the pass costs of that time; None if unknown."""
         return self.timings.measured_speedup
 
 
@@ -78,23 +78,23 @@ class Running:
     sequence: DecodingSequence
     policy: RequestPolicy
     arrival: int = 0
-    """Its place among all requests ever submitted."""
+    """Its number among all submitted requests."""
     stats: DecodeStats = field(default_factory=DecodeStats)
     timings: Timings = field(default_factory=Timings)
     outbox: deque[Emitted] = field(default_factory=deque)
     num_emitted: int = 0
     finish_reason: FinishReason | None = None
     error: HeadlongError | None = None
-    """Why it ended with `FinishReason.ERROR`; other requests go on."""
+    """Why it ended with `FinishReason.ERROR`."""
 
     def tokens_left(self, context_length: int) -> int:
-        """Return how many tokens it may still get, by its own limit and by the context."""
+        """Return how many more tokens its own limit and the context allow."""
         room = context_length - len(self.request.prompt_ids)
         return min(self.request.stopping.max_tokens, room) - self.num_emitted
 
     @property
     def warning(self) -> str | None:
-        """Why its grammar could not be followed to an end; None where it was, or may yet be."""
+        """Why its grammar cut the answer; None if it did not."""
         constraint = self.sequence.sampler.constraint
         lost = None if constraint is None else constraint.lost
         return None if lost is None else f"The answer is cut. {lost}"
@@ -110,7 +110,7 @@ class Running:
         return [self.outbox.popleft() for _ in range(num)]
 
     def report(self) -> RequestReport:
-        """Return what the request took: at its end, or so far."""
+        """Return statistics and timings of the request, final or so far."""
         return RequestReport(
             stats=self.stats,
             timings=self.timings.at_most(self.stats.acceptance_length),
@@ -127,7 +127,7 @@ class Running:
 
 
 def off_reason(policy: RequestPolicy) -> str | None:
-    """Say why no drafts pay now; None when they do, or when nothing had to be decided."""
+    """Say why drafts do not pay now; None if they do, or if nothing was decided."""
     if not policy.is_auto or policy.num_tokens or policy.forecast is None:
         return None
     return (
@@ -137,7 +137,7 @@ def off_reason(policy: RequestPolicy) -> str | None:
 
 
 def bound_reason(policy: RequestPolicy) -> str | None:
-    """Say why a fixed K was an upper bound; None where it was always drafted."""
+    """Say why a fixed K was an upper bound; None if it was always used."""
     if not policy.num_bound_rounds:
         return None
     return (
@@ -147,7 +147,7 @@ def bound_reason(policy: RequestPolicy) -> str | None:
 
 
 def explain(policy: RequestPolicy) -> str:
-    """Say in plain words what was decided and why."""
+    """Explain the policy's decision in words."""
     if policy.mtp == "off":
         return "No drafts: the request asked for none."
     if not policy.is_auto:

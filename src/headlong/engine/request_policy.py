@@ -1,6 +1,6 @@
-"""The draft policy's record of one request: what was asked, observed and decided.
+"""The draft policy's record of one request: its `mtp`, observations and decisions.
 
-Here a decision of `draft_policy.py`, which is made for all running requests together, becomes a
+It turns a decision of `draft_policy.py`, which is made for all running requests together, into a
 plan for each round.
 """
 
@@ -21,7 +21,7 @@ from headlong.engine.survival import (
 )
 
 OWN_MEMORY = 0.98
-"""What an observation leaves of earlier ones of the same request, so that a change is noticed."""
+"""Weight of earlier observations of a request after a new one, so that changes are noticed."""
 
 PROBE_TOKENS = 2
 """Draft tokens of a probe."""
@@ -32,13 +32,13 @@ INTERVAL = 8
 
 @dataclass(slots=True)
 class SharedRecord:
-    """What all requests of like temperature have shown."""
+    """Observations of all requests of similar temperature."""
 
     survival: Survival = field(default_factory=Survival)
     calibrations: defaultdict[str, CalibrationCounts] = field(
         default_factory=lambda: defaultdict(CalibrationCounts, {NGRAM: CalibrationCounts()})
     )
-    """What is known of each drafter's probabilities."""
+    """Calibration of each drafter's probabilities."""
 
     def thresholds(self, keep: float, extend: float) -> dict[str, Threshold]:
         """Return thresholds by drafter; one more token keeps the mean of a draft's chance."""
@@ -49,10 +49,10 @@ class SharedRecord:
 
 
 class Forecast(NamedTuple):
-    """What a round is expected to take and to give, beside one without drafts."""
+    """Expected time and tokens of a round, and of one without drafts."""
 
     num_tokens: int
-    """The longest draft that pays for this request, or that comes nearest to it."""
+    """The longest draft that pays for this request, or the best one if none pays."""
     expected_tokens: float
     """Tokens of this request."""
     round_s: float
@@ -63,7 +63,7 @@ class Forecast(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RequestPolicy:
-    """What one request has shown, and what was decided for it."""
+    """Observations of one request, and the decisions for it."""
 
     mtp: MtpMode
     shared: SharedRecord = field(default_factory=SharedRecord)
@@ -72,45 +72,45 @@ class RequestPolicy:
     """The draft length decided for "auto"; 0 while drafting does not pay."""
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)
     forecast: Forecast | None = None
-    """What the last decision promises; None before the first one."""
+    """Forecast of the last decision; None before the first one."""
     honours_k: bool = False
-    """Whether a fixed K is drafted to the letter also where other requests pay for it."""
+    """Whether a fixed K is used exactly also beside other requests."""
     is_bound: bool = False
     """Whether a fixed K is an upper bound in this round."""
     num_bound_rounds: int = 0
 
     @property
     def is_auto(self) -> bool:
-        """Whether measured gain decides: up to K, where a fixed K is an upper bound."""
+        """Whether the policy decides the draft length, up to K if a fixed K is an upper bound."""
         return self.mtp == "auto" or self.is_bound
 
     @property
     def num_fixed(self) -> int:
-        """Draft tokens of this round that nothing can change."""
+        """Draft tokens of this round if K is fixed, otherwise 0."""
         return self.mtp if isinstance(self.mtp, int) and not self.is_bound else 0
 
     @property
     def most_tokens(self) -> int:
-        """Draft tokens that may be decided for at most."""
+        """Most draft tokens that the policy may choose."""
         return min(self.mtp, MAX_AUTO_TOKENS) if isinstance(self.mtp, int) else MAX_AUTO_TOKENS
 
     def enter_round(self, num_requests: int) -> None:
-        """Hear with how many requests it shares the next pass, itself included.
+        """Set whether K is an upper bound, by the number of requests in the next pass.
 
-        Rows of one make the pass of all longer, so beside others no request can insist on its K.
+        Rows of one request make the pass longer for all, so beside others K is not enforced.
         """
         self.is_bound = isinstance(self.mtp, int) and num_requests > 1 and not self.honours_k
         self.num_bound_rounds += self.is_bound
 
     def expected(self) -> Expected:
-        """Return what drafts are expected to take and to give."""
+        """Return expected rows and tokens of drafts."""
         rows, tokens = self.survival.expect(self.shared.survival)
         return Expected(rows[: self.most_tokens], tokens[: self.most_tokens])
 
     def decide(
         self, num_tokens: int, thresholds: Mapping[str, Threshold], forecast: Forecast
     ) -> None:
-        """Take over what was decided."""
+        """Store a decision."""
         self.num_tokens, self.thresholds, self.forecast = num_tokens, thresholds, forecast
 
     def plan(self, *, is_plain: bool = False, is_probe: bool = False) -> DraftPlan:
@@ -120,7 +120,7 @@ class RequestPolicy:
         if is_plain or self.forecast is None:
             return DraftPlan(is_idle=not self.num_tokens)
         if self.num_tokens:
-            # One more than decided: thresholds end what does not pay, and prices beyond it that
+            # One more than decided: thresholds end what does not pay, and costs beyond it that
             # were learned at a bad moment are measured again.
             return DraftPlan(min(self.num_tokens + is_probe, self.most_tokens), self.thresholds)
         if is_probe:
@@ -128,10 +128,10 @@ class RequestPolicy:
         return DraftPlan(1, self.thresholds, is_idle=True, only_lookup=True)
 
     def observe(self, plan: DraftPlan, draft: Draft, num_accepted: int) -> None:
-        """Learn how far a draft has carried; of a lookup only its calibration is learned."""
+        """Learn from the result of a draft; from an n-gram lookup only its calibration."""
         if plan.runs_drafter:
             seen = (plan.num_tokens, len(draft.token_ids), num_accepted)
-            # Probes are few, and only the newest tell whether the subject has changed.
+            # Probes are few, so only the newest show whether acceptance has changed.
             own_memory = OWN_MEMORY**INTERVAL if plan.is_idle else OWN_MEMORY
             self.survival.observe(*seen, own_memory)
             self.shared.survival.observe(*seen, SHARED_MEMORY)

@@ -1,8 +1,8 @@
 """The scheduler: which requests run or wait, and how much of each prompt runs in the next step.
 
-Requests begin in the order they came, at most `max_running` at a time. Prompts are read in turns,
-a chunk each; while others decode, the chunks of a step may take only so long as a few of their
-rounds, as measured. Knows nothing of passes and caches.
+Requests begin in order of arrival, at most `max_running` at a time. Prompts take turns, a chunk
+each. While others decode, the chunks of a step may take as long as two of their rounds, as
+measured. Knows nothing of passes and caches.
 """
 
 import time
@@ -14,10 +14,10 @@ from headlong.engine.request import Running
 from headlong.errors import BusyError
 
 PREFILL_SHARE = 2.0
-"""While others decode, prompts of a step may take so many times as long as one of their rounds."""
+"""Time of the prompt chunks of a step, relative to a round of the requests that decode."""
 
 MIN_CHUNK = 16
-"""Fewest prompt rows of a step: smaller passes waste more time than they save others."""
+"""Fewest prompt rows of a step: smaller passes cost more time than they save others."""
 
 SMOOTHING = 0.3
 """Weight of the newest measurement of a pace."""
@@ -82,19 +82,19 @@ class Scheduler:
         return min(max(1.0, self._finish_pace.seconds or 1.0), MAX_RETRY_S)
 
     def begin(self, running: Running) -> None:
-        """Let a waiting request run."""
+        """Move a waiting request to the running ones."""
         self.waiting.remove(running)
         self.running.append(running)
         if self._last_finish_s is None:
             self._last_finish_s = time.monotonic()
 
     def preempt(self, running: Running) -> None:
-        """Move a running request back to the head of the queue; its caches are gone."""
+        """Move a running request, whose caches were freed, back to the head of the queue."""
         self.running.remove(running)
         self.waiting.appendleft(running)
 
     def remove(self, running: Running) -> None:
-        """Forget a request that has ended."""
+        """Remove a request that has ended."""
         if running in self.waiting:
             self.waiting.remove(running)
             return
@@ -123,11 +123,11 @@ class Scheduler:
         return chunks
 
     def observe_prefill(self, num_rows: int, seconds: float) -> None:
-        """Learn how long rows of prompts take."""
+        """Learn the time of a prompt row."""
         self._row_pace.observe(seconds / num_rows)
 
     def observe_round(self, seconds: float) -> None:
-        """Learn how long a round takes."""
+        """Learn the time of a round."""
         self._round_pace.observe(seconds)
 
     def _num_prompt_rows(self, others_decode: bool) -> int:

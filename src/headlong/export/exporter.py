@@ -34,7 +34,7 @@ from headlong.heads.head_weights import FloatType
 from headlong.models.registry import load_backbone
 from headlong.ops.backends import make_ops
 from headlong.ops.op_set import Ops
-from headlong.ops.weighing import WeighingOps
+from headlong.ops.sizing_ops import SizingOps
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from headlong.weights.progress import Progress
 from headlong.weights.sources import resolve_model
@@ -65,7 +65,7 @@ def export(request: ExportRequest, progress: Progress) -> Exported:
     path = resolve_model(request.model, progress=progress)
     checkpoint = open_checkpoint(path)
     # Whether it fits is asked of the shapes; nothing is unpacked for that.
-    ops = cast(Ops, WeighingOps(make_ops("numpy")))
+    ops = cast(Ops, SizingOps(make_ops("numpy")))
     backbone = load_backbone(checkpoint, ops).backbone
     source = choose_source(checkpoint, backbone, request.head, target)
     float_type = request.float_type or source.float_type

@@ -17,7 +17,7 @@ from gguf import GGMLQuantizationType
 from headlong.errors import HeadError
 from headlong.export.conversion import Conversion
 from headlong.export.mtp_pieces import HeadSizes, folder_pieces, gguf_pieces
-from headlong.heads.head_weights import ASK_FOR_ANOTHER, FLOAT_TYPES, FloatType
+from headlong.heads.head_weights import FLOAT_TYPES, HEAD_REMEDY, FloatType
 from headlong.heads.native_nextn import find_stripped, read_native_nextn
 from headlong.models.settings import Settings
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
@@ -100,7 +100,7 @@ def read_mtp_layers(path: Path) -> MtpLayers:
     weights = None if num_layers is None else read_native_nextn(checkpoint, num_layers)
     if num_layers is None or weights is None:
         raise find_stripped(checkpoint) or HeadError(
-            f"{path} holds no MTP layers.", f"Take a file that kept them. {ASK_FOR_ANOTHER}"
+            f"{path} holds no MTP layers.", f"Take a file that kept them. {HEAD_REMEDY}"
         )
     return MtpLayers(checkpoint, num_layers, weights.tensors)
 

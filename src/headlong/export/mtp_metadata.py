@@ -10,7 +10,7 @@ from typing import Any
 
 from headlong.errors import HeadError
 from headlong.export.mtp_layers import MtpLayers
-from headlong.heads.head_weights import ASK_FOR_ANOTHER
+from headlong.heads.head_weights import HEAD_REMEDY
 from headlong.weights.checkpoint import open_checkpoint
 
 
@@ -48,7 +48,7 @@ def check_fit(path: Path, layers: MtpLayers) -> None:
         raise HeadError(
             f"{path} is a {told[0]} file of architecture {told[1]} with {told[2]} layers; the MTP "
             f"layers are of a model of {layers.architecture} with {layers.num_layers}.",
-            ASK_FOR_ANOTHER,
+            HEAD_REMEDY,
         )
     if any(name.startswith(f"blk.{layers.num_layers}.") for name in model.tensors):
         raise HeadError(f"{path} has MTP layers already.", "Use it as it is.")
@@ -58,7 +58,7 @@ def check_fit(path: Path, layers: MtpLayers) -> None:
         sizes = [None if one is None else list(one.shape) for one in (embedding, fc)]
         raise HeadError(
             f"{path} has the embedding {sizes[0]}, the MTP layers have the projection {sizes[1]}.",
-            ASK_FOR_ANOTHER,
+            HEAD_REMEDY,
         )
 
 

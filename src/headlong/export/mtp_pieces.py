@@ -25,7 +25,7 @@ from headlong.errors import TensorError
 from headlong.weights.gguf_writer import GgufEntry
 from headlong.weights.mapped_file import DOWNLOAD_AGAIN
 from headlong.weights.tensor_names import expert_name
-from headlong.weights.tensors import StoredTensor, numbers_together
+from headlong.weights.tensors import StoredTensor, block_sizes
 
 _SINGLE = re.compile(r"(blk\.\d+\.ffn_(?:gate|up|down)_exps\.)(\d+)\.weight")
 _STACK = re.compile(r"blk\.\d+\.ffn_(?:gate|up|down)_exps\.weight")
@@ -155,12 +155,12 @@ def _turned(entry: GgufEntry, num_heads: int, shape: tuple[int, ...]) -> GgufEnt
 
 
 def _turn(entry: GgufEntry, num_heads: int, shape: tuple[int, ...]) -> StoredTensor:
-    return replace(entry.make().with_turned_blocks(num_heads), shape=shape)
+    return replace(entry.make().with_transposed_blocks(num_heads), shape=shape)
 
 
 def _turned_type(stored_type: GGMLQuantizationType) -> GGMLQuantizationType:
     """Return the type of turned rows: numbers that are packed together come apart."""
-    return stored_type if numbers_together(stored_type)[0] == 1 else GGMLQuantizationType.F32
+    return stored_type if block_sizes(stored_type)[0] == 1 else GGMLQuantizationType.F32
 
 
 def _joined(keys: GgufEntry, values: GgufEntry, sizes: HeadSizes) -> GgufEntry:
@@ -172,7 +172,7 @@ def _joined(keys: GgufEntry, values: GgufEntry, sizes: HeadSizes) -> GgufEntry:
     is_same = keys.type == values.type == _turned_type(keys.type)
 
     def make() -> StoredTensor:
-        both = [keys.make().with_turned_blocks(heads), values.make()]
+        both = [keys.make().with_transposed_blocks(heads), values.make()]
         parts = [
             (one.data if is_same else one.to_float32().view(np.uint8)).reshape(
                 heads, len(one.data) // heads, -1

@@ -13,7 +13,7 @@ from headlong.decode.request import Request
 from headlong.fleet.probe_sides import Side, together
 from headlong.fleet.probe_subject import Examined, blame
 from headlong.fleet.verdict import Aspect, Judgement
-from headlong.text.answer_form import read_form
+from headlong.text.output_constraint import read_constraint
 
 _SIZES = (1, 2, 3)
 _COLOURS = ("red", "green", "blue")
@@ -56,7 +56,7 @@ async def _check_form(
     examined: Examined, aspect: Aspect, form: Mapping[str, object], fits: Callable[[str], bool]
 ) -> Judgement:
     tokenizer = examined.tokenizer
-    grammar = read_form({"response_format": form}).make_grammar(tokenizer)
+    grammar = read_constraint({"response_format": form}).make_grammar(tokenizer)
     requests = [
         Request(
             question.prompt_ids,

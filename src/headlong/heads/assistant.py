@@ -21,7 +21,7 @@ from headlong.arrays import FloatArray, IntArray
 from headlong.cache.sequence_state import SequenceState
 from headlong.errors import HeadError
 from headlong.heads.head import HeadReport
-from headlong.heads.head_weights import ASK_FOR_ANOTHER, HeadWeights
+from headlong.heads.head_weights import HEAD_REMEDY, HeadWeights
 from headlong.models.gemma4 import assistant_layers
 from headlong.models.hidden import HiddenRows
 from headlong.models.llama import build_norm
@@ -30,7 +30,7 @@ from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Attention, Layer, Linear, Norm, SharedAttention
 from headlong.ops.op_set import Array, Ops, Rows, Span
 from headlong.weights.checkpoint import Checkpoint
-from headlong.weights.ledger import WeightReader
+from headlong.weights.weight_reader import WeightReader
 
 _CENTROIDS = ("masked_embedding.", "masked_embd")
 """How tensors are called that choose which tokens are scored."""
@@ -153,7 +153,7 @@ def _find_sources(head: HeadWeights, config: ModelConfig, backbone: Backbone) ->
             f"{head.source} is an assistant for Gemma 4 models with hidden states of {made_for} "
             f"numbers and {config.vocab_size:,} tokens; this is a {ours.architecture} model with "
             f"{hidden} and {ours.vocab_size:,}.",
-            ASK_FOR_ANOTHER,
+            HEAD_REMEDY,
         )
     for is_local, dim in ((True, config.head_dim), (False, sizes.global_head_dim)):
         source = found[is_local][1]
@@ -161,7 +161,7 @@ def _find_sources(head: HeadWeights, config: ModelConfig, backbone: Backbone) ->
             raise HeadError(
                 f"{head.source} has {config.num_heads} heads of size {dim} where the backbone has "
                 f"{source.num_kv_heads} key/value heads of size {source.head_dim}.",
-                ASK_FOR_ANOTHER,
+                HEAD_REMEDY,
             )
     return found
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from headlong.errors import HeadError
-from headlong.heads.head_weights import ASK_FOR_ANOTHER, HeadParts, HeadWeights, Shape
+from headlong.heads.head_weights import HEAD_REMEDY, HeadParts, HeadWeights, Shape
 from headlong.models.model_config import ModelConfig
 from headlong.models.rope import make_rope
 from headlong.models.rope_scaling import read_rope_scaling
@@ -141,7 +141,7 @@ def check_hidden_size(weights: HeadWeights, spec: LayerSpec, config: ModelConfig
         raise HeadError(
             f"{weights.source} was made for hidden states of {spec.hidden_size} numbers; the "
             f"backbone's have {config.hidden_size}.",
-            ASK_FOR_ANOTHER,
+            HEAD_REMEDY,
         )
 
 

@@ -28,7 +28,7 @@ from headlong.heads.decoder_layer import (
 )
 from headlong.heads.head import HeadReport
 from headlong.heads.head_weights import (
-    ASK_FOR_ANOTHER,
+    HEAD_REMEDY,
     HeadParts,
     HeadWeights,
     Shape,
@@ -200,7 +200,7 @@ def _refuse_other_maths(weights: HeadWeights, keys: Settings) -> None:
     if switched_on:
         raise HeadError(
             f"{weights.source} is of another EAGLE-3 dialect: {', '.join(switched_on)}.",
-            f"Computed here are recursive heads with {NUM_TAPS} tapped states. {ASK_FOR_ANOTHER}",
+            f"Computed here are recursive heads with {NUM_TAPS} tapped states. {HEAD_REMEDY}",
         )
     num_layers = keys.integer("num_hidden_layers", 1)
     if num_layers != 1:
@@ -232,7 +232,7 @@ def _check_fusion(weights: HeadWeights, spec: LayerSpec, config: ModelConfig) ->
             f"{weights.source} fuses states with fc.weight {list(fc.shape)}; {NUM_TAPS} taps of "
             f"this backbone are {NUM_TAPS} × {config.hidden_size} numbers and the head's own state "
             f"{spec.hidden_size}.",
-            ASK_FOR_ANOTHER,
+            HEAD_REMEDY,
         )
 
 

@@ -1,8 +1,8 @@
-"""How a model is known to be the one a head was trained for.
+"""The fingerprint of a backbone, by which the head that was trained for it is found.
 
-A backbone is recognised by its final norm: those numbers are stored unquantised in every format, so
-all quantisations of one model share them, and no fine-tuned relative does. A head for other weights
-would draft badly in silence.
+It is a hash of the final norm. Its weights are stored unquantised in every format, so they are the
+same in all quantisations of one model and differ after fine-tuning. A head for other weights would
+draft badly without an error.
 """
 
 import hashlib
@@ -13,6 +13,6 @@ from headlong.models.transformer import Backbone
 
 
 def fingerprint(backbone: Backbone) -> str:
-    """Return what tells this backbone's training from any other."""
+    """Return the fingerprint of a backbone."""
     weight = np.ascontiguousarray(backbone.final_norm.weight, dtype="<f4")
     return hashlib.sha256(weight.tobytes()).hexdigest()

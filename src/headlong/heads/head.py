@@ -1,13 +1,13 @@
-"""The shapes a head can have.
+"""The interfaces of heads: recursive heads, parallel heads and assistants.
 
 A *recursive* head is one small layer that runs again for every depth, fed with the token it just
 drafted and the state it just left (EAGLE-3 format, DeepSeek/Qwen-style `nextn`). *Parallel* heads
 draft all depths from one state (Medusa, Meta). An *assistant* is a small decoder that attends to
 the backbone's own keys and values (Gemma 4). All read the hidden rows that the backbone's own pass
-produced; none ever makes the prompt run twice.
+produced, so the prompt runs only once.
 
 Row convention, for all: the row of position p holds the backbone's hidden state at p, is paired
-with the token at p + 1, and at depth 1 speaks about the token at p + 2.
+with the token at p + 1, and at depth 1 predicts the token at p + 2.
 """
 
 from collections.abc import Sequence
@@ -156,4 +156,4 @@ class AssistantHead(HeadBase, Protocol):
 
 
 Head: TypeAlias = RecursiveHead | ParallelHeads | AssistantHead
-"""Any head; `isinstance` with one of the protocols tells which."""
+"""Any head; use `isinstance` with one of the protocols."""

@@ -14,7 +14,7 @@ import numpy as np
 from headlong.arrays import IntArray
 from headlong.errors import HeadError
 from headlong.heads.eagle3 import LAYER
-from headlong.heads.head_weights import ASK_FOR_ANOTHER, HeadKind, list_names
+from headlong.heads.head_weights import HEAD_REMEDY, HeadKind, list_names
 from headlong.weights.mapped_file import shown
 from headlong.weights.tensors import StoredTensor
 
@@ -33,7 +33,7 @@ def find_kind(
     if made_as != "eagle3":
         raise HeadError(
             f"{path} holds a drafter of another kind, {shown(made_as)}, made with speculators.",
-            f"Of its kinds EAGLE-3 is read here. {ASK_FOR_ANOTHER}",
+            f"Of its kinds EAGLE-3 is read here. {HEAD_REMEDY}",
         )
     named_eagle3 = "eagle3" in str(config.get("architectures")).lower()
     if named_eagle3 or any(map(_EAGLE3_NAME.fullmatch, tensors)):

@@ -36,9 +36,9 @@ FLOAT_TYPES: dict[FloatType, GGMLQuantizationType] = {
     "bfloat16": GGMLQuantizationType.BF16,
 }
 
-DRAFT_WITHOUT = "draft without one: --drafter ngram (drafter='ngram' in Python)"
-ASK_FOR_ANOTHER = (
-    f"Name a head made for this model with --head DIR (head=… in Python), or {DRAFT_WITHOUT}."
+NO_HEAD_REMEDY = "draft without one: --drafter ngram (drafter='ngram' in Python)"
+HEAD_REMEDY = (
+    f"Name a head made for this model with --head DIR (head=… in Python), or {NO_HEAD_REMEDY}."
 )
 
 QUANT_KEY = "headlong_quant"
@@ -61,17 +61,17 @@ class HeadWeights:
     """Where it came from, for messages."""
     quant: QuantName | None = None
     """The format its matrices are packed in; None packs them as they are stored."""
-    is_asked: bool = False
-    """Whether a user named that format: then what the file holds quantised is packed anew too."""
+    is_explicit: bool = False
+    """Whether a user named that format: then quantised tensors are repacked too."""
     checkpoint: Checkpoint | None = None
     """The checkpoint it is an MTP layer of, which is built as that model's own layers are."""
     repeated: tuple[str, ...] = ()
     """Tensors that were left out since they only repeat the model's."""
 
     def packed(self, asked: HeadQuant) -> "HeadWeights":
-        """Return the head, to be packed in the format asked for."""
-        is_asked = asked not in ("auto", "stored")
-        return replace(self, quant=choose_quant(asked, self.config), is_asked=is_asked)
+        """Return the head, to be packed in the requested format."""
+        is_explicit = asked not in ("auto", "stored")
+        return replace(self, quant=choose_quant(asked, self.config), is_explicit=is_explicit)
 
     def in_four_bits(self) -> "HeadWeights":
         """Return the head with its matrices stored in 4 bits, as packing to q4 rounds them."""
@@ -150,7 +150,7 @@ class HeadParts:
         ]
         if misshaped:
             raise HeadError(
-                f"{source} does not fit this backbone: {list_names(misshaped)}.", ASK_FOR_ANOTHER
+                f"{source} does not fit this backbone: {list_names(misshaped)}.", HEAD_REMEDY
             )
         broken = [name for name in shapes if not _is_finite(tensors[name])]
         if broken:
@@ -171,7 +171,7 @@ class HeadParts:
             raise HeadError(
                 f"{self._weights.source} has parts that no block here computes: "
                 f"{list_names(extra)}.",
-                ASK_FOR_ANOTHER,
+                HEAD_REMEDY,
             )
 
     def matrix(self, name: str) -> Matrix:
@@ -181,7 +181,7 @@ class HeadParts:
         """
         tensor = self._used[name]
         quant = self._weights.quant
-        is_other = self._weights.is_asked and not (quant == "q4" and tensor.type == PACKED)
+        is_other = self._weights.is_explicit and not (quant == "q4" and tensor.type == PACKED)
         is_packed_anew = is_other or tensor.type in FLOAT_TYPES.values()
         return self._ops.matrix(tensor, quant if is_packed_anew else None)
 
@@ -222,7 +222,7 @@ def check_vocabulary(weights: HeadWeights, vocab_size: int) -> int:
     if made_for != vocab_size:
         raise HeadError(
             f"{weights.source} was made for {made_for} tokens; the backbone has {vocab_size}.",
-            ASK_FOR_ANOTHER,
+            HEAD_REMEDY,
         )
     vocabulary = weights.vocabulary
     num_drafted = vocab_size if vocabulary is None else len(vocabulary)
@@ -242,14 +242,14 @@ def _check_ids(source: str, vocabulary: IntArray, vocab_size: int) -> None:
     if not 0 < len(vocabulary) <= vocab_size:
         raise HeadError(
             f"{source} drafts from {len(vocabulary)} tokens; the backbone has {vocab_size}.",
-            ASK_FOR_ANOTHER,
+            HEAD_REMEDY,
         )
     lowest, highest = int(vocabulary.min()), int(vocabulary.max())
     if lowest < 0 or highest >= vocab_size:
         raise HeadError(
             f"{source} maps draft tokens to ids {lowest}…{highest}; the backbone has "
             f"0…{vocab_size - 1}.",
-            ASK_FOR_ANOTHER,
+            HEAD_REMEDY,
         )
     num_distinct = len(np.unique(vocabulary))
     if num_distinct < len(vocabulary):

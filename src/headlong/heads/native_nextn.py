@@ -1,9 +1,9 @@
-"""MTP layers that a model brings along: found in its own checkpoint, or in a file beside it.
+"""Native MTP layers: read from the model's own checkpoint or from a separate file.
 
 In:  a checkpoint whose MTP tensors have their canonical names: blocks behind the backbone's last,
      with `nextn.*` around the layer (`weights/mtp_names.py`).
 Out: a `NextnHead` that shares the backbone's embedding and LM head, or a refusal with the reason.
-The layer is built by the lines of the architecture's file that build the backbone's layers.
+The layer is built by the same code as the backbone's layers.
 """
 
 import re
@@ -18,8 +18,8 @@ from headlong.errors import HeadError
 from headlong.heads.draft_vocabulary import choose_ids, make_draft_vocabulary
 from headlong.heads.head import HeadReport
 from headlong.heads.head_weights import (
-    ASK_FOR_ANOTHER,
     FLOAT_TYPES,
+    HEAD_REMEDY,
     HeadWeights,
     check_vocabulary,
     list_names,
@@ -31,8 +31,8 @@ from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Linear, Matrix, Norm
 from headlong.ops.op_set import Ops
 from headlong.weights.checkpoint import Checkpoint
-from headlong.weights.ledger import WeightReader
 from headlong.weights.tensors import StoredTensor
+from headlong.weights.weight_reader import WeightReader
 
 _BLOCK = re.compile(r"blk\.(\d{1,4})\..+")
 _ANNOUNCED = (
@@ -71,7 +71,7 @@ def build_native_nextn(
         raise HeadError(
             f"{head.source} holds an MTP layer of a {checkpoint.architecture} model; this one is "
             f"{backbone.config.architecture}.",
-            ASK_FOR_ANOTHER,
+            HEAD_REMEDY,
         )
     config, ops = backbone.config, backbone.ops
     index, hidden = config.num_layers, config.hidden_size
@@ -183,7 +183,7 @@ def _left_over(
         raise HeadError(
             f"{head.source} has an MTP layer with parts that no block here computes: "
             f"{list_names(extra)}.",
-            ASK_FOR_ANOTHER,
+            HEAD_REMEDY,
         )
     notes = []
     if head.checkpoint is not None and head.checkpoint.architecture not in FAMILIES:

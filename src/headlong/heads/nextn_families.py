@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from headlong.errors import HeadError
-from headlong.heads.head_weights import ASK_FOR_ANOTHER
+from headlong.heads.head_weights import HEAD_REMEDY
 from headlong.weights.mapped_file import shown
 
 
@@ -71,6 +71,6 @@ def read_switches(config: Mapping[str, Any], source: str) -> NextnSwitches:
         if given[name] not in choices:
             raise HeadError(
                 f"{source}: the nextn switch {name} is {shown(given[name])}.",
-                f"It must be one of {', '.join(choices)}. {ASK_FOR_ANOTHER}",
+                f"It must be one of {', '.join(choices)}. {HEAD_REMEDY}",
             )
     return NextnSwitches(**given)

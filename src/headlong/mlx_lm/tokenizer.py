@@ -112,5 +112,5 @@ class MlxTokenizer:
         options = ChatOptions(
             tools, add_generation_prompt, continue_final_message, kwargs=variables
         )
-        written = self.own.write_chat(conversation, options)
-        return self.own.encode_written(written) if tokenize else written.text
+        written = self.own.render_chat(conversation, options)
+        return self.own.encode_rendered(written) if tokenize else written.text

@@ -16,7 +16,7 @@ from headlong.models.rope import make_rope
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import LatentAttention, Layer, Linear, Rope
 from headlong.ops.op_set import Ops
-from headlong.weights.ledger import WeightReader
+from headlong.weights.weight_reader import WeightReader
 
 
 def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:
@@ -55,8 +55,8 @@ def _build_attention(
         return Linear(weights.matrix(f"{prefix}{name}.weight", (outputs, inputs)))
 
     # Of every head, and of what all heads share, the last rows turn.
-    query_rows = _halves_apart(sizes, np.arange(heads * sizes.head_dim).reshape(heads, -1))
-    latent_rows = _halves_apart(sizes, np.arange(rank + sizes.rotary_dim)[None])
+    query_rows = _deinterleaved(sizes, np.arange(heads * sizes.head_dim).reshape(heads, -1))
+    latent_rows = _deinterleaved(sizes, np.arange(rank + sizes.rotary_dim)[None])
     key_up, value_up = _head_matrices(config, sizes, weights, prefix)
     query_name = "attn_q" if low is None else "attn_q_b"
     return LatentAttention(
@@ -79,7 +79,7 @@ def _build_attention(
     )
 
 
-def _halves_apart(sizes: LatentConfig, rows: IntArray) -> IntArray:
+def _deinterleaved(sizes: LatentConfig, rows: IntArray) -> IntArray:
     """Return row numbers, (heads, rows of a head), with rotary pairs put half by half: (all,)."""
     if not sizes.is_interleaved:
         return rows.reshape(-1)
@@ -100,5 +100,5 @@ def _head_matrices(
     rows = np.arange(heads * (plain_dim + sizes.value_dim)).reshape(heads, -1)
     name, shape = f"{prefix}attn_kv_b.weight", (rows.size, rank)
     [value_up] = weights.matrices(name, shape, [rows[:, plain_dim:].reshape(-1)])
-    key_up = weights.turned_matrix(name, shape, rows[:, :plain_dim])
+    key_up = weights.block_transposed_matrix(name, shape, rows[:, :plain_dim])
     return Linear(key_up), Linear(value_up)

@@ -6,7 +6,7 @@ from headlong.models.experts_config import ExpertsConfig
 from headlong.models.llama import build_mlp, build_norm
 from headlong.models.model_config import ModelConfig
 from headlong.ops.blocks import Activation, Channel, Expert, Experts, GatedMlp, Linear, Norm, Router
-from headlong.weights.ledger import WeightReader
+from headlong.weights.weight_reader import WeightReader
 
 
 def build_channel(

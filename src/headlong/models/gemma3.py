@@ -12,7 +12,7 @@ from headlong.models.rope import make_rope
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Layer, Norm
 from headlong.ops.op_set import Ops
-from headlong.weights.ledger import WeightReader
+from headlong.weights.weight_reader import WeightReader
 
 GLOBAL_EVERY = 6
 """Every sixth layer is global where the file does not list its layers."""

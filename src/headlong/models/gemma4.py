@@ -32,7 +32,7 @@ from headlong.ops.blocks import (
     SharedAttention,
 )
 from headlong.ops.op_set import Ops
-from headlong.weights.ledger import WeightReader
+from headlong.weights.weight_reader import WeightReader
 
 LOCAL_ROPE_THETA = 10_000.0
 """Rotary base of the sliding layers where the file does not say."""

@@ -12,7 +12,7 @@ from headlong.models.rope import make_rope
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Layer, Norm
 from headlong.ops.op_set import Ops
-from headlong.weights.ledger import WeightReader
+from headlong.weights.weight_reader import WeightReader
 
 
 def build(config: ModelConfig, weights: WeightReader, ops: Ops) -> Backbone:

@@ -1,4 +1,4 @@
-"""What a backbone pass leaves behind for each row: the features that heads read."""
+"""The hidden states of a pass, by row, as heads read them."""
 
 from typing import NamedTuple
 

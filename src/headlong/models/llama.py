@@ -11,7 +11,7 @@ from headlong.models.rope import divide_rope, make_rope
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Attention, GatedMlp, Layer, Linear, Norm, Rope
 from headlong.ops.op_set import Ops
-from headlong.weights.ledger import WeightReader
+from headlong.weights.weight_reader import WeightReader
 
 LayerBuilder: TypeAlias = Callable[[int], Layer]
 """Builds the layer of an index; from `num_layers` on, those of the model's own MTP head."""

@@ -18,7 +18,7 @@ from headlong.models.model_config import ModelConfig
 from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Channel, GatedMlp, Layer, Linear, Mamba2, Rope
 from headlong.ops.op_set import Ops
-from headlong.weights.ledger import WeightReader
+from headlong.weights.weight_reader import WeightReader
 
 NO_ROPE = Rope(np.zeros(0, dtype=np.float32))
 """Attention does not know positions but through the layers that count them."""

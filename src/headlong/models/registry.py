@@ -22,7 +22,7 @@ from headlong.models.model_config import ModelConfig, read_config
 from headlong.models.transformer import Backbone
 from headlong.ops.op_set import Ops
 from headlong.weights.checkpoint import Checkpoint
-from headlong.weights.ledger import LoadReport, WeightReader
+from headlong.weights.weight_reader import LoadReport, WeightReader
 
 
 class Architecture(Protocol):

@@ -1,9 +1,9 @@
-"""What a pass reads of memory: weights once, and what its sequences have in their caches.
+"""Memory traffic of a pass: the bytes of weights and of caches that it reads.
 
-In:  a backbone. Out: bytes of weights a pass, and how much sequences add to that by their lengths.
-Of experts a pass reads those that its rows go to: more rows, more of them.
-Decoding waits for memory, so this says what a pass over long contexts costs beside one over short
-ones before either was measured.
+In:  a backbone. Out: bytes of weights per pass, and bytes of caches by the lengths of sequences.
+Of experts a pass reads only those that its rows are routed to.
+Decoding is limited by memory bandwidth, so these bytes predict the cost of passes over long
+contexts before any was measured.
 """
 
 import math

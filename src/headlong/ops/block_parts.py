@@ -1,4 +1,4 @@
-"""What blocks are made of: matrices, norms, projections and rotary positions."""
+"""Parts of blocks: matrices, norms, projections and rotary positions."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias

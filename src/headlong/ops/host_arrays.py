@@ -1,4 +1,4 @@
-"""What the backends whose arrays are numpy ones answer to the questions every backend is asked.
+"""Array operations for backends whose arrays are numpy arrays.
 
 In:  arrays of one backend. Out: arrays of the same, or their numbers in numpy.
 """

@@ -1,7 +1,7 @@
-"""What every backend does on the host beside its passes.
+"""Operations that every backend has on the host: sampling, packed rows, the token index.
 
-Picking a token from a row of logits, keeping rows that wait for a drafter, and finding where tokens
-of a sequence stood before. `ops/numpy/host.py` defines the results, `ops/native/host.py` computes
+Pick a token from a row of logits, store rows of the draft backlog, and find earlier occurrences of
+tokens. `ops/numpy/host.py` defines the results, `ops/native/host.py` computes
 the same with compiled kernels, up to the last bit of a logarithm or a sum.
 """
 
@@ -34,7 +34,7 @@ class PackedRows(Protocol):
         """Return the number of rows."""
 
     def bytes_for(self, num_rows: int) -> int:
-        """Return the bytes so many rows take; 0 before the first have told how long they are."""
+        """Return the bytes of `num_rows` rows; 0 before their width is known."""
 
     def truncate(self, num_rows: int) -> None:
         """Keep the leading rows only."""
@@ -47,7 +47,7 @@ class PackedRows(Protocol):
 
 
 class TokenIndex(Protocol):
-    """Knows where pairs of tokens of one sequence stood."""
+    """An index of pairs of tokens in one sequence."""
 
     def find(
         self, history: list[int], min_length: int, assumed: Sequence[int]
@@ -65,7 +65,7 @@ class HostOps(Protocol):
     def pick(self, logits: FloatArray, rule: PickRule, position: int) -> int | None:
         """Return the token that a rule picks from bare logits; None without a finite maximum."""
 
-    def race(
+    def gumbel_argmax(
         self,
         logits: FloatArray,
         token_ids: IntArray | None,

@@ -121,7 +121,7 @@ class SharedAttention:
     output_norm: Norm
     window: int | None
     ahead: int = 0
-    """Queries turn as if their rows stood so many positions later."""
+    """Rotary position of queries, relative to their rows."""
     value_scale: ClassVar[float] = 1.0
     sinks: ClassVar[None] = None
 

@@ -1,10 +1,10 @@
-"""The op set: what a backend does with the blocks of `blocks.py`, and the rows of a pass.
+"""The op set: the interface of backends, which compute the blocks of `blocks.py` over rows.
 
 A backend implements `Ops`. Each block is one call and does its own norms, rotary, cache write and
 residual; `run_layers` runs all layers, in the native backend as one call into C++.
 
-Exactness rests here (design note 0001): what a row yields must not depend, in any bit, on how many
-rows are beside it, on their order, or on how a prompt was cut into chunks.
+Backends must be batch-invariant (design note 0001): the result of a row must not depend, in any
+bit, on the number or order of other rows, or on how a prompt was cut into chunks.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Span(NamedTuple):
     first_row: int
     num_rows: int
     first_position: int
-    """Position of the first row in its sequence; the others follow on."""
+    """Position of the first row in its sequence; the others follow."""
 
 
 class Rows(NamedTuple):
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
     token_ids: IntArray  # (N,)
     spans: tuple[Span, ...]
     beside: Array | None = None
-    """(N, F) what channel parts with a second input read (`PerLayerInput`)."""
+    """(N, F) the second input of channel parts that have one (`PerLayerInput`)."""
 
     @property
     def positions(self) -> IntArray:
@@ -53,9 +53,9 @@ class Ops(Protocol):
 
     name: str
     note: str
-    """What is to be said about this backend: how it runs, or why a faster one does not."""
+    """A note for users: how the backend runs, or why a faster one is not used."""
     host: HostOps
-    """Its picks, rows that wait for a drafter, and token indices."""
+    """Operations on the host: sampling, backlog rows, token indices."""
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> Matrix:
         """Pack a stored (outputs, inputs) tensor for `project`, `embed` and the blocks.
@@ -70,16 +70,16 @@ class Ops(Protocol):
         """Return the name of the format `matrix` would pack a tensor in."""
 
     def settle(self) -> None:
-        """Free what only loading needed; called once a model or a head is loaded."""
+        """Free temporary memory of loading; called after a model or a head is loaded."""
 
     def make_state(self, mixer: Mixer) -> LayerState:
-        """Return what this mixer remembers of a sequence that has no rows yet."""
+        """Return an empty state of this mixer for a new sequence."""
 
     def join(self, parts: Sequence[Array], axis: int = 0) -> Array:
-        """Put arrays one after the other along an axis: rows (0) or columns (-1)."""
+        """Concatenate arrays along an axis: rows (0) or columns (-1)."""
 
     def stack(self, parts: Sequence[Array]) -> Array:
-        """Put arrays of one shape beside each other along a new first axis."""
+        """Stack arrays of one shape along a new first axis."""
 
     def rows(self, x: Array, indices: Sequence[int]) -> Array:
         """Return the rows at these indices, in their order."""
@@ -104,10 +104,10 @@ class Ops(Protocol):
         rows: Rows,
         beside: Array | None = None,
     ) -> Array:
-        """Let the rows update their states (one per span), in order, read them, add to x: (N, H).
+        """Update the states (one per span) with the rows, in order; add the output to x: (N, H).
 
         A row at position p sees the positions before its span and the span's rows up to p.
-        Recurrent states must have been told of these rows by `append`. `beside` is for attention
+        `append` must have been called on recurrent states for these rows. `beside` is for attention
         that reads a second input (`Attention.beside_norm`).
         """
 
@@ -127,9 +127,9 @@ class Ops(Protocol):
     ) -> tuple[Array, Array | None]:
         """Run all parts of every layer: (N, H) → (N, H).
 
-        `states` holds, for every span, its layer states in the order of `layers`, None where a
-        layer has no mixer. The inputs of
-        `tap_layers` come back side by side (N, T * H), or None when none are asked for.
+        `states` has, for every span, its layer states in the order of `layers`, None where a layer
+        has no mixer. The inputs of `tap_layers` are returned concatenated (N, T * H), or None if
+        there are none.
         """
 
     def run_last(
@@ -140,10 +140,10 @@ class Ops(Protocol):
         rows: Rows,
         beside: Array | None = None,
     ) -> Array:
-        """Run one layer that attends as far as it is read: (N, H) → (spans, H), of each last row.
+        """Run one layer, but compute only the last row of each span: (N, H) → (spans, H).
 
-        The states get keys and values of all rows. A head that follows its backbone needs no more
-        of them: its next draft starts at the last one.
+        The states get keys and values of all rows. A head that observes rows needs no more: its
+        next draft starts at the last one.
         """
 
     def residual_silu(self, x: Array, linear: Linear) -> Array:
@@ -166,33 +166,33 @@ class DraftRow(NamedTuple):
     state: Array  # (H,)
     layer: LayerState
     first_position: int
-    """Where the row of the first guess goes in `layer`, which has room for `num_tokens` - 1."""
+    """Position of the first drafted row in `layer`, which has space for `num_tokens` - 1."""
     num_tokens: int
     extend: float
     """The product of chances below which the draft ends."""
     calibration: Calibration | None
-    """Turns probabilities into chances to stand; None where they are the same."""
+    """Maps probabilities to chances of acceptance; None if they are the same."""
     rule: PickRule
     token_position: int
-    """Absolute position of the first guess."""
+    """Absolute position of the first draft token."""
 
 
 class BegunDraft(NamedTuple):
     """A draft of one sequence that may not be computed yet."""
 
     token_ids: Array  # (K,)
-    probs: Array  # (K,), not a number where its logits were none
+    probs: Array  # (K,), NaN where the logits were NaN
 
 
 @runtime_checkable
 class LazyOps(Protocol):
-    """A backend that can verify drafts before anyone has seen them."""
+    """A backend that can verify drafts before the host has read them."""
 
     def begin_draft(self, blocks: DraftBlocks, rows: Sequence[DraftRow]) -> list[BegunDraft]:
-        """Begin every row's draft, as long as was asked for."""
+        """Begin a draft of `num_tokens` tokens for every row."""
 
     def place_drafts(self, token_ids: IntArray, drafts: Sequence[tuple[int, Array]]) -> Array:
-        """Return the token ids of a pass, in which drafts stand from these rows on."""
+        """Return the token ids of a pass, with drafts inserted from these rows on."""
 
     def collect(self, drafts: Sequence[BegunDraft]) -> list[tuple[list[int], list[float]]]:
         """Return tokens and probabilities of drafts that a pass has verified."""
@@ -200,9 +200,9 @@ class LazyOps(Protocol):
 
 @runtime_checkable
 class DraftingOps(Protocol):
-    """A backend that can also make whole drafts, many times sooner than block by block."""
+    """A backend that can also compute whole drafts, much faster than block by block."""
 
     def draft(
         self, blocks: DraftBlocks, rows: Sequence[DraftRow]
     ) -> list[tuple[list[int], list[float]]] | None:
-        """Return every row's guesses and their probabilities; None when logits are not finite."""
+        """Return every row's draft tokens and probabilities; None if logits are not finite."""

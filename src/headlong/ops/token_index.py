@@ -1,17 +1,17 @@
-"""Where tokens stood before: the longest earlier place of what ends a sequence now.
+"""Token index: find the longest earlier occurrence of a sequence's last tokens.
 
-In:  the tokens of one sequence, which only ever grow. Out: where the tokens that end it stood
-before, and how many of them. An edit breaks a copy off and the copy goes on nearby, so that near
-the place it would have come to, one equal token says as much as several elsewhere.
-Asked in every round of every sequence, so the native backend has it compiled; this version defines
-the results.
+In:  the tokens of one sequence, which only ever grow. Out: the position and length of the match. An
+edit interrupts a copy, which then continues nearby. So near the expected position, one equal token
+counts as much as several elsewhere.
+It is used in every round of every sequence, so the native backend has a compiled version; this one
+defines the results.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MAX_MATCH = 32
-"""A match this long is as sure as it gets; looking further back is wasted."""
+"""Longest match that is distinguished; a longer one is no more certain."""
 
 MAX_PLACES = 16
 """Places that are compared, the latest ones: of "of the" there may be hundreds."""

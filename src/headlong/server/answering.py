@@ -22,7 +22,7 @@ from headlong.generation import Chunk
 from headlong.server.answer_format import AnswerFormat, Ending, to_json
 from headlong.server.answer_stream import Answer, Arrival
 from headlong.server.call import Call, CallKind
-from headlong.server.error_shapes import end_stream
+from headlong.server.error_formats import end_stream
 from headlong.server.openai_format import OpenAIFormat
 from headlong.server.preparation import MTP_HEADER, PreparedAnswer, choose_mtp
 from headlong.server.protocol import GenerateBody
@@ -112,7 +112,7 @@ class AnswerResponse(Response):
             )
 
     def _refuse(self, error: HeadlongError) -> Refusal:
-        """Return what the client is told of an error; where it is our fault, the log gets all."""
+        """Return the error for the client; internal faults are logged in full."""
         refusal = refusal_for(error)
         self._status = refusal.status
         if refusal.status == 500:

@@ -39,7 +39,7 @@ async def create_chat_completion(body: ChatBody, request: Request) -> Response:
 def count_chat_tokens(service: Service, body: ChatBody) -> int:
     """Return how many tokens a conversation has for the model."""
     service.check_model(body.model)
-    form = preparation.read_answer_form(body, body.form_options())
+    form = preparation.read_answer_constraint(body, body.form_options())
     template = body.template_options(form.tools)
     return len(preparation.prepare_messages(service, body.messages, template).token_ids)
 
@@ -47,10 +47,10 @@ def count_chat_tokens(service: Service, body: ChatBody) -> int:
 def prepare_chat(
     service: Service, body: ChatBody, mtp: MtpMode, warnings: Sequence[str] = ()
 ) -> preparation.PreparedAnswer:
-    """Turn a body into engine requests and writers; `warnings` are told besides its own."""
+    """Turn a body into engine requests and writers; `warnings` are added to its own."""
     preparation.check_body(service, body)
     _check(body)
-    form = preparation.read_answer_form(body, body.form_options())
+    form = preparation.read_answer_constraint(body, body.form_options())
     tokenizer = service.model.tokenizer
     template = body.template_options(form.tools)
     prompt = preparation.prepare_messages(service, body.messages, template)

@@ -1,4 +1,4 @@
-"""What `/v1/chat/completions` takes: messages, tools, the form of the answer.
+"""The body of `/v1/chat/completions`: messages, tools, response format.
 
 In:  the parsed JSON of a body. Out: a checked `ChatBody`. How messages and tools are written for
 the model is known in `text/`; here only their shape is checked.
@@ -224,7 +224,7 @@ class ChatBody(GenerateBody):
     function_call: None = Field(None, description="OpenAI's old form: give tool_choice instead.")
 
     def form_options(self) -> dict[str, Any]:
-        """Return what `text.answer_form` reads: tools and the form of the answer."""
+        """Return what `text.output_constraint` reads: tools and the form of the answer."""
         return self.model_dump(include=_FORM, by_alias=True, exclude_none=True)
 
     def template_options(self, tools: Sequence[Mapping[str, Any]] | None) -> ChatOptions:

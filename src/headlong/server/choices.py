@@ -18,13 +18,13 @@ from headlong.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class TokenDetails:
-    """What a request wants to know of its tokens."""
+    """The details of tokens that a request asked for."""
 
     logprobs: bool
     sources: bool
     token_ids: bool
     reasoning: bool = True
-    """Whether it wants to read what the model thinks before it answers."""
+    """Whether it asked for the reasoning."""
 
     @classmethod
     def of(cls, body: GenerateBody, *, logprobs: bool, reasoning: bool = True) -> "TokenDetails":
@@ -42,7 +42,7 @@ class Writer(ABC):
 
     def __init__(self) -> None:
         self.finish_reason: str | None = None
-        """Why it ended, as clients are told; None before."""
+        """Its finish reason; None before its end."""
 
     def opening(self) -> dict[str, Any] | None:
         """Return what a stream sends before the first chunk, if anything."""
@@ -97,7 +97,7 @@ class ChoiceWriter(Writer):
         return {} if stop_string is None else {"stop_reason": stop_string}
 
     def _details(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
-        """Return what the request wants to know of these tokens."""
+        """Return the requested details of these tokens."""
         details: dict[str, Any] = {}
         if self._wanted.sources:
             details["sources"] = [self._source(chunk) for chunk in chunks]

@@ -100,13 +100,13 @@ async def create_completion(body: CompletionBody, request: Request) -> Response:
 def prepare_completion(
     service: Service, body: CompletionBody, mtp: MtpMode, warnings: Sequence[str] = ()
 ) -> preparation.PreparedAnswer:
-    """Turn a body into engine requests and writers; `warnings` are told besides its own."""
+    """Turn a body into engine requests and writers; `warnings` are added to its own."""
     prompts = body.prompts()
     _check(body, len(prompts))
     preparation.check_body(service, body, len(prompts))
     most = body.max_tokens or DEFAULT_MAX_TOKENS
     options = {"max_tokens": None if most < 0 else most, "logprobs": body.logprobs}
-    form = preparation.read_answer_form(body, {})
+    form = preparation.read_answer_constraint(body, {})
     grammar = form.make_grammar(service.model.tokenizer)
     asked: dict[str, Any] = {"prompt_logprobs": body.logprobs if body.echo else None}
     if body.suffix is not None:

@@ -47,7 +47,7 @@ router = APIRouter(tags=["embeddings"])
 
 
 class EmbeddingsBody(OpenBody):
-    """Texts that want vectors."""
+    """Texts to embed."""
 
     model: str | None = Field(None, description="A name that `/v1/models` lists, or `default`.")
     input: StopText | TokenIds | Annotated[list[StopText], NUM_PROMPTS] | TokenIdLists

@@ -1,4 +1,4 @@
-"""What all middleware shares: plain ASGI for HTTP requests, so that streams pass untouched."""
+"""The base of all middleware: plain ASGI for HTTP requests, so that streams pass unchanged."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 

@@ -101,7 +101,7 @@ class Live:
         clock: Callable[[], float] = time.monotonic,
         max_records: int = MAX_RECORDS,
     ) -> None:
-        """Begin with an empty past; `snapshot` tells what the engine is doing."""
+        """Begin with no records; `snapshot` returns the state of the engine."""
         self._finished: deque[FinishedRequest] = deque(maxlen=max_records)
         self._snapshot = snapshot
         self._clock = clock

@@ -16,7 +16,7 @@ from headlong.server.chat_protocol import ChatBody, ChatMessage, Tool
 from headlong.server.completions import prepare_completion
 from headlong.server.llama_format import LlamaFormat
 from headlong.server.llama_protocol import DEFAULTS, InfillBody, LlamaBody
-from headlong.server.preparation import write_messages
+from headlong.server.preparation import render_messages
 from headlong.server.response_schemas import ERRORS, EVENTS
 from headlong.server.service import service_of
 from headlong.server.translation import OpenBody, inner_body
@@ -53,7 +53,7 @@ async def complete(body: LlamaBody, request: Request) -> Response:
 
 @router.post(INFILL.route, responses=EVENTS, response_class=Response)
 async def infill(body: InfillBody, request: Request) -> Response:
-    """Fill in what stands between two texts, in llama.cpp's form."""
+    """Fill in the text between two others, in llama.cpp's format."""
     prepare = partial(prepare_completion, warnings=body.open_warnings())
     return await answer_with(prepare, INFILL, body.to_completion(), request, LlamaFormat)
 
@@ -65,13 +65,13 @@ async def apply_template(body: ApplyBody, request: Request) -> WrittenPrompt:
     fields = body.model_dump(include={"messages", "tools", "chat_template_kwargs"})
     chat = inner_body(ChatBody, fields)
     tools = chat.form_options().get("tools")
-    write = partial(write_messages, service, chat.messages, chat.template_options(tools))
+    write = partial(render_messages, service, chat.messages, chat.template_options(tools))
     return WrittenPrompt(prompt=(await service.in_text_thread(write)).text)
 
 
 @router.get("/props")
 async def get_props(request: Request) -> dict[str, Any]:
-    """Tell what the server has and does unless told otherwise."""
+    """Return the server's properties and default settings."""
     service = service_of(request)
     tokenizer = service.model.tokenizer
     template = tokenizer.chat_template

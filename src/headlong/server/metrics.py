@@ -83,7 +83,7 @@ class Metrics:
     def __init__(
         self, snapshot: SnapshotSource | None = None, replicas: Sequence[Replica] = ()
     ) -> None:
-        """Set all to zero; `snapshot` and `replicas` tell of the engine's at each scrape."""
+        """Set all to zero; `snapshot` and `replicas` are read at each scrape."""
         # Otherwise every counter is followed by an unwanted `_created` series.
         prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it untyped
         self._registry = registry = prometheus.CollectorRegistry()

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from headlong.server import rate_limits
 from headlong.server.auth import AuthMiddleware, OriginMiddleware, is_page
-from headlong.server.error_shapes import ErrorShapeMiddleware
+from headlong.server.error_formats import ErrorFormatMiddleware
 from headlong.server.http_middleware import HttpMiddleware, route_path
 from headlong.server.live import FinishedRequest
 from headlong.server.logs import log_request, record_facts
@@ -67,7 +67,7 @@ def add_middleware(
         )
     app.add_middleware(SecurityHeadersMiddleware, settings, metrics)
     app.add_middleware(ObserveMiddleware, settings, metrics)
-    app.add_middleware(ErrorShapeMiddleware, settings, metrics)
+    app.add_middleware(ErrorFormatMiddleware, settings, metrics)
     return in_flight
 
 
@@ -186,7 +186,7 @@ class _Exchange:
         return facts
 
     def _keep(self, name: str, message: Message) -> None:
-        """Keep text for the log where the server was told to."""
+        """Keep text for the log if `log_prompts` is set."""
         if self._keeps_text and len(self._texts[name]) < _MAX_LOGGED_BYTES:
             self._texts[name] += message.get("body", b"")[:_MAX_LOGGED_BYTES]
 

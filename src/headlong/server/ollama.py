@@ -126,7 +126,7 @@ async def show_model(body: ShowBody, request: Request) -> Response:
 
 
 def _loaded(service: Service, name: str, content: dict[str, Any]) -> Response:
-    """Answer a client that only wants the model loaded, which it is."""
+    """Answer a request to load the model, which is always loaded."""
     service.check_model(name.removesuffix(":latest"))
     done = {"done": True, "done_reason": "load"}
     return JSONResponse({"model": service.model_id, "created_at": now(), **content, **done})

@@ -1,4 +1,4 @@
-"""The page at `/`: its files, and what its charts, table and card are made of.
+"""The web page at `/`: its files, and the data of its charts, table and model card.
 
 In:  requests of a browser. Out: the files of the folder `page/` as they are, and JSON under
      `/headlong/`. The chat and the race use the same API as every other client.

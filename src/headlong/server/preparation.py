@@ -22,9 +22,9 @@ from headlong.server.choices import Writer
 from headlong.server.protocol import DraftFields, GenerateBody
 from headlong.server.refusal import bad_request
 from headlong.server.service import Service
-from headlong.text.answer_form import AnswerForm, read_form
 from headlong.text.chat_template import ChatOptions
-from headlong.text.written_chat import WrittenChat
+from headlong.text.output_constraint import OutputConstraint, read_constraint
+from headlong.text.rendered_chat import RenderedChat
 
 MTP_HEADER = "X-Headlong-MTP"
 
@@ -136,26 +136,26 @@ def check_body(service: Service, body: GenerateBody, num_prompts: int = 1) -> No
         raise bad_request(message, "logit_bias", "invalid_value")
 
 
-def read_answer_form(body: GenerateBody, options: Mapping[str, Any]) -> AnswerForm:
+def read_answer_constraint(body: GenerateBody, options: Mapping[str, Any]) -> OutputConstraint:
     """Return what an answer must look like; `options` are what the body's own kind adds."""
     try:
         guided = body.guided_format()
     except ValueError as error:
         raise bad_request(str(error), "guided_json", "invalid_value") from error
     if guided is None:
-        return read_form(options)
+        return read_constraint(options)
     if options.get("response_format") is not None:
         message = "response_format was given together with a guide. Keep one."
         raise bad_request(message, "response_format", "invalid_value")
-    return read_form({**options, "response_format": guided})
+    return read_constraint({**options, "response_format": guided})
 
 
-def write_messages(
+def render_messages(
     service: Service, messages: Sequence[ChatMessage], options: ChatOptions
-) -> WrittenChat:
+) -> RenderedChat:
     """Return a conversation as the model's template writes it."""
     try:
-        written = service.model.tokenizer.write_chat(
+        written = service.model.tokenizer.render_chat(
             [one.to_template() for one in messages], options
         )
     except TextError as error:
@@ -168,9 +168,9 @@ def prepare_messages(
     service: Service, messages: Sequence[ChatMessage], options: ChatOptions
 ) -> PreparedPrompt:
     """Return the same in token ids."""
-    written = write_messages(service, messages, options)
+    written = render_messages(service, messages, options)
     try:
-        ids = tuple(service.model.tokenizer.encode_written(written))
+        ids = tuple(service.model.tokenizer.encode_rendered(written))
     except TextError as error:
         raise bad_request(str(error), "messages", "invalid_value") from error
     is_continued = options.continue_final_message
@@ -181,7 +181,7 @@ def check_text(service: Service, text: str, param: str) -> None:
     """Refuse a text that is surely too long before its tokens are counted, which takes long."""
     if len(text) <= service.max_prompt_tokens:
         return
-    least = service.model.tokenizer.least_tokens(text)
+    least = service.model.tokenizer.min_num_tokens(text)
     if least > service.max_prompt_tokens:
         message = (
             f"The prompt has {len(text)} characters, so at least {least} tokens; this server takes"

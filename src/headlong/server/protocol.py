@@ -1,4 +1,4 @@
-"""What a client may send, common to chat and plain completions: names, ranges, meanings.
+"""Request fields that chat and plain completions share: names, ranges, meanings.
 
 In:  the parsed JSON of a body.
 Out: a checked record; pydantic's errors become OpenAI's in `validation.py`. Unknown fields are

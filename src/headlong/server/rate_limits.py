@@ -1,4 +1,4 @@
-"""How much may come at once: bodies, requests at one time, time itself; and the drain.
+"""Limits: size of bodies, requests at one time, duration; and draining.
 
 In:  HTTP requests on their way to the app. Out: the same, or 413, 408, 429, 503, 504 in OpenAI's
      error form, the moment a limit is passed.
@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headlong.errors import BusyError, StoppingError
-from headlong.server.error_shapes import end_stream
+from headlong.server.error_formats import end_stream
 from headlong.server.http_middleware import HttpMiddleware, route_path
 from headlong.server.metrics import Metrics
 from headlong.server.refusal import Refusal, refusal_for, send_refusal
@@ -65,7 +65,7 @@ class InFlight:
                 self._idle.set()
 
     async def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until nothing is being answered; tell whether that came true in time."""
+        """Wait until no request is in flight; return whether that happened in time."""
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:

@@ -1,8 +1,8 @@
-"""How the server says no: OpenAI's error form, at any point of an answer.
+"""Refusals: error responses in OpenAI's form, at any point of an answer.
 
 In:  one of our errors, or a status with a message, OpenAI's type and code.
-Out: a `Refusal`: a body for JSON, or a whole answer over ASGI. Its status tells clients what to do:
-     400 change the request, 404 no such thing, 429 and 503 come back later, 500 our fault.
+Out: a `Refusal`: a body for JSON, or a whole answer over ASGI. Statuses:
+     400 change the request, 404 not found, 429 and 503 retry later, 500 internal error.
 Clients read `error.message`, `error.type`, `error.param` and `error.code`.
 """
 
@@ -78,7 +78,7 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 
 def refusal_for(error: errors.HeadlongError) -> Refusal:
-    """Return how one of our own errors is told to a client."""
+    """Return the refusal for one of our own errors."""
     message = str(error)
     if isinstance(error, errors.BusyError):
         busy = ("rate_limit_error", "too_many_requests")

@@ -1,4 +1,4 @@
-"""Replicas as people and Prometheus see them: how each is, what it has, what is wrong with it.
+"""The status of replicas, for `/health`, the page and Prometheus.
 
 In:  the records of a fleet; none for a model in this process. Out: plain records and samples.
 """

@@ -1,4 +1,4 @@
-"""What the answers look like, for the OpenAPI document.
+"""Schemas of responses, for the OpenAPI document.
 
 `Usage` and `MtpReport` build their part of an answer. Choices are plain dictionaries, since a
 stream writes thousands of them; a test holds real answers against the models here.

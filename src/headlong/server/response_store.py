@@ -1,4 +1,4 @@
-"""Responses kept for later ones to go on from: in memory, few, each for its own client.
+"""Stored responses, to continue from: in memory, bounded, each for its own client.
 
 In:  finished responses with the conversation they belong to. Out: the same by id, until newer ones
      take their place or the server ends. One thread uses a store: the event loop's.
@@ -19,7 +19,7 @@ class KeptResponse:
     """One response."""
 
     client: str | None
-    """Whose key it was asked with; nobody else sees it."""
+    """The client's key; other clients cannot see the response."""
     response: Mapping[str, Any]
     messages: Sequence[Mapping[str, Any]]
     """The conversation, this answer included, instructions left out."""
@@ -49,7 +49,7 @@ class ResponseStore:
         return kept if kept is not None and kept.client == client else None
 
     def forget(self, response_id: str, client: str | None) -> bool:
-        """Drop a client's response; tell whether it was there."""
+        """Drop a client's response; return whether it existed."""
         if self.find(response_id, client) is None:
             return False
         self._num_bytes -= self._kept.pop(response_id).num_bytes

@@ -1,4 +1,4 @@
-"""The server's life: take the address, run, drain, leave.
+"""The server's life cycle: bind, run, drain, exit.
 
 In:  an app whose `state` holds `worker` and `in_flight`, and where to listen.
 Out: an exit code. SIGTERM and SIGINT drain: new work gets 503, `/health` too, running requests may
@@ -182,7 +182,7 @@ def _tell_systemd(state: str) -> None:
 
 
 def _address_error(error: OSError, host: str, port: int) -> AddressError:
-    """Say what stands in the way of listening."""
+    """Say why the server cannot listen."""
     place = f"Port {port} of {host}"
     if error.errno == errno.EADDRINUSE:
         return AddressError(

@@ -1,4 +1,4 @@
-"""What a setting may be: how its text is read, and what is allowed.
+"""Kinds of settings: how their text is parsed, and which values are allowed.
 
 In:  a value from a flag, the environment or a TOML file: text, or already a number, truth or list.
 Out: the value a `ServerSettings` holds; a ValueError where it is not allowed. Which setting it is
@@ -30,7 +30,7 @@ class Kind:
     read: Callable[[object], Any]
     """Return the value; raise ValueError where it is not allowed."""
     metavar: str = "VALUE"
-    """What stands for the value in a command's help."""
+    """The value's name in a command's help."""
     is_truth: bool = False
     """Whether a flag for it needs no value: `--log-prompts`, `--no-log-prompts`."""
     is_list: bool = False

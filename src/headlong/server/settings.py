@@ -1,4 +1,4 @@
-"""Everything `headlong serve` can be told, with its defaults, checked once.
+"""All settings of `headlong serve`, with their defaults, checked once.
 
 In:  plain values, from code or from `settings_sources`.
 Out: a frozen `ServerSettings`. A field's name is its name everywhere: `max_waiting` in a TOML file,

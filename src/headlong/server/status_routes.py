@@ -1,4 +1,4 @@
-"""Routes that tell how the server is: its model, its health, its numbers.
+"""Status routes: models, health, metrics.
 
 In:  GET requests. Out: OpenAI's model list, a health answer for supervisors, Prometheus'
 text. None of these waits for the engine.

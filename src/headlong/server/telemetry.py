@@ -1,4 +1,4 @@
-"""What an answer says of how it was made: our `mtp`, vLLM's `metrics`, llama.cpp's `timings`.
+"""Telemetry of an answer: our `mtp`, vLLM's `metrics`, llama.cpp's `timings`.
 
 In:  the reports of one answer's requests (several when `n` > 1), added up.
 Out: plain dictionaries for JSON. Ratios come from `decode/stats.py` and are not defined anew here,

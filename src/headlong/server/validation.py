@@ -1,7 +1,7 @@
-"""A body that does not fit: from pydantic's list of complaints to one sentence a person can act on.
+"""Validation errors: from pydantic's list of errors to one sentence with a remedy.
 
 In:  FastAPI's validation error and the server's own OpenAPI document.
-Out: a `Refusal` that names the field, the value it had, and everything it may be.
+Out: a `Refusal` that names the field, its value, and the allowed values.
 The allowed values are read from the published document, so the two cannot differ.
 """
 

@@ -22,6 +22,7 @@ from headlong.text.reasoning import (
     close_reasoning,
     template_switches,
 )
+from headlong.text.rendered_chat import ControlMarker, RenderedChat
 from headlong.text.template_sandbox import BoundedTemplate
 from headlong.text.tools import (
     HERMES,
@@ -31,7 +32,6 @@ from headlong.text.tools import (
     spell_results,
     style_of,
 )
-from headlong.text.written_chat import ControlMarker, WrittenChat
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -81,7 +81,7 @@ class ChatTemplate:
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
-    ) -> WrittenChat:
+    ) -> RenderedChat:
         """Write the messages the way the model expects them."""
         options = options or ChatOptions()
         tools = options.tools
@@ -110,10 +110,10 @@ class ChatTemplate:
             and not options.continue_final_message,
         }
         text = template.render({**self._named_tokens, **variables})
-        written = WrittenChat(text, marks, warnings=self._warnings(options, template))
+        rendered = RenderedChat(text, marks, warnings=self._warnings(options, template))
         if options.continue_final_message:
-            return self._cut_at_end(written, checked[-1]["content"])
-        return self._with_reasoning(written, options)
+            return self._cut_at_end(rendered, checked[-1]["content"])
+        return self._with_reasoning(rendered, options)
 
     def _check_kwargs(self, options: ChatOptions, template: BoundedTemplate) -> dict[str, Any]:
         """Return the template's further variables, or refuse names that are taken."""
@@ -134,33 +134,33 @@ class ChatTemplate:
             warnings.append("think has no effect: this model does not reason before it answers.")
         return tuple(warnings)
 
-    def _with_reasoning(self, written: WrittenChat, options: ChatOptions) -> WrittenChat:
+    def _with_reasoning(self, rendered: RenderedChat, options: ChatOptions) -> RenderedChat:
         """Say how the answer begins; end reasoning that a template opens though it is not wanted.
 
         A template without a switch opens it whatever it is told.
         """
         if self.tags is None:
-            return written
-        marked = written.marked
+            return rendered
+        marked = rendered.marked
         if options.think is False:
             marked = close_reasoning(marked, self.tags)
         reasoning = Reasoning(self.tags, beginning_after(marked, self.tags))
-        return replace(written, marked=marked, reasoning=reasoning)
+        return replace(rendered, marked=marked, reasoning=reasoning)
 
-    def _cut_at_end(self, written: WrittenChat, last: str) -> WrittenChat:
+    def _cut_at_end(self, rendered: RenderedChat, last: str) -> RenderedChat:
         """End the text where the content of the last message ends."""
-        text, found, _ = written.marked.rpartition(_HERE)
+        text, found, _ = rendered.marked.rpartition(_HERE)
         if not found:
             raise TextError(
                 "The model's chat template does not write the last message as it stands.",
                 "Leave continue_final_message out for this model.",
             )
         if self.tags is None:
-            return replace(written, marked=text)
-        content = written.unmarked(last).removesuffix(_HERE)
-        before = written.unmarked(text).removesuffix(content)
+            return replace(rendered, marked=text)
+        content = rendered.unmarked(last).removesuffix(_HERE)
+        before = rendered.unmarked(text).removesuffix(content)
         begins = beginning_inside(before, content, self.tags)
-        return replace(written, marked=text, reasoning=Reasoning(self.tags, begins))
+        return replace(rendered, marked=text, reasoning=Reasoning(self.tags, begins))
 
     @property
     def source(self) -> str:

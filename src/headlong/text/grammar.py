@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from headlong.errors import RequestError
-from headlong.text.given_grammar import GIVEN_KINDS
 from headlong.text.grammar_rules import (
     HEADER,
     answer_rules,
@@ -38,6 +37,7 @@ from headlong.text.repeated_calls import RepeatBound
 from headlong.text.token_table import make_token_table
 from headlong.text.tokenizer import Tokenizer
 from headlong.text.tools import ToolChoice, ToolStyle, check_tools, named_tools, parameters_param
+from headlong.text.user_grammar import USER_GRAMMAR_KINDS
 
 if TYPE_CHECKING:  # loaded with the first grammar: 50 ms and 4 MB that free text can do without
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -97,8 +97,10 @@ def json_schema_grammar(
     return _compiler_of(tokenizer).compile(behind_reasoning(source, reasoning), parts)
 
 
-def given_form(tokenizer: Tokenizer, source: str, reasoning: Reasoning | None) -> TokenGrammar:
-    """Return the grammar that a caller wrote, of the answer behind its reasoning."""
+def compile_user_grammar(
+    tokenizer: Tokenizer, source: str, reasoning: Reasoning | None
+) -> TokenGrammar:
+    """Compile a grammar given by the caller; it applies after the reasoning."""
     return _compiler_of(tokenizer).compile(behind_reasoning(source, reasoning), ())
 
 
@@ -107,7 +109,7 @@ def response_schema(response_format: Mapping[str, Any] | None) -> Mapping[str, A
     if response_format is None:
         return None
     kind = response_format.get("type") if isinstance(response_format, Mapping) else None
-    if kind in ("text", *GIVEN_KINDS):
+    if kind in ("text", *USER_GRAMMAR_KINDS):
         return None
     if kind == "json_object":
         return ANY_OBJECT

@@ -1,4 +1,4 @@
-"""Fill in the middle: a prompt from what stands before and after a gap in a text.
+"""Fill in the middle: a prompt from the texts before and after a gap.
 
 In:  the tokens of a vocabulary; a text's two sides, and other files it should fit.
 Out: token ids after which the model writes what belongs between, for models trained to do that.

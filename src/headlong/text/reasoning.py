@@ -1,9 +1,9 @@
-"""Reasoning: what a model thinks aloud before it answers, told from the answer.
+"""Reasoning: separate a model's reasoning from its answer.
 
 In:  a model's templates and tokens; a prompt as written; an answer that arrives in pieces.
-Out: the tags around reasoning, how an answer to this prompt begins, and the answer taken apart.
-Which models reason is read off their templates and tokens, never off their names. However the text
-is cut into pieces, the joined results are the same. White space around both parts is dropped.
+Out: the tags around reasoning, how an answer to this prompt begins, and both parts of the answer.
+Whether a model reasons follows from its templates and tokens, never from its name. The result does
+not depend on how the text is cut into pieces. White space around both parts is dropped.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +20,7 @@ _SWITCHES = ("enable_thinking", "thinking")
 
 @dataclass(frozen=True, slots=True)
 class ReasoningTags:
-    """What stands around reasoning."""
+    """The tags around reasoning."""
 
     opening: str
     closing: str

@@ -1,8 +1,8 @@
-"""Repeated calls: an answer that makes the same call twice has nothing more to say.
+"""Repeated calls: end an answer that makes the same tool call twice.
 
-In:  what an answer says so far, and the tokens a grammar would let follow.
-Out: the tokens that still may: once a call is word for word an earlier one, only those that close
-it, then the end. Small models go on like that until `max_tokens` is used up, and no context-free
+In:  the answer so far, and the tokens that its grammar allows next.
+Out: the tokens that remain allowed: once a call equals an earlier one, only those that close it,
+then the end. Small models may repeat a call until `max_tokens` is used up, and no context-free
 grammar can forbid it. Depends on the text alone, so drafts and batches change nothing. Calls
 without tags are left to their grammar.
 """

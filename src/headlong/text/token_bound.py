@@ -1,10 +1,10 @@
-"""How few tokens a text can have, known without making them.
+"""A lower bound on the number of tokens of a text, without tokenizing it.
 
-In:  what the tokens of a vocabulary spell. Out: for a text, a number of tokens that it surely has.
-Megabytes take milliseconds, where making their tokens takes seconds.
-A vocabulary's longest token is a long line of dashes, its longest word much shorter, and of digits
-there is often one a token. So kinds of bytes are counted apart: a text needs as many tokens as its
-letters alone would need.
+In:  the texts of a vocabulary's tokens. Out: for a text, a number of tokens that it has at least.
+Megabytes take milliseconds, while tokenizing them takes seconds.
+The longest token may be a long line of dashes, the longest word is much shorter, and digits often
+have a token each. So kinds of bytes are counted separately: a text needs at least as many tokens
+as its letters alone.
 """
 
 import string
@@ -40,8 +40,8 @@ class TokenBound:
             for kind in range(_REST)
         ]
 
-    def least(self, text: str) -> int:
-        """Return how many tokens a text has at least."""
+    def min_num_tokens(self, text: str) -> int:
+        """Return how many tokens a text has at min_num_tokens."""
         kinds = self._kinds(text.encode("utf-8", "replace"))
         counts = np.bincount(kinds, minlength=_REST + 1)
         needed = [

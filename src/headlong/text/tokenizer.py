@@ -19,6 +19,7 @@ from headlong.text.folder_vocabulary import read_folder_vocabulary
 from headlong.text.gguf_vocabulary import read_gguf_vocabulary
 from headlong.text.infill import InfillTokens, find_infill_tokens
 from headlong.text.reasoning import find_tags
+from headlong.text.rendered_chat import RenderedChat
 from headlong.text.token_bound import TokenBound
 from headlong.text.tools import HERMES, ToolStyle
 from headlong.text.vocabulary import (
@@ -28,7 +29,6 @@ from headlong.text.vocabulary import (
     make_plain_splitter,
     spelled_bytes,
 )
-from headlong.text.written_chat import WrittenChat
 from headlong.weights.checkpoint import Checkpoint
 
 
@@ -78,7 +78,7 @@ class Tokenizer:
     def _bound(self) -> TokenBound:
         return TokenBound([self.token_bytes(token_id) for token_id in range(self.vocab_size)])
 
-    def least_tokens(self, text: str) -> int:
+    def min_num_tokens(self, text: str) -> int:
         """Return a number of tokens that `text` surely has, in a fraction of the time to count."""
         own = self._vocabulary
         if own.splitter.normalizer is not None:
@@ -86,7 +86,7 @@ class Tokenizer:
             text = own.splitter.normalizer.normalize_str(readable)
             if own.spelling == "sentencepiece":
                 text = text.replace(SENTENCEPIECE_SPACE, " ")
-        return self._bound.least(text)
+        return self._bound.min_num_tokens(text)
 
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = True
@@ -149,12 +149,12 @@ class Tokenizer:
     ) -> str:
         """Write messages as the text the model was trained to answer."""
         options = ChatOptions(tools, add_generation_prompt)
-        return self.write_chat(messages, options).text
+        return self.render_chat(messages, options).text
 
-    def write_chat(
+    def render_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
-    ) -> WrittenChat:
-        """Write messages as `apply_chat_template` does; content stays told from the template."""
+    ) -> RenderedChat:
+        """Render messages as `apply_chat_template` does, with control tokens in content marked."""
         if self.chat_template is None:
             raise TextError(
                 "This model has no chat template, so how it wants messages written is not known.",
@@ -169,19 +169,19 @@ class Tokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[int]:
         """Return the token ids of messages, up to where the answer begins."""
-        return self.encode_written(self.write_chat(messages, ChatOptions(tools)))
+        return self.encode_rendered(self.render_chat(messages, ChatOptions(tools)))
 
-    def encode_written(self, written: WrittenChat) -> list[int]:
+    def encode_rendered(self, rendered: RenderedChat) -> list[int]:
         """Return the token ids of what a chat template wrote; control tokens are its own only."""
         # Templates write BOS themselves where the model wants one; adding it here would double it.
-        if not written.marks:
-            return self.encode(written.marked, add_special=False)
-        guard, text, ids, start = next(iter(written.marks)), written.marked, list[int](), 0
+        if not rendered.marks:
+            return self.encode(rendered.marked, add_special=False)
+        guard, text, ids, start = next(iter(rendered.marks)), rendered.marked, list[int](), 0
         plain = make_plain_splitter(self._vocabulary.splitter)
         plain.add_special_tokens([guard])
         for token_id, begin, end in [*self._find_control_tokens(text), (-1, len(text), len(text))]:
             # Some vocabularies put a space before the very first word only; a guard stands first.
-            part, lead = written.unmarked(text[start:begin]), guard if start else ""
+            part, lead = rendered.unmarked(text[start:begin]), guard if start else ""
             ids += [*_cut(plain, lead + part).ids[len(lead) :], token_id]
             start = end
         return ids[:-1]

@@ -17,7 +17,7 @@ from headlong.text.json_schemas import closed_schema
 from headlong.text.vocabulary import TOOL_TAGS
 
 ToolChoice: TypeAlias = Literal["none", "auto", "required"] | Mapping[str, Any]
-"""Whether tools are called: never, if the model wants, always, or always this one."""
+"""Whether tools are called: never, if the model decides so, always, or always this one."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 

@@ -78,7 +78,7 @@ class Vocabulary:
     """By token id, as stored; "" for an id that has no text."""
     spelling: Spelling
     literal_ids: frozenset[int]
-    """Tokens whose piece is their text as it stands, even in a byte-level vocabulary."""
+    """Tokens whose piece is their literal text, even in a byte-level vocabulary."""
     special_ids: frozenset[int]
     """Tokens that steer the model and are not part of its text."""
     prefix_ids: tuple[int, ...]
@@ -115,7 +115,7 @@ def make_plain_splitter(splitter: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def spelled_bytes(piece: str, spelling: Spelling) -> bytes:
-    """Return the bytes that `piece` stands for."""
+    """Return the bytes that `piece` encodes."""
     if spelling == "byte-level":
         spelled = [_BYTE_OF_LETTER.get(letter) for letter in piece]
         # A letter outside the alphabet means that the piece was never spelled, only written.

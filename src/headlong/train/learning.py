@@ -17,8 +17,8 @@ from headlong.ops.blocks import Linear, Norm
 from headlong.ops.torch.ops import TorchOps
 from headlong.ops.torch.weights import TorchMatrix
 from headlong.weights.checkpoint import Checkpoint
-from headlong.weights.ledger import WeightReader
 from headlong.weights.tensors import StoredTensor
+from headlong.weights.weight_reader import WeightReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class LearningTensor(StoredTensor):
         shape = (len(order), *self.shape[1:])
         return replace(self, shape=shape, read=lambda: self.read().index_select(0, rows))
 
-    def with_turned_blocks(self, num_blocks: int) -> StoredTensor:
+    def with_transposed_blocks(self, num_blocks: int) -> StoredTensor:
         """Return a matrix cut into equal blocks of rows, every block transposed."""
         num_rows, columns = self.shape
         shape = (num_blocks * columns, num_rows // num_blocks)

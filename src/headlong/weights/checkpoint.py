@@ -2,7 +2,7 @@
 
 In:  the path of a GGUF file, or of a Hugging Face folder (config.json with safetensors beside it).
 Out: a `Checkpoint` whose tensors have canonical names and one layout, whatever they came from.
-Does not know which tensors a model needs; `ledger` records that. Pickled weights are refused,
+Does not know which tensors a model needs; `weight_reader` does. Pickled weights are refused,
 since unpickling runs whatever code the file carries.
 """
 
@@ -131,7 +131,7 @@ def _open_folder(folder: Path, tensors: Mapping[str, StoredTensor] | None = None
 
 
 def count_layers(config: Mapping[str, Any]) -> int | None:
-    """Return how many layers the backbone has, so that MTP tensors are told from its own."""
+    """Return how many layers the backbone has, to separate MTP tensors from its own."""
     nested = config.get("text_config")
     text = nested if isinstance(nested, dict) else config
     kinds = text.get("layers_block_type")  # all that transformers 5 saves of Nemotron's layers

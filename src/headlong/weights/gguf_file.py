@@ -1,9 +1,9 @@
-"""GGUF files: the header checked to the last number, the tensors left where they lie.
+"""GGUF files: the header validated completely, the tensors memory-mapped.
 
 In:  the path of a GGUF file, versions 2 and 3, little-endian.
 Out: `GgufFile`: key/values as plain Python values, and tensors mapped from the file.
-No count, length or offset is believed before it is held against the bytes that are there, so that
-a damaged or hostile file is refused at once. Knows nothing of architectures or of names' meaning.
+Every count, length and offset is checked against the size of the file before it is used, so a
+damaged or hostile file is refused at once. Knows nothing of architectures or tensor names.
 """
 
 import math

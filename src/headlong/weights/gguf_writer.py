@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
 
-from headlong.weights.tensors import StoredTensor, numbers_together
+from headlong.weights.tensors import StoredTensor, block_sizes
 
 FILE_TYPES = {
     GGMLQuantizationType.F32: 0,
@@ -37,7 +37,7 @@ class GgufEntry:
     @property
     def num_bytes(self) -> int:
         """Bytes it takes in the file."""
-        together, num_bytes = numbers_together(self.type)
+        together, num_bytes = block_sizes(self.type)
         return prod(self.shape) // together * num_bytes
 
 

@@ -1,11 +1,11 @@
-"""Where trained heads lie: in the package, or in the cache when they came as a wheel of their own.
+"""Folders of trained heads: in the package, or in the cache if pulled as a separate wheel.
 
     headlong/heads/shipped/<name>/   config.json, model.safetensors, run.json, README.md
     <cache>/heads/<package>/         the same files, out of a wheel that `headlong pull` brought
 
-Needs no numpy, which verbs that only list models do without.
+Needs no numpy, so commands that only list models start quickly.
 In:  the cache, a model's sha256, a `WheelPart` that names a head's folder inside a wheel.
-Out: folders of heads. Whether a head fits a model that is loaded is for `heads/` to say.
+Out: folders of heads. Whether a head fits a loaded model is checked in `heads/`.
 """
 
 import json

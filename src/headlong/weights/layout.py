@@ -1,4 +1,4 @@
-"""One layout for all: the ways in which the formats store the same weights differently.
+"""Layout: convert the formats' different layouts of the same weights to one.
 
 In:  tensors under canonical names, as their file has them.
 Out: the same tensors as the packages above expect them: rotary rows as Hugging Face orders them
@@ -63,7 +63,7 @@ def unify_gguf(
     unified = {}
     for name, tensor in tensors.items():
         match = _ROTARY.fullmatch(name)
-        unified[name] = _halves_apart(tensor, heads[match[1]]) if match else tensor
+        unified[name] = _deinterleaved(tensor, heads[match[1]]) if match else tensor
     return unified
 
 
@@ -116,7 +116,7 @@ def _flat(tensor: StoredTensor) -> StoredTensor:
     return _with_values(tensor, tensor.to_float32().reshape(-1))
 
 
-def _halves_apart(tensor: StoredTensor, num_heads: int) -> StoredTensor:
+def _deinterleaved(tensor: StoredTensor, num_heads: int) -> StoredTensor:
     """Undo llama.cpp's interleaving: rows (head, i, half) → (head, half, i)."""
     num_rows = tensor.shape[0] if len(tensor.shape) in (1, 2) else 1
     if num_rows % (2 * num_heads):

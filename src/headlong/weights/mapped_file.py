@@ -1,8 +1,8 @@
-"""What all readers share: files mapped, never copied, and JSON read within a bound.
+"""Memory-mapped files, and JSON read with a size limit, for all readers.
 
 In:  a path.
 Out: the file's bytes as a read-only array that pages in on use and out on demand, or a JSON object.
-Every way this can fail becomes a `CheckpointError`; what the bytes mean is the readers' business.
+Every failure becomes a `CheckpointError`. The bytes are interpreted by the readers.
 """
 
 import json
@@ -47,8 +47,8 @@ def map_file(path: Path) -> ByteArray:
     return np.frombuffer(mapped, dtype=np.uint8)
 
 
-def let_go(data: ByteArray) -> None:
-    """Drop the pages of part of a mapped file from this process; a later access reads them anew."""
+def release_pages(data: ByteArray) -> None:
+    """Release the pages of a part of a mapped file; a later access reads them again."""
     whole = data
     base: object = data.base
     while isinstance(base, np.ndarray):

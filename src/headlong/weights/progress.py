@@ -1,4 +1,4 @@
-"""How a pull reports its progress, without knowing who displays it.
+"""Progress reports of a pull, independent of how they are displayed.
 
 In:  labels, byte counts and short notes from the sources.
 Out: calls on a `Progress`; the command line draws a bar from them, Python callers get log lines.

@@ -56,7 +56,7 @@ class WheelPart:
 
     @property
     def requirement(self) -> str:
-        """The wheel, as pip wants it named."""
+        """The wheel as a requirement for pip."""
         return f"{self.package}=={self.version}"
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Safetensors files: the header checked, the tensors left where they lie.
+"""Safetensors files: the header validated, the tensors memory-mapped.
 
 In:  the path of a safetensors file, of a backbone or of a head.
 Out: its tensors under their own names, mapped from the file.
@@ -16,7 +16,7 @@ from gguf import GGMLQuantizationType
 from headlong.arrays import ByteArray
 from headlong.errors import CheckpointError, TensorError
 from headlong.weights.mapped_file import DOWNLOAD_AGAIN, map_file, parse_json_object, shown
-from headlong.weights.tensors import FloatType, StoredTensor, StoredType, numbers_together
+from headlong.weights.tensors import FloatType, StoredTensor, StoredType, block_sizes
 
 MAX_HEADER_BYTES = 2**21
 """Thousands of tensors take a few hundred kilobytes."""
@@ -70,7 +70,7 @@ def _read_tensor(path: Path, name: str, entry: Any, body: ByteArray) -> StoredTe
     begin, end = offsets
     if not begin <= end <= body.nbytes:
         raise _refusal(path, name, f"lies at {begin}…{end}, outside the {body.nbytes} data bytes")
-    row_bytes = (shape[-1] if shape else 1) * numbers_together(_TYPES[dtype])[1]
+    row_bytes = (shape[-1] if shape else 1) * block_sizes(_TYPES[dtype])[1]
     num_rows = math.prod(shape[:-1])
     if end - begin != num_rows * row_bytes:
         problem = f"takes {num_rows * row_bytes} bytes by its shape {shape} and type {dtype}"

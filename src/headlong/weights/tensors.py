@@ -1,4 +1,4 @@
-"""Tensors as they lie in a file: named, shaped, typed, not yet unpacked.
+"""Stored tensors: named, shaped and typed, not yet unpacked.
 
 In:  bytes of a memory-mapped model file.
 Out: `StoredTensor`, which a backend packs as it likes or unpacks to float32 (or integers).
@@ -16,7 +16,7 @@ from gguf.quants import dequantize
 
 from headlong.arrays import ByteArray, FloatArray, IntArray
 from headlong.errors import TensorError
-from headlong.weights.mapped_file import let_go
+from headlong.weights.mapped_file import release_pages
 
 _VALUES_AT_ONCE = 2**20
 """Of a block: 4 MB once unpacked."""
@@ -170,7 +170,7 @@ class StoredTensor:
         for first in range(0, len(self.data), step):
             yield self.cut(first, first + step)
             # From the start on: a page that is read brings those around it back.
-            let_go(self.data[: first + step])
+            release_pages(self.data[: first + step])
 
     def cut(self, first: int, stop: int) -> "StoredTensor":
         """Return some consecutive rows; those of a stack of matrices are counted throughout."""
@@ -198,7 +198,7 @@ class StoredTensor:
             scales = self.scales and self.scales.of_rows(order)
             shape = (len(order), *self.shape[1:])
             return replace(self, shape=shape, data=self.data[order], scales=scales)
-        if numbers_together(self.type)[0] != 1:
+        if block_sizes(self.type)[0] != 1:
             raise TensorError(
                 f"Tensor {self.name} is a vector packed as {self.type.name}; it cannot be sorted.",
                 "Use the model with its vectors in F32 or F16.",
@@ -206,12 +206,12 @@ class StoredTensor:
         elements = self.data.reshape(self.shape[0], -1)
         return replace(self, shape=(len(order),), data=elements[order].reshape(1, -1))
 
-    def with_turned_blocks(self, num_blocks: int) -> "StoredTensor":
-        """Return a matrix cut into equal blocks of rows, every block transposed: its inputs, rows.
+    def with_transposed_blocks(self, num_blocks: int) -> "StoredTensor":
+        """Return a matrix whose equal blocks of rows are each transposed.
 
-        Numbers that are packed together come back as float32, which holds them exactly.
+        Quantised numbers become float32, which is exact.
         """
-        is_packed = numbers_together(self.type)[0] != 1 or self.scales is not None
+        is_packed = block_sizes(self.type)[0] != 1 or self.scales is not None
         data = self.to_float32().view(np.uint8) if is_packed else self.data
         stored_type = GGMLQuantizationType.F32 if is_packed else self.type
         num_rows, num_columns = self.shape
@@ -221,8 +221,8 @@ class StoredTensor:
         return StoredTensor(self.name, shape, stored_type, turned.reshape(shape[0], -1))
 
 
-def numbers_together(stored_type: StoredType) -> tuple[int, int]:
-    """Return how many numbers are packed together, and in how many bytes."""
+def block_sizes(stored_type: StoredType) -> tuple[int, int]:
+    """Return how many numbers a quantisation block has, and in how many bytes."""
     if isinstance(stored_type, AffineType):
         return stored_type.group_size, stored_type.group_size * stored_type.bits // 8
     return (1, 1) if isinstance(stored_type, FloatType) else GGML_QUANT_SIZES[stored_type]

@@ -11,7 +11,7 @@ from headlong.decode.request import Request
 from headlong.decode.sampling import Sampler
 from headlong.drafters.choose import make_drafter
 from headlong.drafters.draft_plan import DraftPlan
-from headlong.drafters.drafter import Draft, DraftRequest, PendingDraft, Settled
+from headlong.drafters.drafter import Draft, DraftRequest, ObservedRows, PendingDraft
 from headlong.drafters.head_drafter import HeadMemory, RecursiveDrafter
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
@@ -58,7 +58,7 @@ def begin(drafter: RecursiveDrafter, backbone: Backbone, text: list[int]) -> Hea
     """Let a drafter observe all but the newest token of a text."""
     memory, ids = drafter.begin(), np.array(text)
     hidden = backbone.forward([ids[:-1]], [backbone.make_cache()], drafter.tap_layers)
-    drafter.observe([Settled(memory, ids[:-1], (drafter.features(hidden),), ids[1:])])
+    drafter.observe([ObservedRows(memory, ids[:-1], (drafter.features(hidden),), ids[1:])])
     return memory
 
 
@@ -86,7 +86,7 @@ def begun(drafter: RecursiveDrafter, asks: Sequence[DraftRequest]) -> list[Draft
     ops = drafter._lazy_ops
     assert ops is not None
     found = ops.collect([one.begun for one in pending])
-    return [one.settle(*read) for one, read in zip(pending, found, strict=True)]
+    return [one.resolve(*read) for one, read in zip(pending, found, strict=True)]
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "nextn"])

@@ -160,7 +160,7 @@ def test_blas_that_mixes_rows_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     def careless(x: FloatArray) -> bool:
         return False
 
-    monkeypatch.setattr(numpy_weights, "_keeps_rows_apart", careless)
+    monkeypatch.setattr(numpy_weights, "_is_batch_invariant", careless)
     matrix = NumpyMatrix(random(42, 32, 16))
     assert matrix.tile == 1
     np.testing.assert_allclose(

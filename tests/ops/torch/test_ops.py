@@ -249,7 +249,7 @@ def test_a_library_that_mixes_rows_is_noticed(monkeypatch: pytest.MonkeyPatch) -
     """Guards the silent failure where a kernel depends on the row's place in the tile."""
     matrix = TorchOps(CPU).matrix(stored("F32", random_rows(9, 32, 16)))
     x = torch.tensor(random_rows(10, 11, 16))
-    monkeypatch.setattr(torch_weights, "_keeps_rows_apart", lambda values: False)
+    monkeypatch.setattr(torch_weights, "_is_batch_invariant", lambda values: False)
     alone = torch.cat([torch.nn.functional.linear(row, matrix.values) for row in x.split(1)])
     assert torch.equal(matrix.times(x), alone)
 

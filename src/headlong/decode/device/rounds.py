@@ -26,7 +26,7 @@ from headlong.decode.device.lanes import (
 from headlong.decode.device.round import DeviceRound, RoundResults, RoundShape
 from headlong.decode.device.tensors import DeviceTensors
 from headlong.decode.drafting import draft_all
-from headlong.decode.recovery import as_engine_error, give_up_drafter
+from headlong.decode.recovery import as_engine_error, disable_drafter
 from headlong.decode.round import RoundResult
 from headlong.decode.sequence import DecodingSequence
 from headlong.drafters.drafter import NGRAM, NO_DRAFT, Draft, PendingDraft
@@ -94,7 +94,7 @@ class DeviceRounds:
         """Wait for rounds, and move the sequences on that are in the batch."""
         arrived = [(flight, flight.numbers.read()) for flight in flights]
         found: dict[DecodingSequence, RoundResult] = {}
-        is_typical = self._num_prepared == self.replay.num_prepared
+        was_ready = self._num_prepared == self.replay.num_prepared
         self._num_prepared = self.replay.num_prepared
         for flight, numbers in arrived:
             now_s = time.perf_counter()
@@ -104,7 +104,9 @@ class DeviceRounds:
             for i, lane in enumerate(flight.lanes):
                 if lanes.get(lane.sequence) is lane:
                     result = self._settle(flight, i, numbers[i])
-                    found[lane.sequence] = result._replace(verify_s=seconds, is_typical=is_typical)
+                    found[lane.sequence] = result._replace(
+                        verify_s=seconds, is_representative=was_ready
+                    )
         self._copies = self.begins_ahead and self._has_match(batch)
         return found
 
@@ -175,7 +177,7 @@ class DeviceRounds:
             first = lane.state.length - len(verdict.picks) + 1
             self.tensors.put_tokens(lane.slot, first, sequence.token_ids[first:])
         if not all(math.isfinite(prob) for prob in draft.probs):
-            give_up_drafter(sequence, HeadError("Its logits are not finite.", _ANOTHER_HEAD))
+            disable_drafter(sequence, HeadError("Its logits are not finite.", _ANOTHER_HEAD))
         return RoundResult(draft, verdict, plan=lane.plan)
 
     def _ends(self, sequence: DecodingSequence) -> bool:

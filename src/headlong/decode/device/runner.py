@@ -19,7 +19,7 @@ from headlong.decode.device.tensors import DeviceTensors
 from headlong.decode.new_sequence import make_sampler, make_sequence
 from headlong.decode.page_memory import ROOM_ROWS, PageMemory, pages_of_context, state_of
 from headlong.decode.prefill import PrefillResult, PromptChunk
-from headlong.decode.recovery import as_engine_error, mark, restore
+from headlong.decode.recovery import as_engine_error, restore, save
 from headlong.decode.request import Request
 from headlong.decode.round import RoundResult
 from headlong.decode.runner import Admission, MemoryUsage, RunnerBounds
@@ -131,7 +131,7 @@ class DeviceRunner:
 
     def prefill(self, chunks: Sequence[PromptChunk]) -> list[PrefillResult]:
         """Run the next rows of some prompts in one pass; a failure is in its own result only."""
-        marks = [mark(chunk.sequence) for chunk in chunks]
+        saved = [save(chunk.sequence) for chunk in chunks]
         states = [state_of(chunk.sequence) for chunk in chunks]
         nums_observed = [state.num_observed for state in states]
         slots = [self._slots[chunk.sequence] for chunk in chunks]
@@ -141,7 +141,7 @@ class DeviceRunner:
             with self._faults.guard():
                 return self._prefill(chunks, slots, width)
         except Exception as error:
-            for chunk, state, before, num in zip(chunks, states, marks, nums_observed, strict=True):
+            for chunk, state, before, num in zip(chunks, states, saved, nums_observed, strict=True):
                 restore(chunk.sequence, before, None, self._make_sampler)
                 state.num_observed = num
             if self._is_final(error, len(chunks)):

@@ -32,7 +32,7 @@ class NativeHost:
         token_id = _native.pick(np.ascontiguousarray(logits), native_rule(rule), position)
         return None if token_id < 0 else token_id
 
-    def race(
+    def gumbel_argmax(
         self,
         logits: FloatArray,
         token_ids: IntArray | None,

@@ -8,9 +8,9 @@ import numpy as np
 
 from headlong.arrays import FloatArray, IntArray
 from headlong.ops import filters
+from headlong.ops.gumbel_argmax import LogitsRow, gumbel_argmax
 from headlong.ops.host_ops import PickRule, TokenIndex
 from headlong.ops.noise import noise_key
-from headlong.ops.race import Field, race
 from headlong.ops.token_index import PythonIndex
 
 
@@ -27,11 +27,13 @@ class NumpyHost:
             return column
         key = noise_key(rule.seed, position)
         if not rule.filters(len(logits)):
-            return self.race(logits, None, best, rule.temperature, key)
+            return self.gumbel_argmax(logits, None, best, rule.temperature, key)
         columns = self.surviving_columns(logits, best, rule)
-        return int(columns[self.race(logits[columns], columns, best, rule.temperature, key)])
+        return int(
+            columns[self.gumbel_argmax(logits[columns], columns, best, rule.temperature, key)]
+        )
 
-    def race(
+    def gumbel_argmax(
         self,
         logits: FloatArray,
         token_ids: IntArray | None,
@@ -40,7 +42,7 @@ class NumpyHost:
         key: int,
     ) -> int:
         """Return the column with the largest scaled logit plus noise; see `HostOps`."""
-        return race(Field(logits, token_ids, best, temperature), key)
+        return gumbel_argmax(LogitsRow(logits, token_ids, best, temperature), key)
 
     def surviving_columns(self, logits: FloatArray, best: float, rule: PickRule) -> IntArray:
         """Return the columns that the rule's filters leave, ascending."""

@@ -35,7 +35,7 @@ class NumpyMatrix:
 
     def __init__(self, values: FloatArray) -> None:
         self.values = values  # (outputs, inputs)
-        self.tile = TILE if _keeps_rows_apart(values) else 1
+        self.tile = TILE if _is_batch_invariant(values) else 1
 
     def times(self, x: FloatArray) -> FloatArray:
         """Multiply every row: (N, inputs) → (N, outputs)."""
@@ -126,7 +126,7 @@ def _round_to_six_bits(values: FloatArray) -> FloatArray:
     return np.ascontiguousarray(rounded)
 
 
-def _keeps_rows_apart(values: FloatArray) -> bool:
+def _is_batch_invariant(values: FloatArray) -> bool:
     """Check that a row's product does not depend on its place in the tile or on its mates.
 
     BLAS chooses its kernels by shape, not by value, so one test with random rows settles a shape.

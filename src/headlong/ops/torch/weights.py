@@ -58,7 +58,7 @@ class TorchMatrix:
     def times(self, x: Tensor) -> Tensor:
         """Multiply every row as if it were alone: (N, inputs) → (N, outputs)."""
         if self.tile is None:
-            self.tile = TILE if _keeps_rows_apart(self.values) else 1
+            self.tile = TILE if _is_batch_invariant(self.values) else 1
         products = [self._times_tile(tile) for tile in x.split(self.tile)]
         return products[0] if len(products) == 1 else torch.cat(products)
 
@@ -126,7 +126,7 @@ def _grown(held: Tensor, capacity: int) -> Tensor:
     return grown
 
 
-def _keeps_rows_apart(values: Tensor) -> bool:
+def _is_batch_invariant(values: Tensor) -> bool:
     """Check that a row's product does not depend on its place in the tile or on its mates.
 
     Libraries choose kernels by shape, not by value, so one test with random rows settles a shape.

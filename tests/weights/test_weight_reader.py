@@ -1,4 +1,4 @@
-"""The ledger: what is taken, what is left, and one error for all that is wrong."""
+"""The weight reader: used tensors, unused ones, and one error for all that is wrong."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from headlong.errors import TensorError
 from headlong.ops.numpy.ops import NumpyOps
 from headlong.weights.checkpoint import Checkpoint
-from headlong.weights.ledger import WeightReader
 from headlong.weights.tensors import StoredTensor
+from headlong.weights.weight_reader import WeightReader
 
 
 def make_reader(values: Mapping[str, NDArray[np.float32]], num_layers: int = 2) -> WeightReader:

@@ -1,4 +1,4 @@
-"""Long drafts, as copies are: to the last row of a tile where the next one is dear, else deeper."""
+"""Long drafts of copies end at the last row of a tile if the next row is expensive."""
 
 import random
 from collections import Counter
@@ -47,8 +47,8 @@ def copies(pass_s: object) -> World:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_drafts_end_where_the_next_row_is_dear(seed: int) -> None:
-    """Guards the price of the mean number of rows, by which a ninth row looked cheap."""
+def test_drafts_end_where_the_next_row_is_expensive(seed: int) -> None:
+    """Guards the cost of the mean number of rows, by which a ninth row looked cheap."""
     world = copies(tiled_pass)
     rates = [play(world, k, NUM_ROUNDS, seed=seed).tokens_per_second for k in (5, 6, 7, 8, 16)]
     auto = play(world, "auto", NUM_ROUNDS, seed=seed)
@@ -58,7 +58,7 @@ def test_drafts_end_where_the_next_row_is_dear(seed: int) -> None:
     assert asked[8] < 0.1 * NUM_ROUNDS
 
 
-def test_price_of_a_dear_row_stays_known() -> None:
+def test_cost_of_an_expensive_row_stays_known() -> None:
     asked = [
         length
         for seed in (1, 2)

@@ -1,6 +1,6 @@
-"""A model put together without its weights: what fits here also runs.
+"""Build a model without packing its weights: check that it fits, and count its bytes.
 
-In:  a backend. Out: what stands in for it while a model or a head is built and checked.
+In:  a backend. Out: a substitute for it while a model or a head is built.
 """
 
 from dataclasses import replace
@@ -13,8 +13,8 @@ from headlong.ops.op_set import Ops
 from headlong.weights.tensors import StoredTensor
 
 
-class WeighingOps:
-    """Stands in for a backend while a model is put together: weighs matrices, packs none."""
+class SizingOps:
+    """A substitute for a backend: counts the bytes of matrices instead of packing them."""
 
     def __init__(self, ops: Ops) -> None:
         self._ops = ops
@@ -22,13 +22,13 @@ class WeighingOps:
         self.num_bytes = 0
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> StoredTensor:
-        """Count what the backend would take and hand the tensor on, as large but without numbers.
+        """Count the bytes the backend would take; return a tensor of that shape without data.
 
-        Rows that were moved are a copy; kept for all layers, they would fill the memory.
+        Reordered rows are a copy, and copies of all layers would fill the memory.
         """
         self.num_bytes += self._ops.matrix_bytes(tensor, quant)
         return replace(tensor, data=np.broadcast_to(np.uint8(0), tensor.data.shape))
 
     def make_state(self, mixer: Mixer) -> LayerState:
-        """Return the backend's own layer state, to be measured."""
+        """Return the backend's own layer state, whose size is measured."""
         return self._ops.make_state(mixer)

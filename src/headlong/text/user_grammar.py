@@ -1,7 +1,7 @@
-"""Grammars that callers write themselves: a pattern, one of several texts, a grammar.
+"""Grammars that callers give: a pattern, one of several texts, or a grammar.
 
 In:  a `response_format` of type "regex", "choice" or "grammar".
-Out: the grammar in llguidance's Lark. Patterns hold for the whole answer, as in vLLM.
+Out: the grammar in llguidance's Lark. Patterns match the whole answer, as in vLLM.
 """
 
 import json
@@ -14,9 +14,9 @@ from headlong.text.grammar_rules import HEADER
 from headlong.text.json_schemas import MAX_FIXED, pattern_length
 
 MAX_GRAMMAR = 20_000
-"""Characters that a grammar may have, and prescribe."""
+"""Most characters that a grammar may have, and that it may prescribe."""
 
-GIVEN_KINDS = ("regex", "choice", "grammar")
+USER_GRAMMAR_KINDS = ("regex", "choice", "grammar")
 
 _UNESCAPED = re.compile(r"\\.|/|\n", re.DOTALL)
 _ESCAPES = {"/": r"\/", "\n": r"\n"}
@@ -28,8 +28,8 @@ _USES = {
 }
 
 
-def given_grammar(response_format: Mapping[str, Any]) -> str | None:
-    """Return the grammar that a response format writes out; None where it writes none."""
+def user_grammar(response_format: Mapping[str, Any]) -> str | None:
+    """Return the grammar that a response format contains, if any."""
     kind = response_format.get("type")
     if kind == "regex":
         return _of_pattern(_text(response_format, kind, "pattern"))

@@ -1,9 +1,9 @@
-"""The ledger: which tensors of a checkpoint a model took, and which it did not.
+"""The weight reader: gives a model its tensors and records which ones it used.
 
 In:  a checkpoint, and the requests of a model under construction.
 Out: packed matrices and float32 vectors; at the end a `LoadReport`, or one error that lists
      everything that is missing, mis-shaped or broken.
-Nothing is dropped in silence: tensors that were not requested are listed, MTP heads separately.
+Nothing is dropped silently: tensors that were not requested are listed, MTP heads separately.
 """
 
 import re
@@ -29,11 +29,11 @@ _BLOCK = re.compile(r"(?:blk|(?:language_model\.)?(?:model\.)?layers)\.(\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What a model took from its checkpoint, by tensor name, in the file's order."""
+    """The tensors of a checkpoint that a model used, by name, in the file's order."""
 
     used: tuple[str, ...]
     left_over: tuple[str, ...]
-    """Never asked for, heads included."""
+    """Never requested, heads included."""
     head_tensors: tuple[str, ...]
     """Those of the left-over ones that look like an MTP head."""
 
@@ -77,10 +77,10 @@ class WeightReader:
         return self._pack(tensor, quant=tensor.type.name.lower() if is_short else "f32")
 
     def experts(self, name: str, shape: tuple[int, int, int]) -> list[Any]:
-        """Return a matrix of each expert, packed apart, from any of the three layouts.
+        """Return a matrix of each expert, packed separately, from any of the three layouts.
 
-        They lie stacked (experts, outputs, inputs) under their name, with those of gate above those
-        of up in one stack, or one by one (`expert_name`).
+        The file has them stacked (experts, outputs, inputs) under their name, with gate above up in
+        one stack, or one by one (`expert_name`).
         """
         num_experts, num_rows, num_columns = shape
         singles = [expert_name(name, number) for number in range(num_experts)]
@@ -97,23 +97,23 @@ class WeightReader:
         return [self._pack(stack.cut(start, start + num_rows)) for start in starts]
 
     def matrices(self, name: str, shape: tuple[int, int], orders: Sequence[IntArray]) -> list[Any]:
-        """Return some rows each of a matrix that holds several projections, packed apart."""
+        """Split a matrix of several projections by rows; pack each part separately."""
         tensor = self._take(name, shape)
         return [None if tensor is None else self._pack(tensor.with_rows(rows)) for rows in orders]
 
-    def turned_matrix(self, name: str, shape: tuple[int, int], blocks: IntArray) -> Any:
+    def block_transposed_matrix(self, name: str, shape: tuple[int, int], blocks: IntArray) -> Any:
         """Return some rows of a matrix, (blocks, rows of a block), every block transposed."""
         tensor = self._take(name, shape)
         if tensor is None:
             return None
-        return self._pack(tensor.with_rows(blocks.reshape(-1)).with_turned_blocks(len(blocks)))
+        return self._pack(tensor.with_rows(blocks.reshape(-1)).with_transposed_blocks(len(blocks)))
 
     def vector(self, name: str, size: int) -> FloatArray:
         """Return a vector in float32."""
         return self.array(name, (size,))
 
     def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
-        """Return numbers that no backend packs, in float32."""
+        """Return an unpacked array in float32."""
         tensor = self._take(name, shape)
         if tensor is None:
             return np.full(shape, np.nan, dtype=np.float32)

@@ -1,9 +1,10 @@
-"""Written chats: what a template wrote, with control tokens in content told from its own.
+"""Rendered chats: the output of a chat template, with control tokens in content marked.
 
-In:  messages and tools on their way into a chat template.
-Out: the same with the first character of every control token in them marked, and `WrittenChat`.
-Content is text. A user or a tool's result that says `<|im_end|>` must not end a turn; only the
-template may. A mark is one private character, so that templates can still cut and trim.
+In:  messages and tools for a chat template.
+Out: the same with the first character of every control token in them replaced by a mark, and
+     `RenderedChat`.
+Content is text: `<|im_end|>` in a message or a tool's result must not end a turn; only the template
+may. A mark is one private-use character, so templates can still cut and trim.
 """
 
 import re
@@ -16,29 +17,29 @@ from headlong.errors import TextError
 from headlong.text.reasoning import Reasoning
 
 _MARKS = range(0xF0000, 0x10FFFE)
-"""Private characters; one that the content itself holds is not used."""
+"""Private-use characters; those that the content contains are not used."""
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenChat:
+class RenderedChat:
     """The text of a conversation."""
 
     marked: str
-    """The text, in which content holds no control token."""
+    """The text, without control tokens in content."""
     marks: Mapping[str, str]
-    """What each mark in it stands for; empty for ordinary content."""
+    """The character that each mark replaces; usually empty."""
     reasoning: Reasoning | None = None
     """How an answer to it reasons; None where the model never does."""
     warnings: tuple[str, ...] = ()
-    """What of the options has no effect, in whole sentences."""
+    """Options without effect, in whole sentences."""
 
     @property
     def text(self) -> str:
-        """The text as people read it."""
+        """The text without marks."""
         return self.unmarked(self.marked)
 
     def unmarked(self, part: str) -> str:
-        """Return a part of the text as people read it."""
+        """Return a part of the text without marks."""
         return part.translate({ord(mark): first for mark, first in self.marks.items()})
 
 
@@ -54,7 +55,7 @@ class ControlMarker:
         self._pattern = re.compile("|".join(found) or "(?!)")
 
     def mark(self, content: Any) -> tuple[Any, dict[str, str]]:
-        """Return nested content with its control tokens marked, and what each mark stands for."""
+        """Return nested content with its control tokens marked, and the characters replaced."""
         try:
             texts = list(_texts(content))
             firsts = {first for text in texts for first in self._pattern.findall(text)}
@@ -63,7 +64,7 @@ class ControlMarker:
             used = set().union(*texts)
             free = (chr(code) for code in _MARKS if chr(code) not in used)
             marks = dict(zip(sorted(firsts), free, strict=False))
-            # Who writes all private characters loses the first one of a control token.
+            # If content contains all private-use characters, control tokens lose their first one.
             return self._replace(content, marks), {mark: first for first, mark in marks.items()}
         except RecursionError as error:
             problem = "The messages or tools are nested too deep."

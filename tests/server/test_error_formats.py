@@ -2,7 +2,7 @@
 
 import json
 
-from headlong.server.error_shapes import failure_event, shaped_body
+from headlong.server.error_formats import failure_event, format_error
 from headlong.server.refusal import Refusal
 from live_server import LiveServer
 
@@ -10,11 +10,11 @@ BUSY = Refusal(429, "Full.", "rate_limit_error", "queue_full", "model")
 
 
 def test_each_protocol_has_its_own_form() -> None:
-    assert shaped_body("/v1/chat/completions", BUSY) == BUSY.body
+    assert format_error("/v1/chat/completions", BUSY) == BUSY.body
     told = {"type": "rate_limit_error", "message": "Full."}
-    assert shaped_body("/v1/messages", BUSY) == {"type": "error", "error": told}
-    assert shaped_body("/api/chat", BUSY) == {"error": "Full."}
-    fault = shaped_body("/v1/messages/count_tokens", Refusal(500, "No."))
+    assert format_error("/v1/messages", BUSY) == {"type": "error", "error": told}
+    assert format_error("/api/chat", BUSY) == {"error": "Full."}
+    fault = format_error("/v1/messages/count_tokens", Refusal(500, "No."))
     assert fault["error"]["type"] == "api_error"
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlong.errors import RequestError
-from headlong.text.answer_form import read_form
+from headlong.text.output_constraint import read_constraint
 from headlong.text.reasoning import KNOWN_TAGS, Beginning, Reasoning
 from tiny_text import byte_level_tokenizer
 
@@ -18,7 +18,7 @@ BEHIND = Reasoning(KNOWN_TAGS[0], Beginning.REASONING)
 
 def allows(response_format: dict[str, Any], text: str, reasoning: Reasoning | None = None) -> bool:
     """Tell whether an answer may be just `text`."""
-    form = read_form({"response_format": response_format})
+    form = read_constraint({"response_format": response_format})
     grammar = form.make_grammar(TOKENIZER, reasoning)
     assert grammar is not None
     state = grammar.begin()
@@ -71,10 +71,10 @@ def test_reasoning_comes_before() -> None:
 )
 def test_what_cannot_be_followed_is_refused(response_format: dict[str, Any], reason: str) -> None:
     with pytest.raises(RequestError, match=reason):
-        read_form({"response_format": response_format}).make_grammar(TOKENIZER)
+        read_constraint({"response_format": response_format}).make_grammar(TOKENIZER)
 
 
 def test_calls_and_a_pattern_do_not_go_together() -> None:
     tools = [{"type": "function", "function": {"name": "now"}}]
     with pytest.raises(RequestError, match="together with tools"):
-        read_form({"response_format": {"type": "regex", "pattern": "a"}, "tools": tools})
+        read_constraint({"response_format": {"type": "regex", "pattern": "a"}, "tools": tools})

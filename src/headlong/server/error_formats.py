@@ -1,8 +1,8 @@
-"""Errors in each protocol's own shape, wherever they come from.
+"""Error responses in the format of each protocol.
 
-In:  refusals in OpenAI's form, on their way to a client. Out: the same as Anthropic's or Ollama's
-     clients read them, by the path that was asked for. Outside everything else, so that a missing
-     key or a full server is told in the client's own words as well.
+In:  error responses in OpenAI's format. Out: the same in Anthropic's or Ollama's format, by the
+     request's path. This is the outermost middleware, so it also covers errors about keys and
+     limits.
 """
 
 import json
@@ -26,8 +26,8 @@ _ANTHROPIC_TYPES = {
 }
 
 
-def shaped_body(path: str, refusal: Refusal) -> Mapping[str, Any]:
-    """Return the body of a refusal as the clients of a path read it."""
+def format_error(path: str, refusal: Refusal) -> Mapping[str, Any]:
+    """Return the body of an error response in the format of a path's protocol."""
     if path.startswith("/v1/messages"):
         default = "api_error" if refusal.status >= 500 else "invalid_request_error"
         kind = _ANTHROPIC_TYPES.get(refusal.status, default)
@@ -38,8 +38,8 @@ def shaped_body(path: str, refusal: Refusal) -> Mapping[str, Any]:
 
 
 def failure_event(path: str, refusal: Refusal) -> bytes:
-    """Return the last event of a stream that fails."""
-    body = to_json(shaped_body(path, refusal))
+    """Return the last event of a stream that failed."""
+    body = to_json(format_error(path, refusal))
     if path.startswith("/v1/messages"):
         return b"event: error\ndata: " + body + b"\n\n"
     if path.startswith("/api/"):
@@ -52,13 +52,13 @@ def failure_event(path: str, refusal: Refusal) -> bytes:
 
 
 async def end_stream(send: Send, path: str, refusal: Refusal) -> None:
-    """End a stream that has begun: the last it says is the refusal."""
+    """End a stream that has begun with an error event."""
     event = failure_event(path, refusal)
     await send({"type": "http.response.body", "body": event, "more_body": False})
 
 
-class ErrorShapeMiddleware(HttpMiddleware):
-    """Rewrites whole refusals; streams that fail are ended by who writes them."""
+class ErrorFormatMiddleware(HttpMiddleware):
+    """Rewrites error responses; the writers of streams end failed streams themselves."""
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope)
@@ -67,7 +67,7 @@ class ErrorShapeMiddleware(HttpMiddleware):
             return
         start: Message | None = None
 
-        async def shape(message: Message) -> None:
+        async def rewrite(message: Message) -> None:
             nonlocal start
             if message["type"] == "http.response.start" and message["status"] >= 400:
                 start = message
@@ -80,10 +80,10 @@ class ErrorShapeMiddleware(HttpMiddleware):
                 await send({**start, "headers": [*headers, length]})
                 await send({**message, "body": body})
 
-        await self._app(scope, receive, shape)
+        await self._app(scope, receive, rewrite)
 
 
 def _rewritten(path: str, status: int, body: bytes) -> bytes:
     error = json.loads(body)["error"]
     refusal = Refusal(status, **{name: error[name] for name in ErrorDetails.model_fields})
-    return to_json(shaped_body(path, refusal))
+    return to_json(format_error(path, refusal))

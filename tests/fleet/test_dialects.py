@@ -13,7 +13,7 @@ TOKENIZER = byte_level_tokenizer()
 PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
 
 ROWS = {
-    "takes and gives token ids": Feature.TOKEN_IDS,
+    "token ids as input and output": Feature.TOKEN_IDS,
     "JSON schemas": Feature.JSON_SCHEMA,
     "tools, patterns, choices, reasoning before JSON": Feature.GRAMMAR,
     "log-probabilities": Feature.LOGPROBS,

@@ -161,6 +161,36 @@ def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) ->
     assert together[5:80].tobytes() == whole.tobytes()
 
 
+def test_a_growing_context_leaves_no_memory_behind(tiny: Maker) -> None:
+    """MLX keeps what shorter passes used for later ones of their size; on a Mac that is wired."""
+    backbone = tiny("llama", MlxOps())
+    cache = backbone.make_cache()
+    mx.clear_cache()
+    for _ in range(20):
+        backbone.logits(backbone.forward([token_ids(9, 64)], [cache]).normed[-1:])
+        cache.commit(64)
+    after_prompt = mx.get_cache_memory()
+    for _ in range(50):
+        backbone.logits(backbone.forward([token_ids(9, 2)], [cache]).normed)
+        cache.commit(1)
+    assert max(after_prompt, mx.get_cache_memory()) < 8 * 2**20  # 22 MiB if all is kept
+
+
+@pytest.mark.parametrize("architecture", ["llama", GEMMA4, HYBRID])
+def test_a_pass_in_bfloat16_stays_so_and_keeps_its_bits(tiny: Maker, architecture: str) -> None:
+    """What a GPU computes in; a number in float32 on the way would widen all behind it."""
+    ops = MlxOps()
+    ops.dtype = mx.bfloat16
+    backbone, ids = tiny(architecture, ops), token_ids(4, 70)
+    raw, normed, taps = backbone.forward([ids], [backbone.make_cache()], (1,))
+    assert taps is not None
+    assert {raw.dtype, normed.dtype, taps.dtype} == {mx.bfloat16}
+    whole = run(backbone, ids, [70])
+    assert run(backbone, ids, [58, 5, 1, 6]).tobytes() == whole.tobytes()
+    expected = run(tiny(architecture, NumpyOps()), ids, [70])
+    assert np.linalg.norm(whole - expected) < 0.2 * np.linalg.norm(expected)
+
+
 @pytest.mark.parametrize("architecture", ["llama", MIXTURE, LATENT, HYBRID])
 def test_folders_of_mlx_lm_equal_the_oracle(architecture: str, tmp_path: Path) -> None:
     write_mlx_folder(tmp_path, architecture, bits=4, group_size=32)

@@ -241,3 +241,17 @@ def test_an_older_mlx_is_refused_with_both_versions(monkeypatch: pytest.MonkeyPa
         make_ops("mlx")
     assert mx.__version__ in str(caught.value)
     assert "--upgrade" in str(caught.value)
+
+
+def test_a_device_that_cannot_be_reached_is_no_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So "auto" takes another one; MLX says it in an error of its own."""
+
+    def unreachable(device: object) -> None:
+        raise RuntimeError("[metal::load_device] No Metal device available.")
+
+    monkeypatch.setattr(mx, "new_thread_unsafe_stream", unreachable)
+    for name in ("host", "ops"):
+        monkeypatch.delitem(sys.modules, f"headlong.ops.mlx.{name}", raising=False)
+    problem = backends.backend_problem("mlx")
+    assert problem is not None
+    assert "no device here: [metal::load_device] No Metal device available" in problem

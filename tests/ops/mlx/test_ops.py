@@ -42,7 +42,8 @@ from model_files import (
 from random_heads import HEAD_KINDS, random_head
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed: pip install 'headlong[mlx]'")
-from headlong.ops.mlx import host as mlx_host  # noqa: E402  # both need MLX
+from headlong.ops.mlx import host as mlx_host  # noqa: E402  # all need MLX
+from headlong.ops.mlx import ops as mlx_ops  # noqa: E402
 from headlong.ops.mlx.ops import MlxOps  # noqa: E402
 
 Maker = Callable[[str, Ops], Backbone]
@@ -159,6 +160,17 @@ def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) ->
     caches = [backbone.make_cache() for _ in others]
     together = backbone.logits(backbone.forward(others, caches).normed)
     assert together[5:80].tobytes() == whole.tobytes()
+
+
+def test_weights_are_wired_up_to_what_metal_recommends(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[int] = []
+    monkeypatch.setattr(mlx_ops, "is_on_metal", lambda: True)
+    monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 7 << 30})
+    monkeypatch.setattr(mx, "set_wired_limit", limits.append)
+    ops = MlxOps()
+    assert limits == [7 << 30]
+    assert (ops.dtype, ops.graphs.is_on) == (mx.bfloat16, True)
+    assert "Apple's GPU, bf16" in ops.note
 
 
 def test_a_growing_context_leaves_no_memory_behind(tiny: Maker) -> None:

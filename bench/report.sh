@@ -52,11 +52,30 @@ end_report() { # pack the report; the status is 1 where a step that has to hold 
     local files=() file
     for file in "$folder"/*.out "$folder"/*.err "$folder"/*.txt "$folder"/*.json; do
         [ -e "$file" ] || continue
-        # Paths of this machine are nobody's business.
-        sed -e "s|$PWD|.|g" -e "s|$HOME|~|g" "$file" > "$file.clean" && mv "$file.clean" "$file"
+        # Paths of this machine are nobody's business, nor is who runs it: pytest names that one.
+        sed -e "s|$PWD|.|g" -e "s|$HOME|~|g" -e 's|pytest-of-[^/]*|pytest|g' "$file" \
+            > "$file.clean" && mv "$file.clean" "$file"
         files+=("$(basename "$file")")
     done
-    tar -czf "$folder/report.tar.gz" -C "$folder" "${files[@]}"
+    # Not `tar`, which writes the user's name into the archive.
+    "$PYTHON" - "$folder" "${files[@]}" <<'END'
+import sys
+import tarfile
+from pathlib import Path
+
+folder, names = Path(sys.argv[1]), sys.argv[2:]
+
+
+def without_owner(member):
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+with tarfile.open(folder / "report.tar.gz", "w:gz") as archive:
+    for name in names:
+        archive.add(folder / name, name, filter=without_owner)
+END
     say ""
     say "$([ $failures -eq 0 ] && echo 'All that has to hold held.' || echo "$failures steps failed.")"
     echo "Send back $folder/report.tar.gz with an issue; report.txt is the short of it."

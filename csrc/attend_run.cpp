@@ -12,7 +12,8 @@ ScratchNeeds AttendRun::needs(const AttendShape& shape, const std::vector<Span>&
     for (const Span& span : spans) {
         const int64_t num_queries = AttendShares::rows_each(span, shape.heads_per_kv()) * shape.heads_per_kv();
         const int64_t num_chunks = ceil_div(span.first_position + span.num_rows, kChunk);
-        most = std::max(most, most_waiting(num_chunks) * num_queries * bytes);
+        // uint64_t and size_t are two types on macOS.
+        most = std::max<size_t>(most, most_waiting(num_chunks) * num_queries * bytes);
     }
     return {.query_bytes = static_cast<int64_t>(shape.num_heads * Query::bytes(shape.key_dim)),
             .cut_bytes = static_cast<int64_t>(most)};

@@ -14,6 +14,7 @@ namespace headlong {
 
 namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kPage = size_t{64} << 10;  // at most: 4 KiB on x86, 16 on Apple's processors, 64 on some ARM
 constexpr size_t kCacheLine = 64;
 constexpr size_t kSlab = size_t{16} << 20;  // pages of it that nothing is put in are never touched
 
@@ -32,7 +33,7 @@ HugeBuffer::HugeBuffer(size_t num_bytes) : size_(num_bytes) {
     }
     // A huge page must start on its own boundary, which mmap does not promise: map one page more
     // and give back what lies around it.
-    const size_t kept = round_up(size_, 4096);
+    const size_t kept = round_up(size_, kPage);
     const size_t mapped = kept + kHugePage;
     void* start = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) throw std::bad_alloc();
@@ -55,7 +56,7 @@ void HugeBuffer::collapse(size_t num_bytes) {
 
 HugeBuffer::~HugeBuffer() {
     if (is_mapped_) {
-        munmap(bytes_, round_up(size_, 4096));
+        munmap(bytes_, round_up(size_, kPage));
     } else {
         std::free(bytes_);
     }

@@ -36,6 +36,7 @@ def test_every_step_runs_and_is_sent_back(tmp_path: Path) -> None:
     assert set(figures["passes"]) == {"1", "4"}
     with tarfile.open(out / "report.tar.gz") as archive:
         assert {"report.txt", "figures.json", "pass.out", "bench.out"} <= set(archive.getnames())
+        assert {(one.uid, one.uname) for one in archive} == {(0, "")}, "the sender has no name"
 
 
 def test_a_step_that_fails_is_told(tmp_path: Path) -> None:

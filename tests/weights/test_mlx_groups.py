@@ -105,6 +105,15 @@ def test_single_matrices_may_have_other_bits(tmp_path: Path) -> None:
     assert np.array_equal(logits(tmp_path / "packed"), logits(floats))
 
 
+def test_a_group_size_of_null_is_the_shared_one(tmp_path: Path) -> None:
+    """`mlx_lm.convert -q --quant-predicate mixed_4_6` writes that for every matrix."""
+    joined_matrix(tmp_path, 6, 64)
+    own = {"group_size": None, "bits": 6, "mode": "affine"}
+    config = {"quantization": {"group_size": 64, "bits": 4, "mode": "affine", "w": own}}
+    tensors = join_group_scales(config, read_safetensors(tmp_path / "m"))
+    assert tensors["w.weight"].type == AffineType(6, 64)
+
+
 @pytest.mark.parametrize(
     ("config", "match"),
     [

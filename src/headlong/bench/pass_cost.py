@@ -100,7 +100,8 @@ class PassCost:
     pick_greedy_ms: float
     prefill_tokens_per_s: float
     prefill_head_share: float
-    python_share: float
+    python_share: float | None
+    """None on a backend that does not tell how long its kernels took."""
     core_distance_ns: float | None = None
     """From one of two cores to the other; some 60 on one die, 200 and more on two."""
     pruned_step_ms: float | None = None
@@ -190,13 +191,18 @@ class _Stage(PassTimer):
         return (time.perf_counter() - start) / DRAFT_LENGTH
 
     def prefill_s(self) -> tuple[float, float]:
-        """Time a prefill: the backbone's part and the head's."""
+        """Time a prefill: the backbone's part and the head's.
+
+        A part ends when its last row is on the host: some backends have only begun before.
+        """
+        ops, num_rows = self.backbone.ops, self.plan.prefill
         cache, head_cache = self.backbone.make_cache(), self.head.make_cache()
         start = time.perf_counter()
-        hidden = self.forward(self.plan.prefill, cache)
+        hidden = self.forward(num_rows, cache)
+        ops.to_host(hidden.normed[-1:])
         middle = time.perf_counter()
         features = self.head.features(hidden)
-        self.head.follow(features, [self.ids(self.plan.prefill)], [head_cache])
+        ops.to_host(self.head.follow(features, [self.ids(num_rows)], [head_cache]))
         return middle - start, time.perf_counter() - middle
 
 
@@ -215,8 +221,8 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
             kernels_before = getattr(engine, "kernel_s", 0.0)
             threads.append(int(getattr(engine, "num_threads_in_use", 0)))
             times.append(stage.pass_s(count))
-            if count == min(plan.row_counts):
-                in_kernels = float(getattr(engine, "kernel_s", 0.0)) - kernels_before
+            if engine is not None and count == min(plan.row_counts):
+                in_kernels = float(engine.kernel_s) - kernels_before
                 python_shares.append(1 - in_kernels / times[-1])
     # In use one round follows another; what is left of a head in the caches is part of its price.
     steps = [[stage.draft_step_s(share) for share in (0, 1)] for _ in range(plan.num_rounds)]
@@ -233,7 +239,7 @@ def measure_pass(backbone: Backbone, head: RecursiveHead | None, plan: PassPlan)
         pick_greedy_ms=_pick_ms(stage, SamplingParams()),
         prefill_tokens_per_s=plan.prefill / backbone_s,
         prefill_head_share=head_s / (backbone_s + head_s),
-        python_share=statistics.median(python_shares),
+        python_share=statistics.median(python_shares) if python_shares else None,
         core_distance_ns=statistics.median(distances) or None,
         pruned_step_ms=None if stage.head.fewer_tokens is None else pruned_ms,
         threads_in_use=statistics.mean(threads) or None,

@@ -210,7 +210,7 @@ def _print(
         ("pick", f"{cost.pick_ms:.3f} ms sampled, {cost.pick_greedy_ms:.3f} ms greedy"),
         ("prefill", f"{cost.prefill_tokens_per_s:.0f} tokens/s"),
         ("head's share of the prefill", f"{cost.prefill_head_share:.1%}"),
-        ("Python's share of a pass", f"{cost.python_share:.1%}"),
+        *_tell_python(cost.python_share),
         ("load", f"{setting['load_s']:.2f} s"),
         (f"memory at {footprint.num_positions:,}", _describe(footprint)),
     ):
@@ -220,6 +220,11 @@ def _print(
 
 def _tell_step(step_ms: float, pass_ms: float) -> str:
     return f"{step_ms:.3f} ms ({step_ms / pass_ms:.3f} of a pass)"
+
+
+def _tell_python(share: float | None) -> list[tuple[str, str]]:
+    """Say what of a pass is not spent in kernels, where a backend counts their time."""
+    return [] if share is None else [("Python's share of a pass", f"{share:.1%}")]
 
 
 def _tell_distance(core_distance_ns: float | None) -> list[tuple[str, str]]:

@@ -128,7 +128,9 @@ def _stored_type(config: Mapping[str, Any], stem: str) -> AffineType:
         problem = f"{shown(stem)} is quantised, but config.json has no quantization."
         raise TensorError(problem, "Put the model's own config.json in its place.")
     own = shared.get(stem)
-    settings = {**shared, **own} if isinstance(own, dict) else shared
+    given = own.items() if isinstance(own, dict) else ()
+    # mlx-lm's mixed recipes write null for a group size that nobody asked for.
+    settings = shared | {name: value for name, value in given if value is not None}
     bits, group_size = settings.get("bits"), settings.get("group_size")
     if type(bits) is not int or bits not in _BITS or group_size not in _GROUP_SIZES:
         raise TensorError(

@@ -25,6 +25,7 @@ from headlong.models.registry import load_backbone
 from headlong.models.transformer import Backbone
 from headlong.ops.backends import make_ops
 from headlong.weights.checkpoint import open_checkpoint
+from mimo_files import write_mimo
 from model_files import FROM_GOLDEN, GEMMA4, HYBRID, LATENT, MIXTURE, write_hf_folder
 from random_drafters import drafter_named
 
@@ -95,9 +96,9 @@ def test_drafts_leave_the_text_alone(architecture: str, name: str, tmp_path: Pat
     assert assert_exact(backbone, make(backbone), rng) > 20
 
 
-@pytest.mark.parametrize("name", WITH_MTP)
-def test_native_mtp_layers_leave_the_text_alone(name: str) -> None:
-    head = load_with_head(name, "mlx")
+@pytest.mark.parametrize("name", [*WITH_MTP, "mimo"])
+def test_native_mtp_layers_leave_the_text_alone(name: str, tmp_path: Path) -> None:
+    head = load_with_head(str(write_mimo(tmp_path)) if name == "mimo" else name, "mlx")
     assert isinstance(head, NextnHead)
     drafter = make_drafter("head", head.backbone, head, None)
     assert drafter is not None

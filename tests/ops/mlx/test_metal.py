@@ -8,6 +8,7 @@ import ctypes
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,6 +77,15 @@ def multiply(
     return y
 
 
+def test_no_loop_over_an_array_is_left_to_the_compiler() -> None:
+    """Left to itself, clang keeps eight rows in memory: correct, and many times slower."""
+    for source in (mlx_metal.FLOATS, mlx_metal.LEVELS):
+        lines = [line.strip() for line in source.splitlines()]
+        loops = [place for place, line in enumerate(lines) if line.startswith("for (")]
+        rolled = [lines[place] for place in loops if lines[place - 1] != "#pragma unroll"]
+        assert rolled == ["for (int k = lane * RUN; k < inputs; k += 32 * RUN) {"]
+
+
 def test_matrices_of_other_types_have_kernels_of_other_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -90,6 +100,37 @@ def test_matrices_of_other_types_have_kernels_of_other_names(
         "headlong_uint32_bfloat16_bfloat16",
         "headlong_bfloat16",
     ]
+
+
+@pytest.mark.parametrize(("num_rows", "rows"), [(1, 1), (2, 2), (3, 4), (5, 8), (8, 8), (11, 8)])
+def test_the_grid_covers_every_row_and_output(
+    num_rows: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[dict[str, Any]] = []
+
+    def kernel(**given: Any) -> list[None]:
+        called.append(given)
+        return [None]
+
+    monkeypatch.setattr(mlx_metal, "_kernel", lambda *types: kernel)
+    mlx_metal.multiply_rows(mx.zeros((num_rows, 64)), (mx.zeros((13, 64)),), 0, 0)
+    width, high, deep = called[0]["grid"]
+    sizes = dict(called[0]["template"])
+    assert called[0]["threadgroup"] == (width, 1, 1) == (32 * sizes["SIMD_GROUPS"], 1, 1)
+    assert sizes["ROWS"] == rows
+    assert num_rows <= deep * rows < num_rows + rows
+    assert high == 2, "thirteen outputs, eight of a group of threads"
+    assert called[0]["output_shapes"] == [(num_rows, 13)]
+
+
+@pytest.mark.skipif(mx.metal.is_available(), reason="what runs there is compared when it is loaded")
+@pytest.mark.parametrize("bits", [0, 4])
+def test_mlx_takes_what_the_kernel_is_given(bits: int) -> None:
+    """Arguments it does not know are a TypeError, before it misses a GPU."""
+    levels = (mx.zeros((13, 8), mx.uint32), mx.zeros((13, 2)), mx.zeros((13, 2)))
+    parts = levels if bits else (mx.zeros((13, 64)),)
+    with pytest.raises(RuntimeError, match="No Metal back-end"):
+        mlx_metal.multiply_rows(mx.zeros((11, 64)), parts, bits, 32)
 
 
 @pytest.mark.parametrize("bits", [0, 4, 8])

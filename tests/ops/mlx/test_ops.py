@@ -42,7 +42,8 @@ from model_files import (
 from random_heads import HEAD_KINDS, random_head
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed: pip install 'headlong[mlx]'")
-from headlong.ops.mlx import host as mlx_host  # noqa: E402  # both need MLX
+from headlong.ops.mlx import host as mlx_host  # noqa: E402  # all need MLX
+from headlong.ops.mlx import ops as mlx_ops  # noqa: E402
 from headlong.ops.mlx.ops import MlxOps  # noqa: E402
 
 Maker = Callable[[str, Ops], Backbone]
@@ -161,6 +162,47 @@ def test_chunks_and_batch_mates_change_no_bit(tiny: Maker, architecture: str) ->
     assert together[5:80].tobytes() == whole.tobytes()
 
 
+def test_weights_are_wired_up_to_what_metal_recommends(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[int] = []
+    monkeypatch.setattr(mlx_ops, "is_on_metal", lambda: True)
+    monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 7 << 30})
+    monkeypatch.setattr(mx, "set_wired_limit", limits.append)
+    ops = MlxOps()
+    assert limits == [7 << 30]
+    assert (ops.dtype, ops.graphs.is_on) == (mx.bfloat16, True)
+    assert "Apple's GPU, bf16" in ops.note
+
+
+def test_a_growing_context_leaves_no_memory_behind(tiny: Maker) -> None:
+    """MLX keeps what shorter passes used for later ones of their size; on a Mac that is wired."""
+    backbone = tiny("llama", MlxOps())
+    cache = backbone.make_cache()
+    mx.clear_cache()
+    for _ in range(20):
+        backbone.logits(backbone.forward([token_ids(9, 64)], [cache]).normed[-1:])
+        cache.commit(64)
+    after_prompt = mx.get_cache_memory()
+    for _ in range(50):
+        backbone.logits(backbone.forward([token_ids(9, 2)], [cache]).normed)
+        cache.commit(1)
+    assert max(after_prompt, mx.get_cache_memory()) < 8 * 2**20  # 22 MiB if all is kept
+
+
+@pytest.mark.parametrize("architecture", ["llama", GEMMA4, HYBRID])
+def test_a_pass_in_bfloat16_stays_so_and_keeps_its_bits(tiny: Maker, architecture: str) -> None:
+    """What a GPU computes in; a number in float32 on the way would widen all behind it."""
+    ops = MlxOps()
+    ops.dtype = mx.bfloat16
+    backbone, ids = tiny(architecture, ops), token_ids(4, 70)
+    raw, normed, taps = backbone.forward([ids], [backbone.make_cache()], (1,))
+    assert taps is not None
+    assert {raw.dtype, normed.dtype, taps.dtype} == {mx.bfloat16}
+    whole = run(backbone, ids, [70])
+    assert run(backbone, ids, [58, 5, 1, 6]).tobytes() == whole.tobytes()
+    expected = run(tiny(architecture, NumpyOps()), ids, [70])
+    assert np.linalg.norm(whole - expected) < 0.2 * np.linalg.norm(expected)
+
+
 @pytest.mark.parametrize("architecture", ["llama", MIXTURE, LATENT, HYBRID])
 def test_folders_of_mlx_lm_equal_the_oracle(architecture: str, tmp_path: Path) -> None:
     write_mlx_folder(tmp_path, architecture, bits=4, group_size=32)
@@ -211,3 +253,17 @@ def test_an_older_mlx_is_refused_with_both_versions(monkeypatch: pytest.MonkeyPa
         make_ops("mlx")
     assert mx.__version__ in str(caught.value)
     assert "--upgrade" in str(caught.value)
+
+
+def test_a_device_that_cannot_be_reached_is_no_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So "auto" takes another one; MLX says it in an error of its own."""
+
+    def unreachable(device: object) -> None:
+        raise RuntimeError("[metal::load_device] No Metal device available.")
+
+    monkeypatch.setattr(mx, "new_thread_unsafe_stream", unreachable)
+    for name in ("host", "ops"):
+        monkeypatch.delitem(sys.modules, f"headlong.ops.mlx.{name}", raising=False)
+    problem = backends.backend_problem("mlx")
+    assert problem is not None
+    assert "no device here: [metal::load_device] No Metal device available" in problem

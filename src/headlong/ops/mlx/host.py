@@ -18,7 +18,10 @@ OLDEST = "0.32.0"
 if not hasattr(mx, "new_thread_unsafe_stream"):
     raise ImportError(f"MLX {mx.__version__} is too old, {OLDEST} or later is needed")
 
-_stream = mx.new_thread_unsafe_stream(mx.default_device())
+try:
+    _stream = mx.new_thread_unsafe_stream(mx.default_device())
+except RuntimeError as error:  # a Mac whose GPU is out of reach, as in a sandbox
+    raise ImportError(f"MLX {mx.__version__} has no device here: {error}") from error
 
 
 def enter() -> None:

@@ -5,6 +5,7 @@ Each of 32 lanes adds up every 32nd run of eight numbers, in order and with fuse
 compiler can regroup; then the lanes are added. How many rows are read beside a row (`ROWS`) has no
 part in that, so weights are read once for up to eight rows and no row affects another. Whether a
 device keeps to this is measured before a kernel is used (`ops/mlx/weights.py`).
+All loops but the one over inputs are unrolled: an array that a loop indexes would lie in memory.
 """
 
 from functools import cache
@@ -33,16 +34,20 @@ _FRAME = """
     for (int k = lane * RUN; k < inputs; k += 32 * RUN) {
         float weight[OUTPUTS][RUN];
         %s
+        #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             const size_t row = min(first_row + r, num_rows - 1);
             float value[RUN];
+            #pragma unroll
             for (int j = 0; j < RUN; j++) {
                 value[j] = k + j < inputs ? float(x[row * inputs + k + j]) : 0.0f;
             }
             %s
         }
     }
+    #pragma unroll
     for (int o = 0; o < OUTPUTS; o++) {
+        #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             const float whole = simd_sum(total[o][r]);
             if (lane == 0 && first_output + o < outputs && first_row + r < num_rows) {
@@ -54,14 +59,18 @@ _FRAME = """
 
 FLOATS = _FRAME % (
     """
+        #pragma unroll
         for (int o = 0; o < OUTPUTS; o++) {
             const size_t output = min(first_output + o, outputs - 1);
+            #pragma unroll
             for (int j = 0; j < RUN; j++) {
                 weight[o][j] = k + j < inputs ? float(weights[output * inputs + k + j]) : 0.0f;
             }
         }""",
     """
+            #pragma unroll
             for (int o = 0; o < OUTPUTS; o++) {
+                #pragma unroll
                 for (int j = 0; j < RUN; j++) {
                     total[o][r] = fma(weight[o][j], value[j], total[o][r]);
                 }
@@ -73,11 +82,14 @@ LEVELS = _FRAME % (
     """
         float scale[OUTPUTS], bias[OUTPUTS];
         constexpr int IN_WORD = 32 / BITS;
+        #pragma unroll
         for (int o = 0; o < OUTPUTS; o++) {
             const size_t output = min(first_output + o, outputs - 1);
             const size_t place = output * inputs + k;
+            #pragma unroll
             for (int w = 0; w < RUN / IN_WORD; w++) {
                 const uint word = weights[place / IN_WORD + w];
+                #pragma unroll
                 for (int j = 0; j < IN_WORD; j++) {
                     weight[o][w * IN_WORD + j] = float((word >> (j * BITS)) & ((1u << BITS) - 1));
                 }
@@ -87,11 +99,14 @@ LEVELS = _FRAME % (
         }""",
     """
             float sum = 0.0f;
+            #pragma unroll
             for (int j = 0; j < RUN; j++) {
                 sum += value[j];
             }
+            #pragma unroll
             for (int o = 0; o < OUTPUTS; o++) {
                 float dot = 0.0f;
+                #pragma unroll
                 for (int j = 0; j < RUN; j++) {
                     dot = fma(weight[o][j], value[j], dot);
                 }

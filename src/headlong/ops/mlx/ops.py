@@ -181,11 +181,16 @@ class MlxOps(BlockByBlock):
         rows: Rows,
         tap_layers: tuple[int, ...] = (),
     ) -> tuple[Any, Any]:
-        """Run the layers; a pass of many rows begins at once, before the next one is planned."""
+        """Run the layers; a pass of many rows begins at once, before the next one is planned.
+
+        The next one reads a longer context. MLX keeps the memory of all that was as long as this
+        one's, wired on a Mac, until it is told not to.
+        """
         if len(x) <= _MANY_ROWS:
             return self.graphs.run(x, layers, states, rows, tap_layers)
         x, taps = super().run_layers(x, layers, states, rows, tap_layers)
         start(x)
+        mx.clear_cache()
         return x, taps
 
     def run_last(

@@ -45,6 +45,7 @@ class MlxKVLayer:
     def reserve(self, capacity: int, others: Sequence[Self] = ()) -> None:
         """Make room for `capacity` positions here and in `others`, keeping what is there."""
         enter()
+        mx.clear_cache()  # smaller ones were left there
         for layer in (self, *others):
             layer.keys, layer.values = (_grown(one, capacity) for one in (layer.keys, layer.values))
 

@@ -56,7 +56,7 @@ def _measure(llama_bench: str, args: argparse.Namespace) -> dict[str, list[float
     """Return tokens per second of every round, both sides in turn."""
     ops = make_ops("native", threads=args.threads)
     backbone = load_backbone(open_checkpoint(args.model), ops).backbone
-    ops.settle()
+    ops.finish_loading()
     _decode_rate(backbone, 2)  # wakes the team; llama-bench warms up, too
     rounds: dict[str, list[float]] = defaultdict(list)
     for _ in range(args.rounds):

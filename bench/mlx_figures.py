@@ -36,7 +36,7 @@ from headlong.llm import LLM
 from headlong.models.traffic import pass_bytes
 from headlong.models.transformer import Backbone
 from headlong.ops.mlx import weights as mlx_weights
-from headlong.ops.mlx.graphs import COMES_BACK
+from headlong.ops.mlx.graphs import COMPILE_AFTER
 from headlong.ops.mlx.host import enter
 from headlong.ops.mlx.ops import MlxOps
 from headlong.ops.mlx.weights import MlxMatrix
@@ -180,7 +180,7 @@ def _timer(passes: PassTimer, count: int) -> Callable[[], Times]:
         return times
 
     graphs = passes.backbone.ops.graphs  # type: ignore[attr-defined]
-    for _ in range(COMES_BACK if graphs.is_on else 0):  # until passes of this shape are a graph
+    for _ in range(COMPILE_AFTER if graphs.is_on else 0):  # until passes of this shape are a graph
         run()
     return run
 

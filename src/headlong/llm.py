@@ -153,7 +153,7 @@ class LLM:
         draft_model = _load_draft_model(wanted, ops, tokenizer, progress)
         drafter = make_drafter(name, loaded.backbone, found.head, draft_model)
         del checkpoint  # its tables are large and not needed any more
-        ops.settle()
+        ops.finish_loading()
         return cls(
             model_path=path,
             tokenizer=tokenizer,
@@ -176,7 +176,7 @@ class LLM:
         wanted = replace(wanted, drafter=name)
         found = choose_head(checkpoint, self.backbone, self.tokenizer, wanted)
         drafter = make_drafter(name, self.backbone, found.head, None)
-        self.backbone.ops.settle()
+        self.backbone.ops.finish_loading()
         engine = Engine.for_model(self.backbone, drafter, self.engine.limits)
         return replace(self, head=found.head, drafter=drafter, notes=found.notes, engine=engine)
 

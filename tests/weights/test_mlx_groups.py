@@ -20,7 +20,7 @@ from headlong.weights.mlx_groups import (
     describe_groups,
     join_group_scales,
     pack_matrix,
-    take_apart,
+    split_components,
 )
 from headlong.weights.safetensors_file import read_safetensors
 from headlong.weights.tensors import AffineType, StoredTensor
@@ -234,7 +234,7 @@ def test_numbers_that_four_bits_cannot_hold_are_refused(value: float) -> None:
 def test_packed_matrix_is_whole_again_from_its_parts() -> None:
     values = np.random.default_rng(6).normal(size=(5, 64)).astype(np.float32)
     packed = pack_matrix(store_array("a.b.weight", values))
-    parts = {part.name: part for part in take_apart(packed)}
+    parts = {part.name: part for part in split_components(packed)}
     assert list(parts) == ["a.b.weight", "a.b.scales", "a.b.biases"]
     groups = describe_groups([packed, store_array("norm.weight", values[0])])
     assert groups == {"group_size": 32, "bits": 4}

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     load_s = time.perf_counter() - start
     head = _native_head(checkpoint, backbone, tokenizer) or make_stand_in_head(backbone)
     del checkpoint
-    ops.settle()
+    ops.finish_loading()
     runner = choose_runner(backbone, RecursiveDrafter(head), RunnerBounds(max_running=3))
     if not isinstance(runner, StepRunner):
         return _run_rounds(runner, plan, {"model": path.name, "load_s": load_s}, as_json=args.json)

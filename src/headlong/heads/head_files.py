@@ -37,7 +37,12 @@ from headlong.weights.checkpoint import (
     open_part,
 )
 from headlong.weights.mapped_file import read_json_object
-from headlong.weights.mlx_groups import check_modes, describe_groups, join_group_scales, take_apart
+from headlong.weights.mlx_groups import (
+    check_modes,
+    describe_groups,
+    join_group_scales,
+    split_components,
+)
 from headlong.weights.mtp_names import has_mtp_module
 from headlong.weights.safetensors_file import read_safetensors
 from headlong.weights.safetensors_writer import Entry, write_safetensors, write_whole
@@ -226,7 +231,7 @@ def _entries(name: str, tensor: StoredTensor) -> list[Entry]:
     """Return a tensor as the file holds it: a packed matrix is three."""
     if not isinstance(tensor.type, AffineType):
         return [_entry(name, tensor)]
-    words, *scales = take_apart(replace(tensor, name=name))
+    words, *scales = split_components(replace(tensor, name=name))
     packed = Entry(name, "U32", words.shape, lambda: [np.ascontiguousarray(words.data).tobytes()])
     return [packed, *(_entry(one.name, one) for one in scales)]
 

@@ -69,7 +69,7 @@ class Ops(Protocol):
     def matrix_format(self, tensor: StoredTensor, quant: str | None = None) -> str:
         """Return the name of the format `matrix` would pack a tensor in."""
 
-    def settle(self) -> None:
+    def finish_loading(self) -> None:
         """Free temporary memory of loading; called after a model or a head is loaded."""
 
     def make_state(self, mixer: Mixer) -> LayerState:

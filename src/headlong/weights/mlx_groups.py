@@ -5,7 +5,7 @@ Out: the same, with `….scales` and `….biases` put into the matrix `….weigh
      `quantization` how many bits a level has and how many numbers share a scale, for all matrices
      and for single ones that differ.
 Written in the same form are heads that run in 4 bits: `pack_matrix` makes such a matrix, with the
-levels that the kernels' own packing to 4 bits gives, and `take_apart` its three tensors.
+levels that the kernels' own packing to 4 bits gives, and `split_components` its three tensors.
 """
 
 from collections.abc import Iterable, Mapping
@@ -91,7 +91,7 @@ def pack_matrix(tensor: StoredTensor) -> StoredTensor:
     return replace(tensor, type=PACKED, data=data, scales=GroupScales(*parts))
 
 
-def take_apart(tensor: StoredTensor) -> tuple[StoredTensor, StoredTensor, StoredTensor]:
+def split_components(tensor: StoredTensor) -> tuple[StoredTensor, StoredTensor, StoredTensor]:
     """Return the packed words, scales and minimums of a matrix, as files hold them."""
     assert isinstance(tensor.type, AffineType)
     assert isinstance(tensor.scales, GroupScales)

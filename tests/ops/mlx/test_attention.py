@@ -64,10 +64,10 @@ def test_kernels_that_differ_with_the_number_of_rows_are_noticed(
         return mix(query, *others) * (1 + len(query))
 
     monkeypatch.setattr(mlx_attention, "_mix", moody)
-    mlx_attention._are_apart.cache_clear()
+    mlx_attention._is_batch_invariant.cache_clear()
     try:
         parts = random_parts(SIZES[0], 64)
         assert in_pieces(parts, 5) == in_pieces(parts, 1)
-        assert mlx_attention._are_apart.cache_info().misses == 1
+        assert mlx_attention._is_batch_invariant.cache_info().misses == 1
     finally:
-        mlx_attention._are_apart.cache_clear()
+        mlx_attention._is_batch_invariant.cache_clear()

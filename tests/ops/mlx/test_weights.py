@@ -14,7 +14,7 @@ mx = pytest.importorskip("mlx.core", reason="MLX is not installed: pip install '
 from headlong.ops.mlx import ops as mlx_ops  # noqa: E402  # both need MLX
 from headlong.ops.mlx import weights as mlx_weights  # noqa: E402
 from headlong.ops.mlx.ops import MlxOps  # noqa: E402
-from headlong.ops.mlx.weights import MlxMatrix, RowsAtOnce  # noqa: E402
+from headlong.ops.mlx.weights import MlxMatrix, RowBatching  # noqa: E402
 
 
 def random_rows(seed: int, *shape: int) -> FloatArray:
@@ -98,7 +98,7 @@ def test_a_kernel_that_fails_is_not_used_and_the_note_says_why(
     monkeypatch.setattr(mlx_weights, "_measured", {})
     ops, values = MlxOps(), random_rows(9, 48, 96)
     matrix = ops.matrix(stored("F32", values))
-    assert not matrix.rows_at_once.is_ours
+    assert not matrix.rows_at_once.uses_metal_kernel
     x = random_rows(10, 11, 96)
     np.testing.assert_allclose(np.array(matrix.times(mx.array(x))), x @ values.T, atol=1e-4)
     ops.matrix(stored("F32", values))
@@ -126,12 +126,12 @@ class Mixing(MlxMatrix):
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        (MlxMatrix, RowsAtOnce(8)),
-        (Moody, RowsAtOnce(8, is_padded=True)),
-        (Mixing, RowsAtOnce(1)),
+        (MlxMatrix, RowBatching(8)),
+        (Moody, RowBatching(8, is_padded=True)),
+        (Mixing, RowBatching(1)),
     ],
 )
-def test_kernels_that_mix_rows_are_noticed(kind: type[MlxMatrix], expected: RowsAtOnce) -> None:
+def test_kernels_that_mix_rows_are_noticed(kind: type[MlxMatrix], expected: RowBatching) -> None:
     mlx_weights._measured.clear()
     matrix = kind([mx.array(random_rows(7, 40, 24))])
     mlx_weights._measured.clear()

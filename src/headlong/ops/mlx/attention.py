@@ -42,7 +42,7 @@ def read_values(
     query: Any, keys: Any, values: Any, mask: Any, scale: float, sinks: Any = None
 ) -> Any:
     """Mix values by how queries fit keys: (n, G, heads / G, D) over (G, L, D)."""
-    if _are_apart(query.shape[1:], values.shape[-1], values.dtype):
+    if _is_batch_invariant(query.shape[1:], values.shape[-1], values.dtype):
         return _mix(query, keys, values, mask, scale, sinks)
     alone = [slice(i, i + 1) for i in range(len(query))]
     return mx.concatenate([_mix(query[i], keys, values, mask[i], scale, sinks) for i in alone])
@@ -53,7 +53,7 @@ _LENGTHS = (STEP, 8 * STEP, 32 * STEP)
 
 
 @cache
-def _are_apart(heads: tuple[int, int, int], value_dim: int, dtype: Any) -> bool:
+def _is_batch_invariant(heads: tuple[int, int, int], value_dim: int, dtype: Any) -> bool:
     """Tell whether rows get the same bits alone and together; heads are (G, heads / G, D)."""
     num_kv_heads, _, key_dim = heads
     for length in _LENGTHS:

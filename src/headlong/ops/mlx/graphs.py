@@ -19,16 +19,16 @@ from headlong.ops.block_by_block import BlockByBlock
 from headlong.ops.blocks import Layer, Rope
 from headlong.ops.layer_state import LayerState
 from headlong.ops.mlx.host import read
-from headlong.ops.mlx.state import MlxKVLayer, PassPlan, Stretch
+from headlong.ops.mlx.state import KeySpan, MlxKVLayer, PassPlan
 from headlong.ops.op_set import Rows
 
 if TYPE_CHECKING:
     from headlong.ops.mlx.ops import MlxOps
 
-COMES_BACK = 10
+COMPILE_AFTER = 10
 """Passes of a shape before it is compiled, which takes about ten times what a graph then saves."""
 
-MOST_GRAPHS = 64
+MAX_GRAPHS = 64
 """Graphs that are kept; the one that was not used for longest goes first."""
 
 _MOST_COUNTED = 4096
@@ -101,7 +101,7 @@ class PassGraphs:
             self._graphs.move_to_end(shape)
             return _put_back(caches, graph(*self._inputs(one, caches)))
         self._passes[shape] += 1
-        if self._passes[shape] < COMES_BACK:
+        if self._passes[shape] < COMPILE_AFTER:
             if len(self._passes) > _MOST_COUNTED:
                 self._passes.clear()
             return self._run_blocks(one)
@@ -154,7 +154,7 @@ class PassGraphs:
         pairs = zip(found, expected, strict=False)
         if found and all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
             self._graphs[shape] = graph
-            if len(self._graphs) > MOST_GRAPHS:
+            if len(self._graphs) > MAX_GRAPHS:
                 self._graphs.popitem(last=False)
         else:
             self.is_on = False
@@ -178,7 +178,7 @@ class PassGraphs:
             rows = Rows(token_ids, spans, beside[0] if beside else None)
             ordered = iter(masks)
             stretches = [
-                [[Stretch(*bound, next(ordered)) for bound in span] for span in by_span]
+                [[KeySpan(*bound, next(ordered)) for bound in span] for span in by_span]
                 for by_span in bounds
             ]
             ops.plan = PassPlan(

@@ -12,11 +12,11 @@ import numpy as np
 from headlong.arrays import FloatArray
 from headlong.ops.numpy.host import NumpyHost, PlainRows
 
-OLDEST = "0.32.0"
+MIN_VERSION = "0.32.0"
 """The first MLX with streams that threads can share."""
 
 if not hasattr(mx, "new_thread_unsafe_stream"):
-    raise ImportError(f"MLX {mx.__version__} is too old, {OLDEST} or later is needed")
+    raise ImportError(f"MLX {mx.__version__} is too old, {MIN_VERSION} or later is needed")
 
 try:
     _stream = mx.new_thread_unsafe_stream(mx.default_device())

@@ -100,7 +100,7 @@ class MlxOps(BlockByBlock):
         """Return the name of the format a tensor is packed in."""
         return matrix_format(tensor, quant, self.dtype)
 
-    def settle(self) -> None:
+    def finish_loading(self) -> None:
         """Give back what only loading needed."""
         mx.clear_cache()
 

@@ -68,7 +68,7 @@ def _grown(held: Any, capacity: int) -> Any:
     return mx.pad(held, ((0, 0), (0, room), (0, 0))) if room > 0 else held
 
 
-class Stretch(NamedTuple):
+class KeySpan(NamedTuple):
     """Rows of one span that read the same entries of their cache."""
 
     first_row: int
@@ -85,7 +85,7 @@ class PassPlan:
         self,
         rows: Rows,
         angles: dict[tuple[Rope, int], tuple[Any, Any]] | None = None,
-        stretches: dict[int | None, list[list[Stretch]]] | None = None,
+        stretches: dict[int | None, list[list[KeySpan]]] | None = None,
     ) -> None:
         """Plan a pass; `angles` and `stretches` are those that are known already."""
         self.rows = rows
@@ -110,21 +110,21 @@ class PassPlan:
             )
         return self._angles[key]
 
-    def stretches(self, window: int | None) -> list[list[Stretch]]:
+    def stretches(self, window: int | None) -> list[list[KeySpan]]:
         """Return for every span which of its rows read what."""
         if window not in self._stretches:
             self._stretches[window] = [_cut(span, window) for span in self.rows.spans]
         return self._stretches[window]
 
 
-def _cut(span: Span, window: int | None) -> list[Stretch]:
+def _cut(span: Span, window: int | None) -> list[KeySpan]:
     positions = span.first_position + np.arange(span.num_rows)
     stops = (positions // STEP + 1) * STEP
     firsts = np.zeros_like(stops)
     if window is not None:
         # Whole steps, enough for any window that ends in the last of them.
         firsts = np.maximum(0, stops - (-(-window // STEP) + 1) * STEP)
-    found: list[Stretch] = []
+    found: list[KeySpan] = []
     for stop in np.unique(stops):
         own = np.flatnonzero(stops == stop)
         first = int(firsts[own[0]])
@@ -134,5 +134,5 @@ def _cut(span: Span, window: int | None) -> list[Stretch]:
             is_seen &= entries > positions[own, None] - window
         mask = np.where(is_seen, np.float32(0), np.float32(-np.inf))[:, None, None]
         begin = span.first_row + int(own[0])
-        found.append(Stretch(begin, begin + len(own), first, int(stop), mx.array(mask)))
+        found.append(KeySpan(begin, begin + len(own), first, int(stop), mx.array(mask)))
     return found

@@ -42,18 +42,18 @@ _FLOATS: dict[StoredType, Any] = {
 _NAMES = {mx.float32: "f32", mx.bfloat16: "bf16"}
 
 
-class RowsAtOnce(NamedTuple):
+class RowBatching(NamedTuple):
     """How rows go through a matrix so that none affects another."""
 
     most: int
     """Rows of one product at most."""
     is_padded: bool = False
     """Whether it is always so many, filled up with zeros, since kernels differ between numbers."""
-    is_ours: bool = False
+    uses_metal_kernel: bool = False
     """Whether our own kernel multiplies, which takes any number of rows."""
 
 
-_measured: dict[tuple[Any, ...], RowsAtOnce] = {}
+_measured: dict[tuple[Any, ...], RowBatching] = {}
 
 kernel_problems: dict[str, str] = {}
 """Why our own kernels are not used on this device, by what the matrices hold."""
@@ -69,7 +69,7 @@ class MlxMatrix:
         """(values,), or (words, scales, biases) of packed ones; rows first."""
         self.bits, self.group_size = bits, group_size
         mx.eval(self.parts)
-        self.rows_at_once = RowsAtOnce(1)
+        self.rows_at_once = RowBatching(1)
         self.rows_at_once = _rows_at_once(self)
 
     @property
@@ -89,8 +89,8 @@ class MlxMatrix:
 
     def times(self, x: Any) -> Any:
         """Multiply every row as if it were alone: (N, inputs) → (N, outputs)."""
-        most, is_padded, is_ours = self.rows_at_once
-        if is_ours:
+        most, is_padded, uses_metal_kernel = self.rows_at_once
+        if uses_metal_kernel:
             return multiply_rows(x, self.parts, self.bits, self.group_size)
         num_rows = len(x)
         if is_padded and num_rows % most:
@@ -206,7 +206,7 @@ def _type_of_scales(packing: Packing, dtype: Any) -> Any:
     return _FLOATS[packing.scales_type]
 
 
-def _rows_at_once(matrix: MlxMatrix) -> RowsAtOnce:
+def _rows_at_once(matrix: MlxMatrix) -> RowBatching:
     """Return how rows go through a matrix; one measurement settles its kind and shape."""
     key = (*matrix.kind, *(part.shape for part in matrix.parts))
     if key not in _measured:
@@ -214,7 +214,7 @@ def _rows_at_once(matrix: MlxMatrix) -> RowsAtOnce:
     return _measured[key]
 
 
-def _measure(matrix: MlxMatrix) -> RowsAtOnce:
+def _measure(matrix: MlxMatrix) -> RowBatching:
     """Find the most rows that are multiplied together without one affecting another.
 
     Kernels are chosen by shape, not by value, so random rows tell.
@@ -227,17 +227,17 @@ def _measure(matrix: MlxMatrix) -> RowsAtOnce:
     if is_on_metal() and matrix.bits in (0, *mlx_metal.BITS):
         problem = _kernel_problem(matrix, x)
         if problem is None:
-            return RowsAtOnce(TILE, is_ours=True)
+            return RowBatching(TILE, uses_metal_kernel=True)
         kernel_problems[f"{matrix.bits}-bit levels" if matrix.bits else "floats"] = problem
     whole = _bits(matrix.multiply(x))
-    if _keeps_alone(matrix.multiply, x, range(2, TILE + 1)):
-        return RowsAtOnce(TILE)
+    if _is_batch_invariant(matrix.multiply, x, range(2, TILE + 1)):
+        return RowBatching(TILE)
     for shift in (1, TILE // 2):
         turned = _bits(matrix.multiply(mx.roll(x, shift, 0)))
         if not _are_equal(turned, np.roll(whole, shift, 0)):
-            return RowsAtOnce(1)
+            return RowBatching(1)
     last = _bits(matrix.multiply(mx.pad(x[:1], ((TILE - 1, 0), (0, 0)))))
-    return RowsAtOnce(TILE, is_padded=True) if _are_equal(last[-1], whole[0]) else RowsAtOnce(1)
+    return RowBatching(TILE, is_padded=True) if _are_equal(last[-1], whole[0]) else RowBatching(1)
 
 
 def _kernel_problem(matrix: MlxMatrix, x: Any) -> str | None:
@@ -252,7 +252,7 @@ def _kernel_problem(matrix: MlxMatrix, x: Any) -> str | None:
     try:
         found, expected = _bits(ours(x)), _bits(matrix.multiply(x))
         more = mx.concatenate([x, x[:3]])
-        is_apart = _keeps_alone(ours, more, (2, 3, 5, TILE, len(more)))
+        is_apart = _is_batch_invariant(ours, more, (2, 3, 5, TILE, len(more)))
     except (RuntimeError, TypeError, ValueError) as error:  # refused: that costs speed only
         return str(error).strip().partition("\n")[0]
     if not is_apart:
@@ -261,7 +261,7 @@ def _kernel_problem(matrix: MlxMatrix, x: Any) -> str | None:
     return None if is_close else "its products are not MLX's"
 
 
-def _keeps_alone(multiply: Callable[[Any], Any], x: Any, numbers: Sequence[int]) -> bool:
+def _is_batch_invariant(multiply: Callable[[Any], Any], x: Any, numbers: Sequence[int]) -> bool:
     """Tell whether rows get the same bits alone and as so many of them."""
     alone = _bits(mx.concatenate([multiply(x[i : i + 1]) for i in range(len(x))]))
     return all(_are_equal(_bits(multiply(x[:n])), alone[:n]) for n in numbers)

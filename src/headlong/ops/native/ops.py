@@ -72,7 +72,7 @@ class NativeOps(HostArrays):
         """Return the name of the format `matrix` packs a tensor in."""
         return packed_format(tensor, quant)
 
-    def settle(self) -> None:
+    def finish_loading(self) -> None:
         """Put weights in huge pages that were short before, and spare memory back to the system."""
         self.engine.settle()
 

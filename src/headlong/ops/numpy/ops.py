@@ -66,7 +66,7 @@ class NumpyOps(HostArrays, BlockByBlock):
         """Return the name of the format everything is unpacked to."""
         return "f32"
 
-    def settle(self) -> None:
+    def finish_loading(self) -> None:
         """Do nothing: numpy's arrays are as large as they must be."""
 
     def make_state(self, mixer: Mixer) -> LayerState:

@@ -93,7 +93,7 @@ class TorchOps(BlockByBlock):
         """Return the name of the format everything is unpacked to."""
         return _FORMATS.get(self.dtype, str(self.dtype))
 
-    def settle(self) -> None:
+    def finish_loading(self) -> None:
         """Do nothing: tensors are as large as they must be."""
 
     def make_state(self, mixer: Mixer) -> LayerState:

@@ -21,7 +21,7 @@ from headlong.heads.head_weights import QUANT_KEY, FloatType, HeadWeights, store
 from headlong.provenance import read_provenance
 from headlong.train.library_code import LIBRARY, LIBRARY_LICENCE
 from headlong.train.native_head import TorchNative
-from headlong.train.projection import running_parameters
+from headlong.train.projection import effective_parameters
 from headlong.train.prompt_files import Prompt
 from headlong.train.questions import COMPOSED_CHAT
 from headlong.train.recipe import HeadRecipe, Recipe
@@ -40,7 +40,7 @@ def head_weights(
     """Return a trained head as a plain record; parameters are named as in files already."""
     if isinstance(head, TorchNative):
         return head.as_weights(vocabulary, float_type)
-    arrays = {name: p.float().cpu().numpy() for name, p in running_parameters(head)}
+    arrays = {name: p.float().cpu().numpy() for name, p in effective_parameters(head)}
     tensors = store_arrays(arrays, float_type)
     config = head.export_config()
     if recipe.packed != "full":

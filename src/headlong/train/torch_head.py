@@ -26,7 +26,7 @@ from headlong.train.chain_layer import ChainLayer, Norm
 from headlong.train.chains import Chains
 from headlong.train.first_weights import start_from
 from headlong.train.pointwise import GROUP
-from headlong.train.projection import Projection, learn_packed
+from headlong.train.projection import Projection, enable_qat
 from headlong.train.recipe import HeadRecipe
 from headlong.train.teacher import Teacher
 
@@ -222,7 +222,7 @@ def make_head(
         head = TorchMedusa(teacher, vocabulary, num_depths, recipe.num_blocks)
     head.to(teacher.device)
     if recipe.packed == "q4":
-        learn_packed(head, teacher.pointwise)
+        enable_qat(head, teacher.pointwise)
     return head
 
 

@@ -21,7 +21,7 @@ from headlong.errors import RequestError
 from headlong.train.batches import Batch, plan_epoch, read_batches
 from headlong.train.loss import Targets, depth_weights, draft_loss, make_targets
 from headlong.train.progress import Report
-from headlong.train.projection import rounded_once
+from headlong.train.projection import round_once
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answers
 from headlong.train.teacher import Teacher
@@ -128,7 +128,7 @@ class Trainer:
         with torch.no_grad():
             hidden = self.teacher.forward(ids, self.head.tap_layers)
             targets = make_targets(hidden.normed, self._score, starts, sequences, depths)
-        with self.teacher.mixed_precision(), rounded_once(self.head):
+        with self.teacher.mixed_precision(), round_once(self.head):
             states = self.head.rollout(hidden, ids)
             total, overlaps = self._sum_depths(states, starts, targets, sharpness)
         self._optimiser.zero_grad(set_to_none=True)

@@ -176,13 +176,13 @@ def test_the_draft_length_is_bounded(folder: Path) -> None:
         run_eval(folder, "-k", "99")
 
 
-def test_the_plan_alone_is_told_and_nothing_is_begun(
+def test_plan_only_prints_the_plan_and_runs_nothing(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "head")]
     assert run_train(folder, *places, "--plan-only") == 0
     shown = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("what this will take on CPU") for line in shown)
+    assert any(line.startswith("estimated time and memory on CPU") for line in shown)
     plan = json.loads(shown[-1])["plan"]
     assert [one["stage"] for one in plan["stages"]] == ["generate", "train", "evaluate"]
     assert plan["stages"][1]["steps"] == 10
@@ -193,4 +193,4 @@ def test_the_plan_is_part_of_the_document(folder: Path, capsys: pytest.CaptureFi
     assert run_train(folder, "--stage", "generate", "--json") == 0
     shown = capsys.readouterr()
     assert json.loads(shown.out)["plan"]["stages"][0]["bytes_by"]["caches"] > 0
-    assert "what this will take" in shown.err
+    assert "estimated time and memory" in shown.err

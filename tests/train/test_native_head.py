@@ -18,9 +18,9 @@ from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Layer
 from headlong.ops.numpy.ops import NumpyOps
 from headlong.train.export import export_head, head_weights
+from headlong.train.initial_weights import read_initial_weights
 from headlong.train.native_head import TorchNative, check_layer
 from headlong.train.recipe import HeadRecipe, Recipe
-from headlong.train.start import read_start
 from headlong.train.teacher import load_teacher
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from mimo_files import write_mimo
@@ -44,7 +44,7 @@ def open_model(name: str, file: str, folder: Path) -> Checkpoint:
 def disturbed_head(checkpoint: Checkpoint) -> TorchNative:
     """The layer in training, with other weights than those of the file."""
     teacher = load_teacher(checkpoint, torch.device("cpu"), compile=False)
-    start = read_start(checkpoint, Recipe(), None, from_native=True)
+    start = read_initial_weights(checkpoint, Recipe(), None, from_native=True)
     assert start is not None
     head = TorchNative(teacher, VOCABULARY, start.weights)
     torch.manual_seed(0)
@@ -147,16 +147,16 @@ def test_what_would_change_its_form_is_refused(changes: dict[str, object], probl
     recipe = Recipe(head=HeadRecipe(**changes))  # type: ignore[arg-type]
     checkpoint = open_checkpoint(GOLDEN / "tiny-qwen3_5")
     with pytest.raises(RequestError, match=problem):
-        read_start(checkpoint, recipe, None, from_native=True)
+        read_initial_weights(checkpoint, recipe, None, from_native=True)
 
 
 def test_models_without_a_layer_to_tune_are_refused(tmp_path: Path) -> None:
     plain = open_checkpoint(write_folder_with(tmp_path / "plain", "llama", {}))
-    with pytest.raises(HeadError, match="brings no MTP layer along"):
-        read_start(plain, Recipe(), None, from_native=True)
+    with pytest.raises(HeadError, match="has no MTP layer"):
+        read_initial_weights(plain, Recipe(), None, from_native=True)
     config = load_backbone(plain, NumpyOps()).backbone.config
     meta = write_folder_with(tmp_path / "meta", "llama", dict(arrays_of(random_meta(config))))
-    with pytest.raises(HeadError, match="brings meta heads along"):
-        read_start(open_checkpoint(meta), Recipe(), None, from_native=True)
+    with pytest.raises(HeadError, match="has meta heads"):
+        read_initial_weights(open_checkpoint(meta), Recipe(), None, from_native=True)
     with pytest.raises(RequestError, match="--from-native and --from-head were both given"):
-        read_start(plain, Recipe(), tmp_path, from_native=True)
+        read_initial_weights(plain, Recipe(), tmp_path, from_native=True)

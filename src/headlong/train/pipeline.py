@@ -27,8 +27,8 @@ from headlong.train.conversations import Conversations
 from headlong.train.draft_vocabulary import (
     DraftVocabulary,
     choose_vocabulary,
-    foresee,
-    keep_vocabulary,
+    load_vocabulary,
+    placeholder_ids,
 )
 from headlong.train.estimate import Estimator, available_bytes
 from headlong.train.evaluation import (
@@ -50,17 +50,17 @@ from headlong.train.export import (
 )
 from headlong.train.generate import GenerationPlan, generate_answers
 from headlong.train.held_out import count_sets, leave_out
-from headlong.train.known import find_known
+from headlong.train.initial_weights import adapt_recipe, build_head, read_initial_weights
 from headlong.train.plan import TrainPlan
 from headlong.train.progress import LoggedReport, Report
 from headlong.train.prompt_files import read_prompts
 from headlong.train.recipe import Recipe
 from headlong.train.sampler import Sampler
 from headlong.train.shards import Answers, ShardWriter, read_shards, shard_files
-from headlong.train.start import as_started, begin_head, read_start
 from headlong.train.teacher import Teacher, find_device, load_teacher
 from headlong.train.torch_head import TorchHead
 from headlong.train.trainer import Trainer
+from headlong.train.workload import read_workload
 from headlong.weights.checkpoint import open_checkpoint
 
 STAGES = ("generate", "train", "evaluate")
@@ -101,10 +101,10 @@ class Pipeline:
         self._shards = options.work / "answers"
         self.device = find_device(options.device)
         checkpoint = open_checkpoint(options.model)
-        self._start = read_start(
+        self._initial = read_initial_weights(
             checkpoint, recipe, options.from_head, from_native=options.from_native
         )
-        self.recipe = as_started(recipe, self._start)
+        self.recipe = adapt_recipe(recipe, self._initial)
         self.tokenizer: Tokenizer = load_tokenizer(checkpoint)
         compile = options.compile and self.device.type == "cuda"
         self.teacher: Teacher = load_teacher(checkpoint, self.device, compile=compile)
@@ -142,20 +142,20 @@ class Pipeline:
         """Tell what stages will take, by the recipe and a few steps on this device."""
         available = available_bytes(self.teacher)
         size = min(self.recipe.head.draft_vocab_size, self.teacher.config.vocab_size)
-        known = find_known(
+        known = read_workload(
             self.options.work,
             self.prompts,
             self._bench,
             self.tokenizer,
             self.recipe,
-            judges_twice=self._start is not None,
+            evaluates_before=self._initial is not None,
         )
         makers = Estimator(
             self.teacher,
             self.recipe,
             known,
             partial(self._make_sampler, is_told=False),
-            lambda: self._new_trainer(foresee(size, self._given_ids)),
+            lambda: self._new_trainer(placeholder_ids(size, self._given_ids)),
         )
         planned = tuple(getattr(makers, stage)() for stage in stages)
         return TrainPlan(self._device_name, available, self.options.time_limit_s, planned)
@@ -220,8 +220,8 @@ class Pipeline:
         sampler = self._make_sampler(min(512, self.recipe.answers.num_rows), capacity)
         samples = sample_bench(sampler, self.tokenizer, self._bench, self.recipe)
         found = self._judge(trainer.head, vocabulary, samples)
-        if self._start is not None:
-            head = begin_head(self.recipe, self.teacher, vocabulary.ids, self._start)
+        if self._initial is not None:
+            head = build_head(self.recipe, self.teacher, vocabulary.ids, self._initial)
             self.report.say("before training")
             found["before"] = self._judge(head, vocabulary, samples)
             self.report.say(compare_depths(found["before"], found))
@@ -281,7 +281,7 @@ class Pipeline:
 
     @property
     def _given_ids(self) -> IntArray | None:
-        return None if self._start is None else self._start.weights.vocabulary
+        return None if self._initial is None else self._initial.weights.vocabulary
 
     def _load_vocabulary(self, answers: Answers | None) -> DraftVocabulary:
         """Choose the draft vocabulary once; later calls and heads to go on from must keep it."""
@@ -291,12 +291,12 @@ class Pipeline:
             counted = answers or self._read_answers()
             return choose_vocabulary(counted, self.teacher.config.vocab_size, size, given)
 
-        return keep_vocabulary(self.options.work / "vocabulary.npz", given, choose)
+        return load_vocabulary(self.options.work / "vocabulary.npz", given, choose)
 
     def _new_trainer(self, ids: IntArray) -> Trainer:
         """Return a trainer at its very beginning."""
         torch.manual_seed(self.recipe.seed)
-        head = begin_head(self.recipe, self.teacher, ids, self._start)
+        head = build_head(self.recipe, self.teacher, ids, self._initial)
         return Trainer(self.teacher, head, torch.from_numpy(ids), self.recipe)
 
     def _make_trainer(self, vocabulary: DraftVocabulary) -> Trainer:
@@ -327,7 +327,7 @@ class Pipeline:
                 "epochs": trainer.state.epoch,
                 "share_of_schedule": trainer.share_done,
             },
-            "started_from": None if self._start is None else self._start.describe(),
+            "started_from": None if self._initial is None else self._initial.describe(),
             "logit_scale": scale,
             "backbone_fingerprint": fingerprint(self.teacher.backbone),
             "vocabulary_coverage": vocabulary.coverage,

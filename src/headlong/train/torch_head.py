@@ -22,9 +22,9 @@ from headlong.heads.nextn_families import NextnSwitches
 from headlong.heads.parallel import make_medusa_config
 from headlong.models.hidden import HiddenRows
 from headlong.models.rope import make_rope
+from headlong.train.backbone_init import init_from_backbone
 from headlong.train.chain_layer import ChainLayer, Norm
 from headlong.train.chains import Chains
-from headlong.train.first_weights import start_from
 from headlong.train.pointwise import GROUP
 from headlong.train.projection import Projection, enable_qat
 from headlong.train.recipe import HeadRecipe
@@ -88,7 +88,7 @@ class TorchEagle3(TorchHead):
         with torch.no_grad():
             self.fc.weight.zero_()
             self.fc.weight[:, 2 * hidden :].copy_(torch.eye(hidden))
-            start_from(self.midlayer, teacher.backbone.layers)
+            init_from_backbone(self.midlayer, teacher.backbone.layers)
             self.norm.weight.copy_(torch.from_numpy(teacher.backbone.final_norm.weight))
             self.lm_head.weight.copy_(teacher.lm_rows(torch.from_numpy(vocabulary)))
 
@@ -132,7 +132,7 @@ class TorchNextn(TorchHead):
         with torch.no_grad():
             self.fc.weight.mul_(0.1)
             self.fc.weight[:, hidden:].add_(torch.eye(hidden))
-            start_from(self.layers[0], teacher.backbone.layers)
+            init_from_backbone(self.layers[0], teacher.backbone.layers)
             self.norm.weight.copy_(torch.from_numpy(teacher.backbone.final_norm.weight))
             self.lm_head.weight.copy_(teacher.lm_rows(torch.from_numpy(vocabulary)))
 

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from headlong.ops.blocks import Attention
+from headlong.train.backbone_init import init_from_backbone
 from headlong.train.chain_layer import ChainLayer
 from headlong.train.chains import Chains
-from headlong.train.first_weights import start_from
 from headlong.train.teacher import Teacher
 
 
@@ -25,7 +25,7 @@ def test_attention_comes_from_the_last_layer_that_attends_alike(every_teacher: T
         if isinstance(one.mixer, Attention)
         and (one.mixer.query.weight.num_outputs, one.mixer.value.weight.num_outputs) == rows
     ]
-    start_from(layer, layers)
+    init_from_backbone(layer, layers)
     if fitting:
         assert torch.equal(layer.self_attn.q_proj.weight, fitting[-1].query.weight.values)
     else:
@@ -34,7 +34,7 @@ def test_attention_comes_from_the_last_layer_that_attends_alike(every_teacher: T
 
 def test_a_part_without_a_likeness_adds_nothing(tiny_teacher: Teacher) -> None:
     layer = new_layer(tiny_teacher)
-    start_from(layer, ())
+    init_from_backbone(layer, ())
     x = torch.from_numpy(np.random.default_rng(1).standard_normal((5, 64), np.float32))
     rope = tiny_teacher.backbone.layers[0].attention.rope
     assert torch.equal(layer(x, Chains(1, 5, tiny_teacher.ops, tiny_teacher.pointwise, rope)), x)

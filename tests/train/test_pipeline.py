@@ -153,7 +153,7 @@ def test_generation_goes_on_where_it_was(
     more = replace(tiny_recipe, answers=replace(tiny_recipe.answers, tokens_wanted=900))
     Pipeline(more, told, quiet).run(["generate"])
     both = read_shards(tmp_path / "work" / "answers")
-    assert both.next_ask > first.next_ask > 0
+    assert both.next_prompt > first.next_prompt > 0
     assert both.num_answer_tokens >= 900
     assert first.tokens(0).tolist() == both.tokens(0).tolist()
 

@@ -78,5 +78,5 @@ def test_a_framed_question_is_what_the_template_writes() -> None:
 
 def test_a_template_that_changes_text_is_refused() -> None:
     tokenizer = byte_level_tokenizer(chat_template="{{ messages[0].content | upper }}")
-    with pytest.raises(TextError, match="cannot be framed"):
+    with pytest.raises(TextError, match="changes the text of messages"):
         read_frame(tokenizer)

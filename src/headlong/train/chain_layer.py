@@ -1,7 +1,7 @@
-"""The layer a recursive head is made of, in training: all chains of drafts at once.
+"""The layer of a recursive head in training, over all chains of drafts at once.
 
-In:  rows of sequences; chains (`chains.py`). Out: rows one depth on. Parameters are named as in
-files.
+In:  rows of sequences; chains (`chains.py`). Out: rows of the next depth. Parameters have their
+names in head files.
 """
 
 import torch
@@ -43,7 +43,7 @@ class SelfAttention(nn.Module):
         self._rotate = teacher.ops.maths.rotate
 
     def forward(self, x: Tensor, chains: Chains) -> Tensor:
-        """Take the next step of all chains: (N, input_size) → (N, H)."""
+        """Run the next step of all chains: (N, input_size) → (N, H)."""
         angles = chains.angles()
         rotate, shape = self._rotate, (len(x), -1, self._shape.head_dim)
         query = rotate(self.q_proj(x).view(shape), *angles)
@@ -72,7 +72,7 @@ class ChainLayer(nn.Module):
     """One pre-norm transformer layer over chains.
 
     With `beside` (EAGLE-3) q/k/v read [input_layernorm(embedding), hidden_norm(state)] and the
-    residual is the state; without, the layer is the backbone's ordinary one.
+    residual is the state. Without it, this is an ordinary layer.
     """
 
     def __init__(self, teacher: Teacher, inner: int, *, beside: bool) -> None:
@@ -86,7 +86,7 @@ class ChainLayer(nn.Module):
         self.mlp = GatedMlp(teacher, inner)
 
     def forward(self, state: Tensor, chains: Chains, beside: Tensor | None = None) -> Tensor:
-        """Take one step: (N, H) → (N, H)."""
+        """Run one step: (N, H) → (N, H)."""
         if beside is None:
             read = self.input_layernorm(state)
         else:

@@ -95,7 +95,7 @@ class TorchNative(TorchHead):
             yield state
 
     def logits(self, state: Tensor, depth: int) -> Tensor:
-        """Score the draft vocabulary."""
+        """Return the logits over the draft vocabulary."""
         head = self._head
         normed = state if head.carries_normed else self._ops.norm(state, head.norm)
         logits = F.linear(normed, self._lm_rows)
@@ -128,7 +128,7 @@ class TorchNative(TorchHead):
         )
 
     def _embed(self, token_ids: Tensor, shift: int) -> Tensor:
-        """Return the embedding of the token `shift` places on: (B * T, H)."""
+        """Return the embeddings of the tokens `shift` places ahead: (B * T, H)."""
         head, ids = self._head, token_ids.roll(-shift, 1)
         embedded = self._ops.embed(head.embedding, ids.reshape(-1), head.embedding_scale)
         if shift == 1 and head.zeroes_first_embedding:

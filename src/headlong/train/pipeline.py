@@ -170,7 +170,7 @@ class Pipeline:
                 "Give other prompts to learn from than to judge by.",
             )
         conversations = Conversations(
-            self.prompts, self.tokenizer, recipe, there.next_ask if there else 0
+            self.prompts, self.tokenizer, recipe, there.next_prompt if there else 0
         )
         sampler = self._make_sampler(
             recipe.answers.num_rows, recipe.prompts.max_tokens + recipe.answers.max_tokens

@@ -82,7 +82,7 @@ def _sample_jobs(
     if prompts:
         step = max(1, len(prompts) // _NUM_JOBS)
         conversations = Conversations(prompts[::step], tokenizer, recipe, 0)
-        return [conversations.next_ask().job for _ in range(_NUM_JOBS)]
+        return [conversations.next_turn().job for _ in range(_NUM_JOBS)]
     if answers is not None:
         chosen = range(len(answers))[:_NUM_JOBS]
         ids = [answers.tokens(i)[: answers.prompt_lengths[i]] for i in chosen]

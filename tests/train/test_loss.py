@@ -13,11 +13,11 @@ PLAIN = make_pointwise(compile=False)
 
 
 def written_out(
-    logits: torch.Tensor, targets: torch.Tensor, sharpness: torch.Tensor, name: LossName
+    logits: torch.Tensor, targets: torch.Tensor, logit_scales: torch.Tensor, name: LossName
 ) -> torch.Tensor:
     """The formula of the module's docstring."""
-    p = (targets * sharpness[:, None]).softmax(-1)
-    q = (logits * sharpness[:, None]).softmax(-1)
+    p = (targets * logit_scales[:, None]).softmax(-1)
+    q = (logits * logit_scales[:, None]).softmax(-1)
     divergence = (p * (p.log() - q.log())).sum(-1)
     overlap = torch.minimum(p, q).sum(-1)
     share = torch.exp(-3 * overlap).detach() if name == "lk" else torch.ones_like(overlap)
@@ -28,11 +28,15 @@ def written_out(
 def test_gradient_is_that_of_the_formula(name: LossName) -> None:
     torch.manual_seed(1)
     logits = (2 * torch.randn(6, 11)).requires_grad_()
-    targets, sharpness, weights = 2 * torch.randn(6, 11), 0.5 + torch.rand(6), torch.rand(6)
-    losses, _ = draft_loss(logits, targets, sharpness, PLAIN, name)
+    targets, logit_scales, weights = (
+        2 * torch.randn(6, 11),
+        0.5 + torch.rand(6),
+        torch.rand(6),
+    )
+    losses, _ = draft_loss(logits, targets, logit_scales, PLAIN, name)
     (losses * weights).sum().backward()
     found, logits.grad = logits.grad, None
-    expected = written_out(logits, targets, sharpness, name)
+    expected = written_out(logits, targets, logit_scales, name)
     (expected * weights).sum().backward()
     torch.testing.assert_close(losses, expected)
     torch.testing.assert_close(found, logits.grad)

@@ -14,7 +14,7 @@ from headlong.train.recipe import Recipe
 from headlong.train.shards import Answer, Answers, read_shards, write_shard
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import make_head
-from headlong.train.trainer import Trainer, begin_shares
+from headlong.train.trainer import Trainer, round_begin_weights
 
 VOCABULARY = np.arange(0, 266, 2)
 
@@ -140,10 +140,10 @@ def test_chains_that_would_have_ended_lose_their_weight(
 
 def test_drafts_behind_refused_tokens_count_most() -> None:
     overlap = torch.tensor([1.0, 0.25, 1.0])
-    assert begin_shares(overlap, 0.0).tolist() == [1.0, 1.0, 1.0]
+    assert round_begin_weights(overlap, 0.0).tolist() == [1.0, 1.0, 1.0]
     # No row before the first; a sure token before the second, a doubtful one before the third.
-    assert begin_shares(overlap, 1.0).tolist() == [1.0, 0.0, 0.75]
-    assert begin_shares(overlap, 0.5).tolist() == [1.0, 0.5, 0.875]
+    assert round_begin_weights(overlap, 1.0).tolist() == [1.0, 0.0, 0.75]
+    assert round_begin_weights(overlap, 0.5).tolist() == [1.0, 0.5, 0.875]
 
 
 def test_answers_teach_at_the_temperature_they_were_written_at(

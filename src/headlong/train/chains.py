@@ -61,9 +61,8 @@ class Chains:
         (B, heads, T, D) → (B, heads, T, D).
         """
         kv_heads, num_steps = shape.num_kv_heads, len(self.keys) - 1
-        query = (
-            queries.reshape(self.batch, kv_heads, -1, self.length, queries.shape[-1]) * shape.scale
-        )
+        query = queries.reshape(self.batch, kv_heads, -1, self.length, queries.shape[-1])
+        query = query * shape.scale
         wide = (self.batch, kv_heads, query.shape[2] * self.length, -1)
         scores = query.reshape(wide) @ self.keys[0].transpose(-1, -2)
         scores = scores.view(*query.shape[:4], self.length)  # (B, KV, G, T, T)

@@ -29,7 +29,7 @@ SETTINGS = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model, a prompt file, and another one to judge by."""
+    """A tiny model, a prompt file, and another one to evaluate on."""
     folder = tmp_path_factory.mktemp("train")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(model_files.NUM_LAYERS, "llama", 7)
@@ -62,7 +62,7 @@ def run_eval(folder: Path, *more: str) -> int:
     return eval_head.run(parser.parse_args([*words, *more]))
 
 
-def test_a_head_is_made_and_judged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_head_is_trained_and_evaluated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_train(folder, "--split", "--no-plot") == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert set(last["temperature_0"]) == {"chat", "maths"}
@@ -95,13 +95,13 @@ def test_a_head_is_made_and_judged(folder: Path, capsys: pytest.CaptureFixture[s
 def test_training_needs_neither_rich_nor_the_store(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards the run on bare GPU machines."""
+    """So it runs on minimal GPU machines."""
     for name in ("rich", "rich.console", "platformdirs", "huggingface_hub", "matplotlib"):
         monkeypatch.setitem(sys.modules, name, None)
     assert run_train(folder, "--stage", "generate") == 0
 
 
-def test_numbers_are_out_even_if_drawing_fails(
+def test_results_are_printed_even_if_drawing_fails(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -136,7 +136,7 @@ def test_impossible_plots_are_refused_before_anything_is_measured(folder: Path, 
         (["--per-task", "0"], "--per-task is 0"),
         (["--temperature", "-1"], "temperature is -1"),
         (["--max-tokens", "0"], "max_tokens is 0"),
-        (["--prompts", os.devnull], "holds no prompts"),
+        (["--prompts", os.devnull], "has no prompts"),
     ],
 )
 def test_impossible_evaluations_are_refused(folder: Path, options: list[str], problem: str) -> None:

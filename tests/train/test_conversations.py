@@ -71,7 +71,7 @@ def test_an_unfinished_user_turn_is_dropped() -> None:
     assert source.next_turn().is_user_turn
 
 
-def test_a_conversation_goes_on_as_the_template_writes_it() -> None:
+def test_a_conversation_continues_in_the_template_s_format() -> None:
     tokenizer = byte_level_tokenizer()
     source = make(tokenizer, self_written_share=0.0, passage_share=0.0, second_turn_share=1.0)
     turn = source.next_turn()

@@ -85,9 +85,7 @@ def test_a_schedule_in_seconds_is_the_estimate(pipeline: Pipeline, tiny_recipe: 
     assert train.work["steps"] > 0
 
 
-def test_memory_is_that_of_a_step_and_of_the_caches(
-    pipeline: Pipeline, tiny_recipe: Recipe
-) -> None:
+def test_memory_includes_a_step_and_the_caches(pipeline: Pipeline, tiny_recipe: Recipe) -> None:
     stages = by_name(pipeline.plan(ALL))
     trainer = pipeline._new_trainer(np.arange(128))
     num_weights = sum(one.numel() for one in trainer.head.parameters())
@@ -107,7 +105,7 @@ def test_memory_is_that_of_a_step_and_of_the_caches(
     assert train["activations"] == pytest.approx(memory.num_bytes, rel=0.25)
 
 
-def test_planning_leaves_the_run_as_it_was(
+def test_planning_does_not_change_the_run(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path
 ) -> None:
     recipe = replace(tiny_recipe, training=replace(tiny_recipe.training, steps=6))

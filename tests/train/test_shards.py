@@ -18,7 +18,7 @@ def some_answers(seed: int, count: int = 3) -> list[Answer]:
     ]
 
 
-def test_answers_come_back_as_written(tmp_path: Path) -> None:
+def test_answers_are_read_as_written(tmp_path: Path) -> None:
     answers = some_answers(0)
     write_shard(tmp_path / "shard-00000.npz", answers, next_prompt=9)
     found = read_shards(tmp_path)
@@ -36,7 +36,7 @@ def test_ids_above_two_bytes_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_a_truncated_shard_is_named_and_left_out(tmp_path: Path, share: float) -> None:
+def test_a_truncated_shard_is_reported_and_skipped(tmp_path: Path, share: float) -> None:
     for number in range(2):
         write_shard(tmp_path / f"shard-0000{number}.npz", some_answers(number), next_prompt=number)
     data = (tmp_path / "shard-00001.npz").read_bytes()
@@ -47,7 +47,7 @@ def test_a_truncated_shard_is_named_and_left_out(tmp_path: Path, share: float) -
     assert "shard-00001" in found.damaged[0]
 
 
-def test_a_writer_goes_on_behind_old_shards(tmp_path: Path) -> None:
+def test_a_writer_continues_after_old_shards(tmp_path: Path) -> None:
     for seed in range(2):
         writer = ShardWriter(tmp_path)
         for answer in some_answers(seed):

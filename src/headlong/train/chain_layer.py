@@ -71,25 +71,25 @@ class GatedMlp(nn.Module):
 class ChainLayer(nn.Module):
     """One pre-norm transformer layer over chains.
 
-    With `beside` (EAGLE-3) q/k/v read [input_layernorm(embedding), hidden_norm(state)] and the
-    residual is the state. Without it, this is an ordinary layer.
+    `with_embedding` (EAGLE-3): q/k/v read [input_layernorm(embedding), hidden_norm(state)] and the
+    residual is the state. Otherwise this is an ordinary layer.
     """
 
-    def __init__(self, teacher: Teacher, inner: int, *, beside: bool) -> None:
+    def __init__(self, teacher: Teacher, inner: int, *, with_embedding: bool) -> None:
         super().__init__()
         hidden = teacher.config.hidden_size
         self.input_layernorm = Norm(hidden, teacher)
-        if beside:
+        if with_embedding:
             self.hidden_norm = Norm(hidden, teacher)
-        self.self_attn = SelfAttention(teacher, hidden * (2 if beside else 1))
+        self.self_attn = SelfAttention(teacher, hidden * (2 if with_embedding else 1))
         self.post_attention_layernorm = Norm(hidden, teacher)
         self.mlp = GatedMlp(teacher, inner)
 
-    def forward(self, state: Tensor, chains: Chains, beside: Tensor | None = None) -> Tensor:
+    def forward(self, state: Tensor, chains: Chains, embedded: Tensor | None = None) -> Tensor:
         """Run one step: (N, H) → (N, H)."""
-        if beside is None:
+        if embedded is None:
             read = self.input_layernorm(state)
         else:
-            read = torch.cat([self.input_layernorm(beside), self.hidden_norm(state)], -1)
+            read = torch.cat([self.input_layernorm(embedded), self.hidden_norm(state)], -1)
         state = state + self.self_attn(read, chains)
         return state + self.mlp(self.post_attention_layernorm(state))

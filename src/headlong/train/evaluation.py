@@ -146,26 +146,26 @@ def evaluate_head(
 ) -> dict[str, Any]:
     """Simulate decoding; report acceptance as tables and return it."""
     simulator = Simulator(teacher, head, vocabulary, recipe.evaluation.max_depth)
-    found: dict[str, Any] = {"by_depth": {}}
+    evaluation: dict[str, Any] = {"by_depth": {}}
     for temperature, by_task in samples.items():
         results = {task: simulator.run(items) for task, items in sorted(by_task.items())}
         report.say(f"temperature {temperature:g}\n{_table(results)}")
-        found[f"temperature_{temperature:g}"] = {
+        evaluation[f"temperature_{temperature:g}"] = {
             task: {str(k): stats.to_dict() for k, stats in by_k.items()}
             for task, by_k in results.items()
         }
-        found["by_depth"][f"temperature_{temperature:g}"] = _at_depths(results.values())
+        evaluation["by_depth"][f"temperature_{temperature:g}"] = _at_depths(results.values())
     first = next(iter(samples.values()), {})
     cuts: dict[str, dict[int, DecodeStats]] = {}
     for cut in (*(size for size in CUTS if size < len(vocabulary.ids)), len(vocabulary.ids)):
         narrowed = replace(simulator, vocabulary_cut=cut)
         cuts[f"{cut} draft tokens"] = narrowed.run([s for items in first.values() for s in items])
     report.say(f"all tasks, smaller draft vocabularies\n{_table(cuts)}")
-    found["vocabulary_cuts"] = {
+    evaluation["vocabulary_cuts"] = {
         name: {str(k): stats.acceptance_length for k, stats in by_k.items()}
         for name, by_k in cuts.items()
     }
-    return found
+    return evaluation
 
 
 def shorten(results: Mapping[str, Any]) -> dict[str, Any]:

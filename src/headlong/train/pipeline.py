@@ -219,16 +219,16 @@ class Pipeline:
         capacity = self.recipe.prompts.max_tokens + settings.max_tokens
         sampler = self._make_sampler(min(512, self.recipe.answers.num_rows), capacity)
         samples = sample_bench(sampler, self.tokenizer, self._bench, self.recipe)
-        found = self._simulate(trainer.head, vocabulary, samples)
+        evaluation = self._simulate(trainer.head, vocabulary, samples)
         if self._initial is not None:
             head = build_head(self.recipe, self.teacher, vocabulary.ids, self._initial)
             self.report.say("before training")
-            found["before"] = self._simulate(head, vocabulary, samples)
-            self.report.say(compare_depths(found["before"], found))
+            evaluation["before"] = self._simulate(head, vocabulary, samples)
+            self.report.say(compare_depths(evaluation["before"], evaluation))
         self.options.out.mkdir(parents=True, exist_ok=True)
         path = self.options.out / "evaluation.json"
-        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-        results = shorten(found)
+        path.write_text(json.dumps(evaluation, indent=2) + "\n", encoding="utf-8")
+        results = shorten(evaluation)
         add_to_run(self.options.out / RUN_FILE, {"acceptance": results})
         return results
 

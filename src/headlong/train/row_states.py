@@ -113,5 +113,5 @@ class RowStates:
         new, read = step(state, projected)
         for part, values in zip(state, new, strict=True):
             part.copy_(values)
-        found: Tensor = read
-        return found
+        result: Tensor = read
+        return result

@@ -97,9 +97,8 @@ class Sampler:
         sizes = torch.tensor([len(job.prompt_ids) for job in jobs], device=device)
         teacher = self.teacher
         embedded = teacher.embed(prompts)
-        sequences = Sequences(
-            length, teacher.beside(prompts, embedded), self._states.loader(where), sizes - 1
-        )
+        per_layer = teacher.per_layer_inputs(prompts, embedded)
+        sequences = Sequences(length, per_layer, self._states.loader(where), sizes - 1)
         run_sequences(teacher.ops, embedded, teacher.backbone.layers, sequences)
         # The first step runs the last prompt token again, for its logits.
         self._history[where, :length] = prompts.int()
@@ -141,12 +140,12 @@ class Sampler:
         """Run every row's newest token and append the next; rows that are done do not change."""
         teacher, ops, layers = self.teacher, self.teacher.ops, self.teacher.backbone.layers
         x = teacher.embed(self._token)
-        beside = teacher.beside(self._token, x)
+        per_layer = teacher.per_layer_inputs(self._token, x)
         angles = angles_by_rope(ops, self._position, layers)
         lengths = (self._position + 1).int()
         for index, layer in enumerate(layers):
             x = self._states.mix(x, index, angles, self._position, lengths)
-            x = add_channels(ops, x, layer, beside)
+            x = add_channels(ops, x, layer, per_layer)
         logits = teacher.logits(ops.norm(x, teacher.backbone.final_norm))
         picked = teacher.pointwise.pick(logits, self._temperature, self._seed, self._position + 1)
         is_alive = ~self._is_done

@@ -55,7 +55,7 @@ class Teacher:
     def forward(self, token_ids: Tensor, tap_layers: tuple[int, ...] = ()) -> HiddenRows:
         """Run whole sequences from position 0: (B, T) → rows in the same order."""
         backbone, x = self.backbone, self.embed(token_ids)
-        sequences = Sequences(token_ids.shape[1], self.beside(token_ids, x))
+        sequences = Sequences(token_ids.shape[1], self.per_layer_inputs(token_ids, x))
         x, taps = run_sequences(self.ops, x, backbone.layers, sequences, tap_layers)
         return HiddenRows(x, self.ops.norm(x, backbone.final_norm), taps)
 
@@ -64,7 +64,7 @@ class Teacher:
         table, scale = self.backbone.embedding, self.backbone.embedding_scale
         return self.ops.embed(table, token_ids.reshape(-1), scale)
 
-    def beside(self, token_ids: Tensor, embedded: Tensor) -> Tensor | None:
+    def per_layer_inputs(self, token_ids: Tensor, embedded: Tensor) -> Tensor | None:
         """Return the per-layer embeddings of tokens, for models that have them: (N, L * P)."""
         if self.backbone.per_layer is None:
             return None

@@ -82,7 +82,7 @@ class TorchEagle3(TorchHead):
         self._rope = make_rope(config.head_dim, config.rope_theta)
         hidden = config.hidden_size
         self.fc = Projection(3 * hidden, hidden, bias=False)
-        self.midlayer = ChainLayer(teacher, inner, beside=True)
+        self.midlayer = ChainLayer(teacher, inner, with_embedding=True)
         self.norm = Norm(hidden, teacher)
         self.lm_head = Projection(hidden, len(vocabulary), bias=False)
         with torch.no_grad():
@@ -126,7 +126,7 @@ class TorchNextn(TorchHead):
         self.pre_fc_norm_embedding = Norm(hidden, teacher)
         self.pre_fc_norm_hidden = Norm(hidden, teacher)
         self.fc = Projection(2 * hidden, hidden, bias=False)
-        self.layers = nn.ModuleList([ChainLayer(teacher, inner, beside=False)])
+        self.layers = nn.ModuleList([ChainLayer(teacher, inner, with_embedding=False)])
         self.norm = Norm(hidden, teacher)
         self.lm_head = Projection(hidden, len(vocabulary), bias=False)
         with torch.no_grad():

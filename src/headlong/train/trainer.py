@@ -165,9 +165,8 @@ class Trainer:
                 settings.loss,
             )
             if depth == 1:
-                begin_weights = round_begin_weights(
-                    overlap, settings.refusal_share * self.share_done
-                )
+                refusal_share = settings.refusal_share * self.share_done
+                begin_weights = round_begin_weights(overlap, refusal_share)
             is_valid = targets.is_valid(depth).float()
             row_weights = is_valid * begin_weights * (1 - on_path + on_path * survival)
             row_sum = row_weights.sum().clamp(min=1e-6)

@@ -110,14 +110,14 @@ class Conversations:
                 self._queue(self._answer(question, turn.set_name, rng, turn.num_turns))
             return False
         continues = rng.random() < self._recipe.prompts.second_turn_share
-        if has_ended and turn.num_turns < _MAX_TURNS and not self._queue_code_turn(turn, ids, rng):
+        may_continue = has_ended and turn.num_turns < _MAX_TURNS
+        if may_continue and not self._queue_code_turn(turn, ids, rng) and continues:
             prefix = self._continue(ids, self._frame.before_next_user)
-            if continues:
-                self._queue(self._user_turn(prefix, rng, turn.num_turns + 1))
+            self._queue(self._user_turn(prefix, rng, turn.num_turns + 1))
         return len(ids) >= len(turn.job.prompt_ids) + 4
 
     def _queue_code_turn(self, turn: Turn, ids: IntArray, rng: np.random.Generator) -> bool:
-        """Queue a question about the code in an answer; return whether there was one to queue."""
+        """With some chance, queue a question about code in the answer; return whether it did."""
         if rng.random() >= self._recipe.prompts.code_turn_share:
             return False
         answer = self._tokenizer.decode(ids[len(turn.job.prompt_ids) :].tolist())

@@ -29,7 +29,7 @@ SETTINGS = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model, a prompt file, and another one to judge by."""
+    """A tiny model, a prompt file, and another one to evaluate on."""
     folder = tmp_path_factory.mktemp("train")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(model_files.NUM_LAYERS, "llama", 7)
@@ -62,7 +62,7 @@ def run_eval(folder: Path, *more: str) -> int:
     return eval_head.run(parser.parse_args([*words, *more]))
 
 
-def test_a_head_is_made_and_judged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_head_is_trained_and_evaluated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_train(folder, "--split", "--no-plot") == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert set(last["temperature_0"]) == {"chat", "maths"}
@@ -95,13 +95,13 @@ def test_a_head_is_made_and_judged(folder: Path, capsys: pytest.CaptureFixture[s
 def test_training_needs_neither_rich_nor_the_store(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards the run on bare GPU machines."""
+    """So it runs on minimal GPU machines."""
     for name in ("rich", "rich.console", "platformdirs", "huggingface_hub", "matplotlib"):
         monkeypatch.setitem(sys.modules, name, None)
     assert run_train(folder, "--stage", "generate") == 0
 
 
-def test_numbers_are_out_even_if_drawing_fails(
+def test_results_are_printed_even_if_drawing_fails(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -136,7 +136,7 @@ def test_impossible_plots_are_refused_before_anything_is_measured(folder: Path, 
         (["--per-task", "0"], "--per-task is 0"),
         (["--temperature", "-1"], "temperature is -1"),
         (["--max-tokens", "0"], "max_tokens is 0"),
-        (["--prompts", os.devnull], "holds no prompts"),
+        (["--prompts", os.devnull], "has no prompts"),
     ],
 )
 def test_impossible_evaluations_are_refused(folder: Path, options: list[str], problem: str) -> None:
@@ -176,13 +176,13 @@ def test_the_draft_length_is_bounded(folder: Path) -> None:
         run_eval(folder, "-k", "99")
 
 
-def test_the_plan_alone_is_told_and_nothing_is_begun(
+def test_plan_only_prints_the_plan_and_runs_nothing(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "head")]
     assert run_train(folder, *places, "--plan-only") == 0
     shown = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("what this will take on CPU") for line in shown)
+    assert any(line.startswith("estimated time and memory on CPU") for line in shown)
     plan = json.loads(shown[-1])["plan"]
     assert [one["stage"] for one in plan["stages"]] == ["generate", "train", "evaluate"]
     assert plan["stages"][1]["steps"] == 10
@@ -193,4 +193,4 @@ def test_the_plan_is_part_of_the_document(folder: Path, capsys: pytest.CaptureFi
     assert run_train(folder, "--stage", "generate", "--json") == 0
     shown = capsys.readouterr()
     assert json.loads(shown.out)["plan"]["stages"][0]["bytes_by"]["caches"] > 0
-    assert "what this will take" in shown.err
+    assert "estimated time and memory" in shown.err

@@ -1,4 +1,4 @@
-"""Calibration: a head that is off by a factor gets it back."""
+"""Calibration: finds the factor by which a head's logits are wrong."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ VOCABULARY = np.arange(0, 256)
 
 
 class Mirror(TorchHead):
-    """Says what the backbone says, times a factor."""
+    """Returns the backbone's logits times a factor."""
 
     def __init__(self, teacher: Teacher, factor: float) -> None:
         super().__init__()
@@ -25,16 +25,16 @@ class Mirror(TorchHead):
             self.lm_head.weight.copy_(factor * teacher.lm_rows(torch.from_numpy(VOCABULARY)))
 
     def rollout(self, hidden, token_ids):  # type: ignore[no-untyped-def]
-        """Look one row ahead, as the targets do."""
+        """Yield the next row's state, which is that of the target."""
         yield torch.cat([hidden.normed[1:], hidden.normed[-1:]])
 
     def logits(self, state: torch.Tensor, depth: int) -> torch.Tensor:
-        """Score with the LM head alone."""
+        """Return the LM head's logits."""
         return self.lm_head(state)
 
 
 def sampled_answers(folder: Path, temperature: float) -> Answers:
-    """Random text, as if written at a temperature."""
+    """Random answers, labelled with a temperature."""
     rng = np.random.default_rng(1)
     answers = [Answer(rng.integers(0, 256, 40), 4, temperature, "words") for _ in range(24)]
     write_shard(folder / "shard-00000.npz", answers, 24)
@@ -49,14 +49,14 @@ def test_a_known_factor_is_found(tiny_teacher: Teacher, tmp_path: Path, scale: f
     assert abs(SCALES.index(found) - SCALES.index(scale)) <= 1
 
 
-def test_greedy_answers_alone_change_nothing(tiny_teacher: Teacher, tmp_path: Path) -> None:
+def test_greedy_answers_alone_give_scale_one(tiny_teacher: Teacher, tmp_path: Path) -> None:
     head = Mirror(tiny_teacher, 0.5)
     answers = sampled_answers(tmp_path, 0.0)
     assert fit_logit_scale(tiny_teacher, head, torch.from_numpy(VOCABULARY), answers) == 1.0
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])
-def test_scaling_multiplies_logits_and_nothing_else(
+def test_scaling_multiplies_the_logits(
     tiny_teacher: Teacher, tiny_recipe: Recipe, kind: str
 ) -> None:
     recipe = type(tiny_recipe.head)(kind=kind, draft_vocab_size=64)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Conversations: what is asked, and what follows from an answer."""
+"""Conversations: which turns are generated, and which follow-ups."""
 
 from collections import Counter
 
@@ -24,19 +24,19 @@ def make(tokenizer: Tokenizer, *, first: int = 0, **prompts: float) -> Conversat
     return Conversations([*PROMPTS, PASSAGE], tokenizer, recipe, first)
 
 
-def test_the_same_number_asks_the_same() -> None:
+def test_the_same_number_gives_the_same_turn() -> None:
     tokenizer = byte_level_tokenizer()
     whole, later = make(tokenizer), make(tokenizer, first=30)
-    asked = [whole.next_ask() for _ in range(60)]
-    for ask in asked[30:]:
-        again = later.next_ask()
-        assert again.job.seed == ask.job.seed
-        assert again.job.prompt_ids.tolist() == ask.job.prompt_ids.tolist()
+    turns = [whole.next_turn() for _ in range(60)]
+    for turn in turns[30:]:
+        again = later.next_turn()
+        assert again.job.seed == turn.job.seed
+        assert again.job.prompt_ids.tolist() == turn.job.prompt_ids.tolist()
 
 
-def test_shares_are_those_of_the_recipe() -> None:
+def test_shares_follow_the_recipe() -> None:
     source = make(byte_level_tokenizer(), self_written_share=0.4, passage_share=0.2)
-    found = Counter(source.next_ask().set_name for _ in range(1000))
+    found = Counter(source.next_turn().set_name for _ in range(1000))
     assert 340 < found[SELF_WRITTEN] < 460
     assert 150 < found["reading_passages"] < 250
     assert found["words"] > 200
@@ -44,19 +44,19 @@ def test_shares_are_those_of_the_recipe() -> None:
 
 def test_tool_prompts_get_their_share() -> None:
     source = make(byte_level_tokenizer(), self_written_share=0.2, tool_share=0.5, max_tokens=4000)
-    found = Counter(source.next_ask().set_name for _ in range(400))
+    found = Counter(source.next_turn().set_name for _ in range(400))
     assert 150 < found[COMPOSED_TOOLS] < 250
 
 
 def test_a_written_user_turn_becomes_a_prompt() -> None:
     tokenizer = byte_level_tokenizer()
     source = make(tokenizer, self_written_share=1.0, passage_share=0.0)
-    ask = source.next_ask()
-    assert ask.is_user_turn
+    turn = source.next_turn()
+    assert turn.is_user_turn
     written = tokenizer.encode("how are you?<|im_end|>", add_special=False)
-    is_answer = source.settle(ask, np.concatenate([ask.job.prompt_ids, written]))
+    is_answer = source.finish(turn, np.concatenate([turn.job.prompt_ids, written]))
     assert not is_answer
-    answer = source.next_ask()
+    answer = source.next_turn()
     expected = tokenizer.encode_chat([{"role": "user", "content": "how are you?"}])
     assert not answer.is_user_turn
     assert answer.job.prompt_ids.tolist() == expected
@@ -65,42 +65,42 @@ def test_a_written_user_turn_becomes_a_prompt() -> None:
 def test_an_unfinished_user_turn_is_dropped() -> None:
     tokenizer = byte_level_tokenizer()
     source = make(tokenizer, self_written_share=1.0, passage_share=0.0)
-    ask = source.next_ask()
+    turn = source.next_turn()
     written = tokenizer.encode("how are", add_special=False)
-    source.settle(ask, np.concatenate([ask.job.prompt_ids, written]))
-    assert source.next_ask().is_user_turn
+    source.finish(turn, np.concatenate([turn.job.prompt_ids, written]))
+    assert source.next_turn().is_user_turn
 
 
-def test_a_conversation_goes_on_as_the_template_writes_it() -> None:
+def test_a_conversation_continues_in_the_template_s_format() -> None:
     tokenizer = byte_level_tokenizer()
     source = make(tokenizer, self_written_share=0.0, passage_share=0.0, second_turn_share=1.0)
-    ask = source.next_ask()
+    turn = source.next_turn()
     written = tokenizer.encode("fine<|im_end|>", add_special=False)
-    assert source.settle(ask, np.concatenate([ask.job.prompt_ids, written]))
-    turn = source.next_ask()
-    assert turn.is_user_turn
-    assert turn.num_turns == 2
-    text = tokenizer.decode(turn.job.prompt_ids.tolist(), skip_special=False)
+    assert source.finish(turn, np.concatenate([turn.job.prompt_ids, written]))
+    follow_up = source.next_turn()
+    assert follow_up.is_user_turn
+    assert follow_up.num_turns == 2
+    text = tokenizer.decode(follow_up.job.prompt_ids.tolist(), skip_special=False)
     assert text.endswith("fine<|im_end|>\n<|im_start|>user\n")
 
 
 def test_prompts_that_are_too_long_are_left_out() -> None:
     recipe = make_recipe({"prompts": {"max_tokens": 60, "self_written_share": 0.0}})
     source = Conversations([*PROMPTS, PASSAGE], byte_level_tokenizer(), recipe)
-    assert {source.next_ask().set_name for _ in range(50)} == {"words"}
+    assert {source.next_turn().set_name for _ in range(50)} == {"words"}
 
 
 def test_code_in_an_answer_is_asked_about_next() -> None:
     tokenizer = byte_level_tokenizer()
     source = make(tokenizer, self_written_share=0.0, passage_share=0.0, code_turn_share=1.0)
-    ask = source.next_ask()
+    turn = source.next_turn()
     written = tokenizer.encode("```\nx = 1\n```<|im_end|>", add_special=False)
-    assert source.settle(ask, np.concatenate([ask.job.prompt_ids, written]))
-    turn = source.next_ask()
-    assert not turn.is_user_turn
-    assert turn.num_turns == 2
-    assert turn.set_name == f"{ask.set_name}_turns"
-    text = tokenizer.decode(turn.job.prompt_ids.tolist())
+    assert source.finish(turn, np.concatenate([turn.job.prompt_ids, written]))
+    follow_up = source.next_turn()
+    assert not follow_up.is_user_turn
+    assert follow_up.num_turns == 2
+    assert follow_up.set_name == f"{turn.set_name}_turns"
+    text = tokenizer.decode(follow_up.job.prompt_ids.tolist())
     assert any(question in text for question in WORDINGS["code_turns"])
 
 
@@ -113,10 +113,10 @@ def test_an_answer_without_code_is_not_asked_about() -> None:
         second_turn_share=0.0,
         code_turn_share=1.0,
     )
-    ask = source.next_ask()
+    turn = source.next_turn()
     written = tokenizer.encode("fine<|im_end|>", add_special=False)
-    source.settle(ask, np.concatenate([ask.job.prompt_ids, written]))
-    assert source.next_ask().num_turns == 1
+    source.finish(turn, np.concatenate([turn.job.prompt_ids, written]))
+    assert source.next_turn().num_turns == 1
 
 
 def test_functions_are_listed_as_the_template_lists_them() -> None:
@@ -129,5 +129,5 @@ def test_functions_are_listed_as_the_template_lists_them() -> None:
         template_tools_share=1.0,
         max_tokens=6000,
     )
-    asked = [tokenizer.decode(source.next_ask().job.prompt_ids.tolist()) for _ in range(8)]
-    assert all('"type": "function"' in text for text in asked)
+    turns = [tokenizer.decode(source.next_turn().job.prompt_ids.tolist()) for _ in range(8)]
+    assert all('"type": "function"' in text for text in turns)

@@ -30,10 +30,10 @@ def test_ranks_follow_frequency(tmp_path: Path) -> None:
     assert vocabulary.ranks.tolist() == [1, 2, 0]
 
 
-def test_kept_tokens_are_chosen_however_rare(tmp_path: Path) -> None:
+def test_required_tokens_are_chosen_however_rare(tmp_path: Path) -> None:
     write_shard(
         tmp_path / "shard-00000.npz", [Answer(np.array([0, 8, 8, 8, 3, 3, 6]), 1, 0.0, "a")], 0
     )
-    answers, kept = read_shards(tmp_path), np.array([6, 1])
-    assert choose_vocabulary(answers, 12, 3, kept).ids.tolist() == [1, 6, 8]
-    assert choose_vocabulary(answers, 12, 1, kept).ids.tolist() == [1, 6]
+    answers, required = read_shards(tmp_path), np.array([6, 1])
+    assert choose_vocabulary(answers, 12, 3, required).ids.tolist() == [1, 6, 8]
+    assert choose_vocabulary(answers, 12, 1, required).ids.tolist() == [1, 6]

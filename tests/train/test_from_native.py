@@ -1,4 +1,4 @@
-"""A model's own MTP layer, tuned on the model's own answers: from the call to the text."""
+"""End to end: a model's own MTP layer, tuned on the model's own answers."""
 
 import json
 from dataclasses import dataclass, replace
@@ -30,9 +30,9 @@ WORDS = ("hello", "12", "hell", "good bye")
 
 @dataclass(frozen=True)
 class Run:
-    """What a call left."""
+    """A finished run."""
 
-    told: RunOptions
+    options: RunOptions
     recipe: Recipe
     said: str
     results: dict[str, Any]
@@ -40,24 +40,24 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, tiny_recipe: Recipe) -> Run:
-    """A tiny Qwen3.5 whose MTP layer was tuned, and judged on what it learned from."""
+    """A tiny Qwen3.5 whose MTP layer was tuned, and evaluated on its training prompts."""
     folder = tmp_path_factory.mktemp("native")
     model, prompts = write_talking_folder(folder / "model"), folder / "words.jsonl"
     records = [{"prompt": f"say {word}", "task": "words", "licence": "MIT"} for word in WORDS]
     prompts.write_text("\n".join(map(json.dumps, records)))
-    told = RunOptions(model, folder / "work", folder / "out", (prompts,), device="cpu")
-    told = replace(told, from_native=True)
+    options = RunOptions(model, folder / "work", folder / "out", (prompts,), device="cpu")
+    options = replace(options, from_native=True)
     recipe = replace(tiny_recipe, training=replace(tiny_recipe.training, steps=40))
-    Pipeline(recipe, told, QuietReport()).run(["generate", "train"])
-    told, quiet = replace(told, bench_file=prompts), QuietReport()
-    results = Pipeline(recipe, told, quiet).run(["evaluate"])
-    return Run(told, recipe, "\n".join(quiet.lines), results)
+    Pipeline(recipe, options, QuietReport()).run(["generate", "train"])
+    options, quiet = replace(options, bench_file=prompts), QuietReport()
+    results = Pipeline(recipe, options, quiet).run(["evaluate"])
+    return Run(options, recipe, "\n".join(quiet.lines), results)
 
 
 def load(run: Run, backend: str = "numpy", quant: Any = "f16") -> LLM:
     """The model with its tuned layer."""
-    head = str(run.told.out)
-    return LLM.load(run.told.model, head=head, drafter="head", backend=backend, head_quant=quant)
+    head = str(run.options.out)
+    return LLM.load(run.options.model, head=head, drafter="head", backend=backend, head_quant=quant)
 
 
 def ask(llm: LLM, word: str, **options: Any) -> Any:
@@ -66,7 +66,7 @@ def ask(llm: LLM, word: str, **options: Any) -> Any:
     return llm.generate(said, **{"temperature": 0, "max_tokens": 24, **options})
 
 
-def test_acceptance_rises_and_both_are_told(run: Run) -> None:
+def test_acceptance_rises_and_both_evaluations_are_reported(run: Run) -> None:
     before, after = run.results["before"], run.results
     assert after["temperature_0"]["words"][2] > before["temperature_0"]["words"][2] + 0.5
     assert len(after["by_depth"]["temperature_0"]) == run.recipe.evaluation.max_depth
@@ -74,24 +74,24 @@ def test_acceptance_rises_and_both_are_told(run: Run) -> None:
     assert f"{1 + shares[0]:8.2f}" in run.said
     assert f"{1 + shares[1]:8.2f}" in run.said
     assert "accepted at depth, temperature 0" in run.said
-    record = json.loads((run.told.out / "run.json").read_text())
+    record = json.loads((run.options.out / "run.json").read_text())
     assert record["acceptance"] == run.results
     assert record["started_from"] == {"native": True}
     assert record["recipe"]["head"]["kind"] == "nextn"
 
 
-def test_the_head_keeps_the_tokens_it_learned_to_draft(run: Run) -> None:
+def test_the_head_keeps_its_draft_vocabulary(run: Run) -> None:
     llm = load(run)
     assert isinstance(llm.head, LayerHead)
     assert llm.head.vocabulary is not None
     assert len(llm.head.vocabulary) == run.recipe.head.draft_vocab_size
-    with_all = LLM.load(run.told.model, head=str(run.told.out), draft_vocabulary="full")
+    with_all = LLM.load(run.options.model, head=str(run.options.out), draft_vocabulary="full")
     assert isinstance(with_all.head, LayerHead)
     assert with_all.head.vocabulary is None
 
 
-def test_it_is_examined_as_it_drafts(run: Run) -> None:
-    subject = load_subject(ExamOptions(model=str(run.told.model), head=run.told.out))
+def test_doctor_loads_it_with_its_draft_vocabulary(run: Run) -> None:
+    subject = load_subject(ExamOptions(model=str(run.options.model), head=run.options.out))
     assert subject.head is not None
     assert subject.head.vocabulary is not None
     assert len(subject.head.vocabulary) == run.recipe.head.draft_vocab_size
@@ -103,25 +103,25 @@ def test_the_text_is_the_same_with_and_without_it(run: Run, backend: str) -> Non
         pytest.importorskip("mlx.core")
     llm, num_accepted = load(run, backend, "auto"), 0
     for word in WORDS:
-        for options in ({}, {"temperature": 0.8, "seed": 5}):
-            plain = ask(llm, word, mtp="off", **options)
+        for sampling in ({}, {"temperature": 0.8, "seed": 5}):
+            plain = ask(llm, word, mtp="off", **sampling)
             for k in (1, 4):
-                out = ask(llm, word, mtp=k, **options)
+                out = ask(llm, word, mtp=k, **sampling)
                 assert out.token_ids == plain.token_ids
                 num_accepted += out.stats.num_accepted
     assert num_accepted > 20
 
 
-def test_simulated_acceptance_is_that_of_real_decoding(run: Run) -> None:
-    """The engine drafts from the folder what the head in training drafts."""
-    pipeline = Pipeline(run.recipe, run.told, QuietReport())
+def test_simulated_acceptance_equals_that_of_real_decoding(run: Run) -> None:
+    """The exported head drafts the same as the head in training."""
+    pipeline = Pipeline(run.recipe, run.options, QuietReport())
     vocabulary = pipeline._load_vocabulary(None)
     trainer = pipeline._make_trainer(vocabulary)
-    trainer.head.scale_logits(json.loads((run.told.out / "run.json").read_text())["logit_scale"])
+    trainer.head.scale_logits(json.loads((run.options.out / "run.json").read_text())["logit_scale"])
     with torch.no_grad():  # matrices are stored in float16
         for parameter in trainer.head.parameters():
             parameter.copy_(parameter.half() if parameter.ndim > 1 else parameter)
-    prompts = read_prompts(run.told.prompt_files[0])
+    prompts = read_prompts(run.options.prompt_files[0])
     sampler = pipeline._make_sampler(4, 120)
     samples = sample_bench(sampler, pipeline.tokenizer, prompts, run.recipe)
     llm = load(run)
@@ -134,34 +134,34 @@ def test_simulated_acceptance_is_that_of_real_decoding(run: Run) -> None:
         assert abs(simulated.rounds - out.stats.rounds) <= 1
 
 
-def test_tuned_layers_go_back_into_gguf(run: Run, tmp_path: Path) -> None:
-    request = MtpRequest(run.told.out, tmp_path / "mtp.gguf")
+def test_tuned_layers_convert_to_gguf(run: Run, tmp_path: Path) -> None:
+    request = MtpRequest(run.options.out, tmp_path / "mtp.gguf")
     assert convert_mtp_layers(request, LogProgress()).drops_vocabulary
-    backbone = load_backbone(open_checkpoint(run.told.model), NumpyOps()).backbone
-    heads = [load_head(path, backbone) for path in (run.told.out, tmp_path / "mtp.gguf")]
+    backbone = load_backbone(open_checkpoint(run.options.model), NumpyOps()).backbone
+    heads = [load_head(path, backbone) for path in (run.options.out, tmp_path / "mtp.gguf")]
     ours, theirs = (one.draft_blocks() for one in heads if isinstance(one, LayerHead))
     for one, other in zip(ours.layer.linears, theirs.layer.linears, strict=True):
         assert one.weight.values.tobytes() == other.weight.values.tobytes()
 
 
-def test_training_goes_on_from_a_tuned_layer(run: Run, tmp_path: Path) -> None:
-    onward = replace(run.told, from_native=False, from_head=run.told.out, work=tmp_path)
-    onward = replace(onward, bench_file=None)
-    pipeline = Pipeline(run.recipe, onward, QuietReport())
+def test_training_can_start_from_a_tuned_layer(run: Run, tmp_path: Path) -> None:
+    second = replace(run.options, from_native=False, from_head=run.options.out, work=tmp_path)
+    second = replace(second, bench_file=None)
+    pipeline = Pipeline(run.recipe, second, QuietReport())
     pipeline.run(["generate"])
     vocabulary = pipeline._load_vocabulary(None)
-    kept = read_head_weights(run.told.out).vocabulary
+    kept = read_head_weights(run.options.out).vocabulary
     assert kept is not None
     assert vocabulary.ids.tolist() == kept.tolist()
     trainer = pipeline._make_trainer(vocabulary)
-    first = Pipeline(run.recipe, run.told, QuietReport())
+    first = Pipeline(run.recipe, run.options, QuietReport())
     before = first._make_trainer(first._load_vocabulary(None)).head.state_dict()
     for name, values in trainer.head.state_dict().items():
         torch.testing.assert_close(values, before[name], atol=2e-3, rtol=2e-3)
 
 
 def test_a_state_of_another_head_is_refused(run: Run) -> None:
-    fresh = Pipeline(run.recipe, replace(run.told, from_native=False), QuietReport())
+    fresh = Pipeline(run.recipe, replace(run.options, from_native=False), QuietReport())
     nextn = replace(run.recipe, head=replace(run.recipe.head, kind="nextn"))
     fresh.recipe = nextn
     with pytest.raises(RequestError, match="is the state of another head"):

@@ -1,4 +1,4 @@
-"""A head that goes on from a smaller one drafts as that one does, before it learns."""
+"""A head that starts from a smaller one drafts as that one does, before training."""
 
 from dataclasses import replace
 
@@ -21,8 +21,8 @@ MORE = np.arange(1, 241)
 KINDS: tuple[HeadShape, ...] = ("eagle3", "nextn", "medusa")
 
 
-def learned(teacher: Teacher, recipe: HeadRecipe) -> tuple[TorchHead, HeadWeights]:
-    """A head whose weights are no longer what the backbone gave it, and its file."""
+def perturbed(teacher: Teacher, recipe: HeadRecipe) -> tuple[TorchHead, HeadWeights]:
+    """A head with perturbed weights, and its file."""
     torch.manual_seed(3)
     head = make_head(recipe, teacher, KNOWN, 3)
     with torch.no_grad():
@@ -32,7 +32,7 @@ def learned(teacher: Teacher, recipe: HeadRecipe) -> tuple[TorchHead, HeadWeight
 
 
 def grown(teacher: Teacher, recipe: HeadRecipe, weights: HeadWeights, ids: IntArray) -> TorchHead:
-    """A new head that goes on from the file."""
+    """A new head that starts from the file."""
     head = make_head(recipe, teacher, ids, 3)
     grow_from(head, weights, ids)
     return head
@@ -47,11 +47,11 @@ def draft(teacher: Teacher, head: TorchHead) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_larger_head_gives_known_tokens_the_same_logits(
+def test_a_larger_head_gives_old_tokens_the_same_logits(
     tiny_teacher: Teacher, kind: HeadShape
 ) -> None:
     recipe = HeadRecipe(kind=kind, mlp_share=1 / 3)
-    smaller, weights = learned(tiny_teacher, recipe)
+    smaller, weights = perturbed(tiny_teacher, recipe)
     larger = grown(tiny_teacher, replace(recipe, mlp_share=2.0), weights, MORE)
     columns = torch.from_numpy(np.searchsorted(MORE, KNOWN))
     for before, after in zip(
@@ -60,8 +60,8 @@ def test_a_larger_head_gives_known_tokens_the_same_logits(
         torch.testing.assert_close(after[:, columns], before, atol=1e-4, rtol=1e-4)
 
 
-def test_further_tokens_stand_where_the_others_training_led(tiny_teacher: Teacher) -> None:
-    smaller, _ = learned(tiny_teacher, HeadRecipe())
+def test_additional_tokens_get_the_linear_map_of_the_others(tiny_teacher: Teacher) -> None:
+    smaller, _ = perturbed(tiny_teacher, HeadRecipe())
     turn = torch.linalg.qr(torch.randn(2 * [smaller.lm_head.in_features])).Q
     with torch.no_grad():
         smaller.lm_head.weight.copy_(tiny_teacher.lm_rows(torch.from_numpy(KNOWN)) @ turn)
@@ -75,12 +75,12 @@ def test_further_tokens_stand_where_the_others_training_led(tiny_teacher: Teache
 
 
 def test_a_narrower_head_is_refused(tiny_teacher: Teacher) -> None:
-    _, weights = learned(tiny_teacher, HeadRecipe())
+    _, weights = perturbed(tiny_teacher, HeadRecipe())
     with pytest.raises(HeadError, match="mlp_share"):
         grown(tiny_teacher, HeadRecipe(mlp_share=1 / 3), weights, MORE)
 
 
-def test_a_head_of_other_parts_is_refused(tiny_teacher: Teacher) -> None:
-    _, weights = learned(tiny_teacher, HeadRecipe(kind="medusa"))
-    with pytest.raises(HeadError, match="differs"):
+def test_a_head_with_other_tensors_is_refused(tiny_teacher: Teacher) -> None:
+    _, weights = perturbed(tiny_teacher, HeadRecipe(kind="medusa"))
+    with pytest.raises(HeadError, match="has other tensors"):
         grown(tiny_teacher, HeadRecipe(), weights, MORE)

@@ -1,4 +1,4 @@
-"""No prompt that a head is judged by is among those it learned from."""
+"""No evaluation prompt is among the training prompts."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from headlong.weights.store import hash_file
 REAL_FILES = Path(
     os.environ.get("HEADLONG_PROMPTS", Path(__file__).parents[2].parent / "shared/prompts")
 )
-"""Prompts are not in the repository; where they are, shipped heads are held against them."""
+"""Prompts are not in the repository; where they exist, shipped heads are checked against them."""
 
 UNRECORDED = {"json_extraction_wiki": 2}
-"""What heads saw that were trained before prompts were left out: two prompts ask for facts as JSON
-out of a passage that a development prompt asks a question about."""
+"""Overlap in the data of heads that were trained before prompts were left out: two prompts ask for
+facts as JSON from a passage about which a development prompt asks a question."""
 
 PASSAGE = " ".join(f"word{number}" for number in range(RUN_WORDS))
 
@@ -45,7 +45,7 @@ def test_prompts_that_share_text_are_left_out(asked: str) -> None:
     assert count_sets(left_out) == {"same": 1}
 
 
-def test_a_shorter_run_in_common_is_no_quotation() -> None:
+def test_a_shorter_common_run_is_no_overlap() -> None:
     nearly = PASSAGE.removesuffix(f"word{RUN_WORDS - 1}")
     asked = [prompt(f"{nearly} other"), prompt("Answer with the code only.")]
     held_out = [prompt(f"And {PASSAGE}"), prompt("Sort a list. Answer with the code only.")]

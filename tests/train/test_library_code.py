@@ -1,4 +1,4 @@
-"""Questions about code that lies on every machine."""
+"""Questions about code of the standard library."""
 
 import ast
 from collections import Counter
@@ -16,6 +16,6 @@ def test_every_piece_is_code_that_parses() -> None:
         ast.parse(text.partition("\n")[2])
 
 
-def test_ways_to_ask_take_turns() -> None:
+def test_templates_rotate() -> None:
     kinds = Counter(text.partition(":")[0] for text, _ in library_questions(_TASKS))
     assert abs(kinds["Explain"] - kinds["Test"]) <= 1

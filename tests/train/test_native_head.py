@@ -1,4 +1,4 @@
-"""A model's own MTP layer in training computes what it drafts with, and comes back whole."""
+"""A model's own MTP layer computes the same in training and in drafting, also after export."""
 
 from pathlib import Path
 
@@ -18,9 +18,9 @@ from headlong.models.transformer import Backbone
 from headlong.ops.blocks import Layer
 from headlong.ops.numpy.ops import NumpyOps
 from headlong.train.export import export_head, head_weights
+from headlong.train.initial_weights import read_initial_weights
 from headlong.train.native_head import TorchNative, check_layer
 from headlong.train.recipe import HeadRecipe, Recipe
-from headlong.train.start import read_start
 from headlong.train.teacher import load_teacher
 from headlong.weights.checkpoint import Checkpoint, open_checkpoint
 from mimo_files import write_mimo
@@ -33,7 +33,7 @@ FILES += [(name, "converted.gguf") for name in CONVERTED if name in WITH_MTP]
 FILES += [("mimo", "")]
 NUM_DEPTHS = 4
 VOCABULARY = np.arange(3, 60, 2)
-LEFT_ALONE = ("exp_probs_b.bias", "attn_sinks.weight", "embed_tokens.weight", "head_head.weight")
+FROZEN = ("exp_probs_b.bias", "attn_sinks.weight", "embed_tokens.weight", "head_head.weight")
 
 
 def open_model(name: str, file: str, folder: Path) -> Checkpoint:
@@ -41,10 +41,10 @@ def open_model(name: str, file: str, folder: Path) -> Checkpoint:
     return open_checkpoint(write_mimo(folder) if name == "mimo" else GOLDEN / name / file)
 
 
-def disturbed_head(checkpoint: Checkpoint) -> TorchNative:
+def perturbed_head(checkpoint: Checkpoint) -> TorchNative:
     """The layer in training, with other weights than those of the file."""
     teacher = load_teacher(checkpoint, torch.device("cpu"), compile=False)
-    start = read_start(checkpoint, Recipe(), None, from_native=True)
+    start = read_initial_weights(checkpoint, Recipe(), None, from_native=True)
     assert start is not None
     head = TorchNative(teacher, VOCABULARY, start.weights)
     torch.manual_seed(0)
@@ -69,7 +69,7 @@ def draft_logits(head: NextnHead, tokens: IntArray, start: int) -> FloatArray:
 
 
 def drafting(weights: HeadWeights, checkpoint: Checkpoint, backbone: Backbone) -> NextnHead:
-    """The head as a model gets it, drafting from its own vocabulary."""
+    """The head as loaded for drafting, with its draft vocabulary."""
     head = build_head(weights, backbone)
     assert isinstance(head, NextnHead)
     fewer = prune_vocabulary(head, weights, checkpoint, "auto", ())
@@ -79,12 +79,12 @@ def drafting(weights: HeadWeights, checkpoint: Checkpoint, backbone: Backbone) -
 
 
 @pytest.mark.parametrize(("name", "file"), FILES)
-def test_chains_equal_drafting_with_the_folder_that_was_written(
+def test_chains_equal_drafting_with_the_exported_folder(
     name: str, file: str, tmp_path: Path
 ) -> None:
-    """Guards every family's switches, positions and masks, and the way back into a file."""
+    """Tests every family's variants, positions and masks, and the export."""
     checkpoint = open_model(name, file, tmp_path / "model")
-    head = disturbed_head(checkpoint)
+    head = perturbed_head(checkpoint)
     export_head(
         tmp_path / "head", head_weights(head, HeadRecipe(kind="nextn"), VOCABULARY, "float32")
     )
@@ -102,23 +102,23 @@ def test_chains_equal_drafting_with_the_folder_that_was_written(
 
 
 @pytest.mark.parametrize(("name", "file"), FILES)
-def test_all_of_a_layer_learns_but_what_has_no_slope(name: str, file: str, tmp_path: Path) -> None:
-    head = disturbed_head(open_model(name, file, tmp_path))
-    assert all(tensor.endswith(LEFT_ALONE) for tensor in head.frozen), head.frozen
+def test_all_tensors_with_a_gradient_are_trained(name: str, file: str, tmp_path: Path) -> None:
+    head = perturbed_head(open_model(name, file, tmp_path))
+    assert all(tensor.endswith(FROZEN) for tensor in head.frozen), head.frozen
     ids = torch.from_numpy(np.random.default_rng(1).integers(0, 60, (8, 24)))
     states = head.rollout(head._teacher.forward(ids), ids)
     total = sum(head.logits(next(states), d + 1).square().mean() for d in range(NUM_DEPTHS))
     assert isinstance(total, torch.Tensor)
     total.backward()
-    still = [name for name, one in head.named_parameters() if one.grad is None]
-    # An expert that no row was sent to stays as it is.
-    assert all("_exps" in name for name in still), still
-    assert len(still) < sum("_exps" in name for name, _ in head.named_parameters()) or not still
+    idle = [name for name, one in head.named_parameters() if one.grad is None]
+    # An expert that got no rows has no gradient.
+    assert all("_exps" in name for name in idle), idle
+    assert len(idle) < sum("_exps" in name for name, _ in head.named_parameters()) or not idle
 
 
-def test_a_scale_of_the_logits_leaves_what_is_carried_alike() -> None:
-    """It goes into the norm, since the LM head is the model's."""
-    head = disturbed_head(open_checkpoint(GOLDEN / "tiny-qwen3_5"))
+def test_scaling_the_logits_does_not_change_deeper_depths() -> None:
+    """The norm is scaled, since the LM head is the model's."""
+    head = perturbed_head(open_checkpoint(GOLDEN / "tiny-qwen3_5"))
     ids = torch.from_numpy(np.random.default_rng(1).integers(0, 60, (1, 12)))
     hidden = head._teacher.forward(ids)
 
@@ -133,9 +133,9 @@ def test_a_scale_of_the_logits_leaves_what_is_carried_alike() -> None:
             torch.testing.assert_close(scaled, 1.5 * plain, rtol=1e-3, atol=1e-4)
 
 
-def test_a_layer_that_does_not_attend_is_refused() -> None:
+def test_a_layer_without_attention_is_refused() -> None:
     parts = Parts(NumpyOps(), "F32")
-    with pytest.raises(HeadError, match=r"MTP layer of that\.gguf has GatedDeltaNet; chains"):
+    with pytest.raises(HeadError, match=r"MTP layer of that\.gguf has GatedDeltaNet; only layers"):
         check_layer(Layer(parts.delta_net(), parts.mlp()), "that.gguf")
 
 
@@ -143,20 +143,20 @@ def test_a_layer_that_does_not_attend_is_refused() -> None:
     ("changes", "problem"),
     [({"packed": "q4"}, r"head\.packed = 'q4'"), ({"mlp_share": 2.0}, r"head\.mlp_share = 2\.0")],
 )
-def test_what_would_change_its_form_is_refused(changes: dict[str, object], problem: str) -> None:
+def test_settings_for_new_heads_are_refused(changes: dict[str, object], problem: str) -> None:
     recipe = Recipe(head=HeadRecipe(**changes))  # type: ignore[arg-type]
     checkpoint = open_checkpoint(GOLDEN / "tiny-qwen3_5")
     with pytest.raises(RequestError, match=problem):
-        read_start(checkpoint, recipe, None, from_native=True)
+        read_initial_weights(checkpoint, recipe, None, from_native=True)
 
 
 def test_models_without_a_layer_to_tune_are_refused(tmp_path: Path) -> None:
     plain = open_checkpoint(write_folder_with(tmp_path / "plain", "llama", {}))
-    with pytest.raises(HeadError, match="brings no MTP layer along"):
-        read_start(plain, Recipe(), None, from_native=True)
+    with pytest.raises(HeadError, match="has no MTP layer"):
+        read_initial_weights(plain, Recipe(), None, from_native=True)
     config = load_backbone(plain, NumpyOps()).backbone.config
     meta = write_folder_with(tmp_path / "meta", "llama", dict(arrays_of(random_meta(config))))
-    with pytest.raises(HeadError, match="brings meta heads along"):
-        read_start(open_checkpoint(meta), Recipe(), None, from_native=True)
+    with pytest.raises(HeadError, match="has meta heads"):
+        read_initial_weights(open_checkpoint(meta), Recipe(), None, from_native=True)
     with pytest.raises(RequestError, match="--from-native and --from-head were both given"):
-        read_start(plain, Recipe(), tmp_path, from_native=True)
+        read_initial_weights(plain, Recipe(), tmp_path, from_native=True)

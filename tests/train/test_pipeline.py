@@ -1,4 +1,4 @@
-"""The whole way from prompts to a head that drafts, on a tiny random model."""
+"""End to end: from prompts to a head that drafts, on a tiny random model."""
 
 import hashlib
 import json
@@ -58,10 +58,10 @@ def test_a_trained_head_drafts_better_than_an_untrained_one(
     changes: dict[str, Any],
 ) -> None:
     recipe = replace(tiny_recipe, head=replace(tiny_recipe.head, **changes))
-    told = options(tiny_gguf, tmp_path, prompt_file)
-    Pipeline(recipe, told, quiet).run(["generate", "train"])
-    # So small a model can only be judged by what it learned from.
-    pipeline = Pipeline(recipe, replace(told, bench_file=prompt_file), quiet)
+    call = options(tiny_gguf, tmp_path, prompt_file)
+    Pipeline(recipe, call, quiet).run(["generate", "train"])
+    # A model this small can only be evaluated on its training prompts.
+    pipeline = Pipeline(recipe, replace(call, bench_file=prompt_file), quiet)
     results = pipeline.run(["evaluate"])
 
     answers = read_shards(tmp_path / "work" / "answers")
@@ -89,20 +89,20 @@ def test_a_trained_head_drafts_better_than_an_untrained_one(
     assert record["acceptance"] == results
 
 
-def test_prompts_to_judge_by_are_left_out_and_counted(
+def test_evaluation_prompts_are_left_out_and_counted(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:
     bench = tmp_path / "bench.jsonl"
     bench.write_text(json.dumps({"prompt": "Say: 12!"}))
-    told = replace(options(tiny_gguf, tmp_path, prompt_file), bench_file=bench)
-    pipeline = Pipeline(tiny_recipe, told, quiet)
+    call = replace(options(tiny_gguf, tmp_path, prompt_file), bench_file=bench)
+    pipeline = Pipeline(tiny_recipe, call, quiet)
     assert [prompt.turns[0] for prompt in pipeline.prompts] == [
         "say hello",
         "say hell",
         "say good bye",
     ]
     pipeline.run(["generate"])
-    Pipeline(tiny_recipe, told, quiet).run(["generate", "train"])
+    Pipeline(tiny_recipe, call, quiet).run(["generate", "train"])
     data = json.loads((tmp_path / "out" / "run.json").read_text())["data"]
     bench_hash = hashlib.sha256(bench.read_bytes()).hexdigest()
     expected = {"prompts": 3, "held_out": {bench.name: bench_hash}, "left_out": {"words": 1}}
@@ -110,15 +110,15 @@ def test_prompts_to_judge_by_are_left_out_and_counted(
     assert data["sets"]["words"]["answers"] > 0
 
 
-def test_prompts_that_are_all_to_judge_by_are_refused(
+def test_training_prompts_that_are_all_evaluation_prompts_are_refused(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:
-    told = replace(options(tiny_gguf, tmp_path, prompt_file), bench_file=prompt_file)
+    call = replace(options(tiny_gguf, tmp_path, prompt_file), bench_file=prompt_file)
     with pytest.raises(RequestError, match="All 4 prompts share text with"):
-        Pipeline(tiny_recipe, told, quiet).run(["generate"])
+        Pipeline(tiny_recipe, call, quiet).run(["generate"])
 
 
-def test_simulated_acceptance_is_that_of_real_decoding(
+def test_simulated_acceptance_equals_that_of_real_decoding(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:
     pipeline = Pipeline(tiny_recipe, options(tiny_gguf, tmp_path, prompt_file), quiet)
@@ -144,48 +144,48 @@ def test_simulated_acceptance_is_that_of_real_decoding(
         assert abs(simulated.rounds - out.stats.rounds) <= 1
 
 
-def test_generation_goes_on_where_it_was(
+def test_generation_continues_where_it_stopped(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:
-    told = options(tiny_gguf, tmp_path, prompt_file)
-    Pipeline(tiny_recipe, told, quiet).run(["generate"])
+    call = options(tiny_gguf, tmp_path, prompt_file)
+    Pipeline(tiny_recipe, call, quiet).run(["generate"])
     first = read_shards(tmp_path / "work" / "answers")
     more = replace(tiny_recipe, answers=replace(tiny_recipe.answers, tokens_wanted=900))
-    Pipeline(more, told, quiet).run(["generate"])
+    Pipeline(more, call, quiet).run(["generate"])
     both = read_shards(tmp_path / "work" / "answers")
-    assert both.next_ask > first.next_ask > 0
+    assert both.next_prompt > first.next_prompt > 0
     assert both.num_answer_tokens >= 900
     assert first.tokens(0).tolist() == both.tokens(0).tolist()
 
 
-def test_training_can_go_on_from_a_head(
+def test_training_can_start_from_a_head(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:
-    told = options(tiny_gguf, tmp_path / "first", prompt_file)
-    Pipeline(tiny_recipe, told, quiet).run(["generate", "train"])
-    onward = options(tiny_gguf, tmp_path / "second", prompt_file)
-    onward = replace(onward, from_head=tmp_path / "first" / "out")
-    pipeline = Pipeline(tiny_recipe, onward, quiet)
+    call = options(tiny_gguf, tmp_path / "first", prompt_file)
+    Pipeline(tiny_recipe, call, quiet).run(["generate", "train"])
+    second = options(tiny_gguf, tmp_path / "second", prompt_file)
+    second = replace(second, from_head=tmp_path / "first" / "out")
+    pipeline = Pipeline(tiny_recipe, second, quiet)
     pipeline.run(["generate"])
     trainer = pipeline._make_trainer(pipeline._load_vocabulary(None))
-    first = Pipeline(tiny_recipe, told, quiet)
+    first = Pipeline(tiny_recipe, call, quiet)
     before = first._make_trainer(first._load_vocabulary(None)).head.state_dict()
     for name, values in trainer.head.state_dict().items():
         torch.testing.assert_close(values, before[name], atol=2e-3, rtol=2e-3)
 
 
-def test_a_head_of_other_draft_tokens_is_refused_in_a_folder_that_has_some(
+def test_a_head_with_other_draft_tokens_than_the_work_folder_is_refused(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:
-    """Its rows were once taken for other tokens', and nobody was told."""
-    told = options(tiny_gguf, tmp_path / "first", prompt_file)
-    Pipeline(tiny_recipe, told, quiet).run(["generate", "train"])
-    onward = options(tiny_gguf, tmp_path / "second", prompt_file)
+    """Its rows were once silently used for other tokens."""
+    call = options(tiny_gguf, tmp_path / "first", prompt_file)
+    Pipeline(tiny_recipe, call, quiet).run(["generate", "train"])
+    second = options(tiny_gguf, tmp_path / "second", prompt_file)
     smaller = replace(tiny_recipe, head=replace(tiny_recipe.head, draft_vocab_size=64))
-    Pipeline(smaller, onward, quiet).run(["generate"])
-    Pipeline(smaller, onward, quiet)._load_vocabulary(None)
-    tuning = Pipeline(smaller, replace(onward, from_head=told.out), quiet)
-    with pytest.raises(RequestError, match="drafts tokens that"):
+    Pipeline(smaller, second, quiet).run(["generate"])
+    Pipeline(smaller, second, quiet)._load_vocabulary(None)
+    tuning = Pipeline(smaller, replace(second, from_head=call.out), quiet)
+    with pytest.raises(RequestError, match="drafts tokens that are not in"):
         tuning.run(["train"])
 
 
@@ -204,7 +204,7 @@ def test_drafts_of_a_sample_without_answer_are_not_counted(
 
 
 def test_training_needs_neither_the_model_store_nor_a_terminal() -> None:
-    """Machines lent for training may have numpy, torch, gguf and the tokenizers alone."""
+    """Machines for training may have only numpy, torch, gguf and the tokenizers."""
     script = "import sys, headlong.cli.train, headlong.train.pipeline; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""What a run will take is told before it: work, memory as it is measured, keys to lower."""
+"""Estimates of a run: amount of work, measured memory, recipe keys to lower."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from headlong.train.pipeline import Pipeline, RunOptions
 from headlong.train.plan import StagePlan, TrainPlan
 from headlong.train.recipe import Recipe
 from headlong.train.shards import read_shards
-from headlong.train.trials import ENOUGH_S, KeptBytes, Trial, try_sizes
+from headlong.train.trials import ENOUGH_S, ActivationMemory, Trial, extrapolate
 from native_heads import write_talking_folder
 from quiet_report import QuietReport
 
@@ -32,13 +32,13 @@ def prompt_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pipeline(tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path) -> Pipeline:
-    """A run that has not begun."""
+    """A run that has not started."""
     bench = tmp_path / "bench.jsonl"
     bench.write_text("\n".join(json.dumps({"prompt": f"tell {i}"}) for i in range(6)))
-    told = RunOptions(
+    options = RunOptions(
         tiny_gguf, tmp_path / "work", tmp_path / "out", (prompt_file,), bench, device="cpu"
     )
-    return Pipeline(tiny_recipe, told, QuietReport())
+    return Pipeline(tiny_recipe, options, QuietReport())
 
 
 def by_name(plan: TrainPlan) -> dict[str, StagePlan]:
@@ -46,7 +46,7 @@ def by_name(plan: TrainPlan) -> dict[str, StagePlan]:
     return {one.stage: one for one in plan.stages}
 
 
-def test_the_work_is_that_of_the_recipe(pipeline: Pipeline, tiny_recipe: Recipe) -> None:
+def test_the_amount_of_work_follows_the_recipe(pipeline: Pipeline, tiny_recipe: Recipe) -> None:
     stages = by_name(pipeline.plan(ALL))
     assert stages["generate"].work["tokens"] == tiny_recipe.answers.tokens_wanted
     assert stages["train"].work["steps"] == tiny_recipe.training.steps
@@ -55,7 +55,7 @@ def test_the_work_is_that_of_the_recipe(pipeline: Pipeline, tiny_recipe: Recipe)
     assert all(one.total_seconds > 0 for one in stages.values())
 
 
-def test_what_is_done_already_is_not_planned_again(pipeline: Pipeline, tiny_recipe: Recipe) -> None:
+def test_completed_work_is_not_estimated_again(pipeline: Pipeline, tiny_recipe: Recipe) -> None:
     training = replace(tiny_recipe.training, steps=20)
     pipeline.recipe = replace(tiny_recipe, training=training)
     pipeline.run(["generate", "train"])
@@ -63,12 +63,12 @@ def test_what_is_done_already_is_not_planned_again(pipeline: Pipeline, tiny_reci
     answers = replace(tiny_recipe.answers, tokens_wanted=1000)
     pipeline.recipe = replace(tiny_recipe, training=training, answers=answers)
     stages = by_name(pipeline.plan(ALL))
-    there = read_shards(pipeline.options.work / "answers").num_answer_tokens
-    assert stages["generate"].work["tokens"] == 1000 - there
+    num_tokens = read_shards(pipeline.options.work / "answers").num_answer_tokens
+    assert stages["generate"].work["tokens"] == 1000 - num_tokens
     assert stages["train"].work["steps"] == 0
 
 
-def test_more_rows_than_answers_still_take_an_answer_s_steps(
+def test_more_rows_than_answers_still_need_the_steps_of_one_answer(
     pipeline: Pipeline, tiny_recipe: Recipe
 ) -> None:
     answers = replace(tiny_recipe.answers, tokens_wanted=16, max_tokens=24)
@@ -77,7 +77,7 @@ def test_more_rows_than_answers_still_take_an_answer_s_steps(
     assert (work["answers"], work["steps"]) == (1, 15)
 
 
-def test_a_schedule_in_seconds_takes_these(pipeline: Pipeline, tiny_recipe: Recipe) -> None:
+def test_a_schedule_in_seconds_is_the_estimate(pipeline: Pipeline, tiny_recipe: Recipe) -> None:
     training = replace(tiny_recipe.training, steps=None, seconds=30.0)
     pipeline.recipe = replace(tiny_recipe, training=training)
     train = by_name(pipeline.plan(["train"]))["train"]
@@ -85,9 +85,7 @@ def test_a_schedule_in_seconds_takes_these(pipeline: Pipeline, tiny_recipe: Reci
     assert train.work["steps"] > 0
 
 
-def test_memory_is_that_of_a_step_and_of_the_caches(
-    pipeline: Pipeline, tiny_recipe: Recipe
-) -> None:
+def test_memory_includes_a_step_and_the_caches(pipeline: Pipeline, tiny_recipe: Recipe) -> None:
     stages = by_name(pipeline.plan(ALL))
     trainer = pipeline._new_trainer(np.arange(128))
     num_weights = sum(one.numel() for one in trainer.head.parameters())
@@ -102,20 +100,20 @@ def test_memory_is_that_of_a_step_and_of_the_caches(
     assert 8 * length == tiny_recipe.training.tokens_per_step == 512
     ids = list(np.random.default_rng(0).integers(0, 266, (8, length)))
     batch = make_batch(ids, [20] * 8, np.zeros(8, np.float32), length)
-    with KeptBytes(CPU) as kept:
+    with ActivationMemory(CPU) as memory:
         trainer.run_step(batch)
-    assert train["activations"] == pytest.approx(kept.num_bytes, rel=0.25)
+    assert train["activations"] == pytest.approx(memory.num_bytes, rel=0.25)
 
 
-def test_planning_leaves_the_run_as_it_was(
+def test_planning_does_not_change_the_run(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path
 ) -> None:
     recipe = replace(tiny_recipe, training=replace(tiny_recipe.training, steps=6))
     states = []
     for name, is_planned in (("plain", False), ("planned", True)):
         work = tmp_path / name
-        told = RunOptions(tiny_gguf, work, work / "out", (prompt_file,), device="cpu")
-        pipeline = Pipeline(recipe, told, QuietReport())
+        options = RunOptions(tiny_gguf, work, work / "out", (prompt_file,), device="cpu")
+        pipeline = Pipeline(recipe, options, QuietReport())
         if is_planned:
             pipeline.plan(["generate", "train"])
             assert not list(work.glob("*"))
@@ -125,23 +123,23 @@ def test_planning_leaves_the_run_as_it_was(
         assert torch.equal(values, states[1][name]), name
 
 
-def test_a_native_layer_is_planned_too(
+def test_a_native_layer_is_estimated_too(
     tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path
 ) -> None:
     model = write_talking_folder(tmp_path / "model")
-    told = RunOptions(model, tmp_path / "work", tmp_path / "out", (prompt_file,), device="cpu")
-    pipeline = Pipeline(tiny_recipe, replace(told, from_native=True), QuietReport())
+    options = RunOptions(model, tmp_path / "work", tmp_path / "out", (prompt_file,), device="cpu")
+    pipeline = Pipeline(tiny_recipe, replace(options, from_native=True), QuietReport())
     train = by_name(pipeline.plan(["train"]))["train"]
     trainer = pipeline._new_trainer(np.arange(128))
     assert train.num_bytes["head"] == 4 * sum(one.numel() for one in trainer.head.parameters())
 
 
-def test_what_two_steps_keep_together_is_counted_once() -> None:
+def test_a_tensor_saved_twice_is_counted_once() -> None:
     x = torch.ones(3000, requires_grad=True)
-    with KeptBytes(CPU) as kept:
+    with ActivationMemory(CPU) as memory:
         (x * x + x.exp()).sum().backward()
-    # x itself, and what the exponential returned; a third more passes through.
-    assert kept.num_bytes == 2 * 3000 * 4 * 4 // 3
+    # Saved are x itself and the result of exp; the factor adds a third.
+    assert memory.num_bytes == 2 * 3000 * 4 * 4 // 3
 
 
 def test_trials_grow_until_they_can_be_measured() -> None:
@@ -151,30 +149,31 @@ def test_trials_grow_until_they_can_be_measured() -> None:
         sizes.append(size)
         return Trial(size, {"work": 0.01 * size}, 1000 + 10 * size)
 
-    found = try_sizes(CPU, run, 10_000)
+    found = extrapolate(CPU, run, 10_000)
     assert sizes == [1, 1, 4, 16, 64]
     assert 0.01 * 64 >= ENOUGH_S > 0.01 * 16
-    # What does not grow with the size is counted once.
+    # The constant part of the memory is not scaled.
     assert found.seconds["work"] == pytest.approx(100.0)
     assert found.num_bytes == 1000 + 100_000
     sizes.clear()
-    assert try_sizes(CPU, run, 6).num_bytes == 1060
+    assert extrapolate(CPU, run, 6).num_bytes == 1060
     assert sizes == [1, 1, 4, 6]
 
 
-def test_memory_that_does_not_suffice_is_told_with_the_keys_to_lower() -> None:
+def test_too_little_memory_is_reported_with_the_keys_to_lower() -> None:
     needy = StagePlan(
         "train",
         {"tokens": 1_000_000, "steps": 61},
-        {"the head": 4000.0, "the model": 1000.0},
+        {"the head, there and back": 4000.0, "the model's pass": 1000.0},
         {"model": 2 * 10**9, "activations": 6 * 10**9},
         ("training.tokens_per_step", "training.num_depths"),
     )
     plan = TrainPlan("CPU", 4 * 10**9, 3600.0, (needy,))
     table = plan.table()
-    assert "train needs about 8.0 GB, and there are 4.0 GB: lower training.tokens_per_step" in table
-    assert "train: 80% of the time the head, 75% of the memory activations" in table
+    assert "train needs about 8.0 GB, and 4.0 GB are available: lower training.tokens_per" in table
+    assert "train: 80% of the time for the head's forward and backward pass, 75%" in table
     assert "This call ends after 60 min" in table
+    assert "75% of the memory for activations" in table
     cells = table.splitlines()[2].split()
     assert cells == ["train", "–", "1,000,000", "61", "83", "min", "2.00", "6.00", "8.00"]
     plenty = TrainPlan("CPU", None, 86400.0, (needy,))

@@ -1,4 +1,4 @@
-"""The fused maths against plain formulas."""
+"""Pointwise functions against plain formulas."""
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ def lowbias32(bits: int) -> int:
     return bits ^ bits >> 16
 
 
-def test_noise_is_the_written_hash() -> None:
+def test_noise_equals_the_reference_hash() -> None:
     seeds, positions, ids = [5, 2**31 - 2], [0, 300], [0, 1, 49151]
     found = noise(torch.tensor(seeds), torch.tensor(positions), torch.tensor(ids)).numpy()
     for row, (seed, position) in enumerate(zip(seeds, positions, strict=True)):
@@ -35,7 +35,7 @@ def test_picks_with_noise_follow_the_softmax() -> None:
     np.testing.assert_allclose(shares.numpy(), logits.softmax(-1).numpy(), atol=0.015)
 
 
-def test_chains_see_the_past_and_themselves_only() -> None:
+def test_chains_attend_to_the_past_and_themselves_only() -> None:
     torch.manual_seed(0)
     causal, own = torch.randn(1, 1, 1, 4, 4), torch.randn(1, 1, 1, 4, 2)
     probs, own_probs = mix_scores(causal, own)

@@ -1,4 +1,4 @@
-"""A head that learns packed sees the very weights it will run with."""
+"""Quantisation-aware training computes with exactly the weights that are packed later."""
 
 import numpy as np
 import torch
@@ -10,9 +10,9 @@ from headlong.ops.native.ops import NativeOps
 from headlong.train.pointwise import make_pointwise, round_to_q4
 from headlong.train.projection import (
     Projection,
-    learn_packed,
-    rounded_once,
-    running_parameters,
+    effective_parameters,
+    enable_qat,
+    round_once,
 )
 from headlong.weights.mlx_groups import pack_matrix
 
@@ -20,14 +20,14 @@ PLAIN = make_pointwise(compile=False)
 
 
 def random_weight(outputs: int, inputs: int) -> Tensor:
-    """Weights of many sizes, one group of them all equal."""
+    """Weights of many magnitudes; those of one group are equal."""
     torch.manual_seed(3)
     weight = torch.randn(outputs, inputs) * torch.logspace(-4, 1, outputs)[:, None]
     weight[0, :32] = 0.25
     return weight
 
 
-def test_rounding_is_what_packing_leaves() -> None:
+def test_rounding_equals_packing_and_unpacking() -> None:
     weight = random_weight(24, 96)
     ops = NativeOps()
     packed = ops.matrix(store_array("test.weight", weight.numpy()), "q4")
@@ -41,9 +41,9 @@ def test_rounding_again_changes_nothing_that_packing_would_see() -> None:
     torch.testing.assert_close(round_to_q4(rounded), rounded, rtol=2e-3, atol=1e-6)
 
 
-def test_a_packed_projection_multiplies_rounded_weights_and_learns_the_unrounded() -> None:
+def test_qat_multiplies_rounded_weights_and_trains_the_unrounded() -> None:
     layer = Projection(64, 8, bias=False)
-    learn_packed(nn.Sequential(layer), PLAIN)
+    enable_qat(nn.Sequential(layer), PLAIN)
     x = torch.randn(5, 64)
     y = layer(x)
     torch.testing.assert_close(y, F.linear(x, round_to_q4(layer.weight.detach())))
@@ -53,10 +53,10 @@ def test_a_packed_projection_multiplies_rounded_weights_and_learns_the_unrounded
     torch.testing.assert_close(layer.weight.grad, x.sum(0).expand(8, 64))
 
 
-def test_all_depths_of_a_step_share_one_rounding_and_the_next_step_rounds_anew() -> None:
+def test_a_step_rounds_once_for_all_depths_and_the_next_step_rounds_again() -> None:
     layer = Projection(64, 8, bias=False)
     head = nn.Sequential(layer)
-    learn_packed(head, PLAIN)
+    enable_qat(head, PLAIN)
     roundings: list[Tensor] = []
 
     def round_weight(weight: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def test_all_depths_of_a_step_share_one_rounding_and_the_next_step_rounds_anew()
     optimiser = torch.optim.AdamW(head.parameters(), lr=0.1)
     x = torch.randn(5, 64)
     for step in range(2):
-        with rounded_once(head):
+        with round_once(head):
             deep = layer(x).sum() + 2 * layer(2 * x).sum()
         optimiser.zero_grad()
         deep.backward()
@@ -79,17 +79,17 @@ def test_all_depths_of_a_step_share_one_rounding_and_the_next_step_rounds_anew()
         roundings.pop()
 
 
-def test_rows_that_are_no_whole_groups_stay_as_they_are() -> None:
+def test_rows_that_are_not_whole_groups_are_not_rounded() -> None:
     layer = Projection(40, 8, bias=False)
-    learn_packed(nn.Sequential(layer), PLAIN)
+    enable_qat(nn.Sequential(layer), PLAIN)
     x = torch.randn(5, 40)
     torch.testing.assert_close(layer(x), F.linear(x, layer.weight))
 
 
 def test_a_file_gets_the_rounded_weights() -> None:
     head = nn.Sequential(Projection(64, 8), Projection(40, 8))
-    learn_packed(head, PLAIN)
-    found = dict(running_parameters(head))
+    enable_qat(head, PLAIN)
+    found = dict(effective_parameters(head))
     assert found.keys() == dict(head.named_parameters()).keys()
     torch.testing.assert_close(found["0.weight"], round_to_q4(head[0].weight.detach()))
     assert not torch.equal(found["0.weight"], head[0].weight)
@@ -97,9 +97,9 @@ def test_a_file_gets_the_rounded_weights() -> None:
         assert torch.equal(found[name], head.get_parameter(name))
 
 
-def test_packed_file_holds_the_very_levels_that_were_learned() -> None:
+def test_packed_file_has_exactly_the_levels_that_were_trained() -> None:
     head = nn.Sequential(Projection(64, 48))
-    learn_packed(head, PLAIN)
-    learned = dict(running_parameters(head))["0.weight"].numpy()
-    stored = pack_matrix(store_array("0.weight", learned)).to_float32()
-    np.testing.assert_allclose(stored, learned, rtol=2e-7, atol=1e-8)
+    enable_qat(head, PLAIN)
+    trained = dict(effective_parameters(head))["0.weight"].numpy()
+    stored = pack_matrix(store_array("0.weight", trained)).to_float32()
+    np.testing.assert_allclose(stored, trained, rtol=2e-7, atol=1e-8)

@@ -33,7 +33,7 @@ def test_both_kinds_of_lines_are_read(tmp_path: Path) -> None:
     assert (second.turns, second.task) == (("two", "three"), "chat")
 
 
-def test_unicode_line_separators_end_no_line(tmp_path: Path) -> None:
+def test_unicode_line_separators_do_not_end_a_line(tmp_path: Path) -> None:
     """Guards against str.splitlines, which cuts JSON strings in two at U+2028."""
     path = write(tmp_path / "prompts.jsonl", {"prompt": "a\u2028b\x85c"})
     assert read_prompts(path)[0].turns == ("a\u2028b\x85c",)
@@ -45,7 +45,7 @@ def test_gzip_is_read(tmp_path: Path) -> None:
     assert read_prompts(path)[0].turns == ("hello",)
 
 
-def test_tools_are_written_into_the_question(tmp_path: Path) -> None:
+def test_tools_are_listed_in_the_question(tmp_path: Path) -> None:
     path = write(tmp_path / "prompts.jsonl", {"prompt": "the sum?", "tools": '[{"name": "add"}]'})
     assert '[{"name": "add"}]' in read_prompts(path)[0].turns[0]
     assert read_prompts(path)[0].turns[0].endswith("the sum?")
@@ -66,17 +66,17 @@ def test_a_damaged_gzip_is_refused(tmp_path: Path) -> None:
         read_prompts(path)
 
 
-def test_a_framed_question_is_what_the_template_writes() -> None:
+def test_a_framed_question_equals_the_rendered_template() -> None:
     tokenizer = byte_level_tokenizer()
     frame = read_frame(tokenizer)
     messages = [{"role": "user", "content": "hello"}]
     assert frame.frame("hello") == tokenizer.apply_chat_template(messages)
     messages += [{"role": "assistant", "content": "hi"}, {"role": "user", "content": "again"}]
-    went_on = f"{frame.frame('hello')}hi{frame.before_next_user}again{frame.before_answer}"
-    assert went_on == tokenizer.apply_chat_template(messages)
+    whole_chat = f"{frame.frame('hello')}hi{frame.before_next_user}again{frame.before_answer}"
+    assert whole_chat == tokenizer.apply_chat_template(messages)
 
 
 def test_a_template_that_changes_text_is_refused() -> None:
     tokenizer = byte_level_tokenizer(chat_template="{{ messages[0].content | upper }}")
-    with pytest.raises(TextError, match="cannot be framed"):
+    with pytest.raises(TextError, match="changes the text of messages"):
         read_frame(tokenizer)

@@ -1,4 +1,4 @@
-"""Questions made from prompts: shares, forms, and where they come from."""
+"""Composed questions: shares, wordings and sources."""
 
 from headlong.train.prompt_files import Prompt
 from headlong.train.questions import COMPOSED_CHAT, WORDINGS, compose_questions
@@ -35,7 +35,7 @@ def composed(**shares: float) -> dict[float, list[tuple[str, str]]]:
     return dict(compose_questions([PYTHON, SCRIPT, TALK], recipe))
 
 
-def test_only_wanted_kinds_are_composed() -> None:
+def test_only_kinds_with_a_share_are_composed() -> None:
     assert composed() == {}
     assert set(composed(passage_share=0.25, code_share=0.5)) == {0.25, 0.5}
 
@@ -56,7 +56,7 @@ def test_a_javascript_comment_becomes_a_docstring() -> None:
     assert any("```javascript" in text for text in found)
 
 
-def test_words_are_not_taken_for_code() -> None:
+def test_prose_is_not_taken_for_code() -> None:
     assert not any(name == "talk_blocks" for _, name in composed(code_share=0.5)[0.5])
 
 

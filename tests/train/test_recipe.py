@@ -1,4 +1,4 @@
-"""Recipes: complete, checked, and strict about what they do not know."""
+"""Recipes: defaults, validation, unknown keys."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def test_recipes_of_the_project_are_valid(path: Path) -> None:
     assert recipe.head.draft_vocab_size > 0
 
 
-def test_what_is_left_out_keeps_its_default() -> None:
+def test_missing_keys_have_their_defaults() -> None:
     recipe = make_recipe({"training": {"num_depths": 3}})
     assert recipe.training.num_depths == 3
     assert recipe.training.depth_decay == Recipe().training.depth_decay
@@ -34,19 +34,19 @@ def test_what_is_left_out_keeps_its_default() -> None:
         ({"answers": {"greedy_share": 2.0}}, "greedy_share"),
     ],
 )
-def test_nonsense_is_refused_by_name(values: dict[str, object], named: str) -> None:
+def test_invalid_values_are_refused_by_name(values: dict[str, object], named: str) -> None:
     with pytest.raises(RequestError, match=named):
         make_recipe(values)
 
 
-def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text("seed = = 1")
     with pytest.raises(RequestError, match=r"bad\.toml"):
         read_recipe(path)
 
 
-def test_changes_overrule_the_file() -> None:
+def test_changes_override_the_file() -> None:
     recipe = read_recipe(None, ["training.seconds = 5", "training.num_depths=2", "seed=9"])
     assert (recipe.training.seconds, recipe.training.num_depths, recipe.seed) == (5, 2, 9)
     with pytest.raises(RequestError, match="not TOML"):

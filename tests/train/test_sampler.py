@@ -1,4 +1,4 @@
-"""The sampler against the plain loop: rows that come and go must not disturb one another."""
+"""The sampler against a plain loop: rows must not influence one another."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ EOS = frozenset({7})
 
 
 def plain_answer(teacher: Teacher, job: Job, capacity: int) -> list[int]:
-    """Write one answer by reading everything again for every token."""
+    """Generate one answer, recomputing the whole sequence for every token."""
     ids: list[int] = job.prompt_ids.tolist()
     limit = min(len(ids) + job.max_tokens, capacity)
     while len(ids) < limit:
@@ -42,8 +42,8 @@ def some_jobs(count: int, vocab_size: int) -> list[Job]:
     ]
 
 
-def test_refilled_rows_write_what_the_plain_loop_writes(every_teacher: Teacher) -> None:
-    """States of rows that were padded, refilled and stood beside finished ones are their own."""
+def test_refilled_rows_generate_what_the_plain_loop_generates(every_teacher: Teacher) -> None:
+    """Padding, refilled rows and finished rows do not influence other rows."""
     jobs = some_jobs(7, every_teacher.config.vocab_size)
     sampler = Sampler(every_teacher, 3, 80, EOS, attend_plain)
     answers = answer_all(sampler, jobs, refill_every=4)
@@ -52,7 +52,7 @@ def test_refilled_rows_write_what_the_plain_loop_writes(every_teacher: Teacher) 
     assert [ids.tolist() for ids in answers] == expected
 
 
-def test_finished_rows_stand_still(tiny_teacher: Teacher) -> None:
+def test_finished_rows_do_not_change(tiny_teacher: Teacher) -> None:
     sampler = Sampler(tiny_teacher, 2, 64, EOS, attend_plain)
     sampler.load([1], [Job(np.arange(10, 15), 3, 0.0, seed=0)])
     sampler.run(3)

@@ -1,4 +1,4 @@
-"""Shards survive kills: what is there is whole, what is damaged is named and left out."""
+"""Shards survive kills: they are complete, and damaged ones are reported and skipped."""
 
 from pathlib import Path
 
@@ -18,27 +18,27 @@ def some_answers(seed: int, count: int = 3) -> list[Answer]:
     ]
 
 
-def test_answers_come_back_as_written(tmp_path: Path) -> None:
+def test_answers_are_read_as_written(tmp_path: Path) -> None:
     answers = some_answers(0)
-    write_shard(tmp_path / "shard-00000.npz", answers, next_ask=9)
+    write_shard(tmp_path / "shard-00000.npz", answers, next_prompt=9)
     found = read_shards(tmp_path)
     assert [found.tokens(i).tolist() for i in range(3)] == [a.ids.tolist() for a in answers]
     assert found.prompt_lengths.tolist() == [4, 5, 6]
     assert found.set_counts == {"a": 2, "b": 1}
     assert found.num_answer_tokens == 6 * 3
-    assert found.next_ask == 9
+    assert found.next_prompt == 9
 
 
 def test_ids_above_two_bytes_are_kept(tmp_path: Path) -> None:
     ids = np.array([1, 70_000, 200_000])
-    write_shard(tmp_path / "shard-00000.npz", [Answer(ids, 1, 0.0, "a")], next_ask=0)
+    write_shard(tmp_path / "shard-00000.npz", [Answer(ids, 1, 0.0, "a")], next_prompt=0)
     assert read_shards(tmp_path).tokens(0).tolist() == ids.tolist()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_a_truncated_shard_is_named_and_left_out(tmp_path: Path, share: float) -> None:
+def test_a_truncated_shard_is_reported_and_skipped(tmp_path: Path, share: float) -> None:
     for number in range(2):
-        write_shard(tmp_path / f"shard-0000{number}.npz", some_answers(number), next_ask=number)
+        write_shard(tmp_path / f"shard-0000{number}.npz", some_answers(number), next_prompt=number)
     data = (tmp_path / "shard-00001.npz").read_bytes()
     (tmp_path / "shard-00001.npz").write_bytes(data[: int(len(data) * share)])
     found = read_shards(tmp_path)
@@ -47,12 +47,12 @@ def test_a_truncated_shard_is_named_and_left_out(tmp_path: Path, share: float) -
     assert "shard-00001" in found.damaged[0]
 
 
-def test_a_writer_goes_on_behind_old_shards(tmp_path: Path) -> None:
+def test_a_writer_continues_after_old_shards(tmp_path: Path) -> None:
     for seed in range(2):
         writer = ShardWriter(tmp_path)
         for answer in some_answers(seed):
-            writer.add(answer, next_ask=seed)
-        writer.close(next_ask=seed)
+            writer.add(answer, next_prompt=seed)
+        writer.close(next_prompt=seed)
     assert [path.name for path in shard_files(tmp_path)] == ["shard-00000.npz", "shard-00001.npz"]
     assert len(read_shards(tmp_path)) == 6
 
@@ -64,7 +64,7 @@ def test_a_half_written_shard_is_not_found(tmp_path: Path) -> None:
 
 
 def test_the_fingerprint_follows_the_answers(tmp_path: Path) -> None:
-    write_shard(tmp_path / "shard-00000.npz", some_answers(0), next_ask=0)
+    write_shard(tmp_path / "shard-00000.npz", some_answers(0), next_prompt=0)
     first = read_shards(tmp_path).fingerprint
-    write_shard(tmp_path / "shard-00001.npz", some_answers(1), next_ask=0)
+    write_shard(tmp_path / "shard-00001.npz", some_answers(1), next_prompt=0)
     assert read_shards(tmp_path).fingerprint != first

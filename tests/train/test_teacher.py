@@ -1,4 +1,4 @@
-"""The teacher is the backbone of `models/`, of whatever kind its layers are."""
+"""The teacher computes the same as the backbone of `models/`, for every kind of layer."""
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from headlong.weights.checkpoint import Checkpoint
 def test_hidden_states_and_logits_equal_the_engines(
     every_checkpoint: Checkpoint, every_teacher: Teacher
 ) -> None:
-    """Embeddings for layers and caps on logits included; rounding counts against their size."""
+    """Per-layer embeddings and logit caps included; tolerances are relative."""
     backbone = load_backbone(every_checkpoint, NumpyOps()).backbone
     ids = np.random.default_rng(5).integers(0, 60, (2, 23))
     expected = backbone.forward(list(ids), [backbone.make_cache() for _ in ids])

@@ -1,4 +1,4 @@
-"""Composed tool prompts: whole JSON, a request that can be met, the same for the same seed."""
+"""Composed tool prompts: valid JSON, matching requests, the same for the same seed."""
 
 import json
 import re
@@ -37,12 +37,12 @@ def test_every_request_names_only_its_own_parameters() -> None:
             assert "{" not in request.format(**values)
 
 
-def test_code_without_a_doctest_lends_no_function() -> None:
+def test_code_without_a_doctest_gives_no_function() -> None:
     texts = compose_tool_prompts(300, 1, ['def f(n: int) -> int:\n    """Do it."""'])
     assert not any('"name": "f"' in text for text in texts)
 
 
-def test_code_with_a_doctest_lends_its_function() -> None:
+def test_code_with_a_doctest_gives_a_function() -> None:
     text = (
         'def area(side: int) -> int:\n    """Area of a square.\n\n    >>> area(3)\n    9\n    """'
     )

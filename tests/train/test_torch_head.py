@@ -1,4 +1,4 @@
-"""Heads in training against the heads that draft: the same weights must give the same numbers."""
+"""Heads in training against heads in drafting: same weights, same logits."""
 
 import numpy as np
 import pytest
@@ -26,10 +26,10 @@ def backbone(any_checkpoint: Checkpoint) -> Backbone:
     return load_backbone(any_checkpoint, NumpyOps()).backbone
 
 
-def disturbed_head(
+def perturbed_head(
     kind: HeadShape, teacher: Teacher, vocabulary: IntArray = VOCABULARY
 ) -> TorchHead:
-    """A head whose weights are no longer what the backbone gave it, so that none is special."""
+    """A head with perturbed weights, so that none has a special value."""
     torch.manual_seed(3)
     head = make_head(HeadRecipe(kind=kind), teacher, vocabulary, NUM_DEPTHS)
     with torch.no_grad():
@@ -39,7 +39,7 @@ def disturbed_head(
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "nextn"])
-def test_a_narrower_mlp_keeps_the_largest_inner_numbers(
+def test_a_narrower_mlp_keeps_the_largest_inner_units(
     any_teacher: Teacher, kind: HeadShape
 ) -> None:
     recipe = HeadRecipe(kind=kind, mlp_share=1 / 3)
@@ -89,8 +89,8 @@ def draft_logits(
 def test_chains_equal_drafting_step_by_step(
     any_teacher: Teacher, backbone: Backbone, kind: HeadShape
 ) -> None:
-    """Guards acceptance at depth 2 and beyond: a wrong mask or position shows only there."""
-    head = disturbed_head(kind, any_teacher)
+    """A wrong mask or position shows only from depth 2 on."""
+    head = perturbed_head(kind, any_teacher)
     drafting = build_head(
         head_weights(head, HeadRecipe(kind=kind), VOCABULARY, "float32"), backbone
     )
@@ -114,9 +114,9 @@ def test_chains_equal_drafting_step_by_step(
 def test_a_head_fits_a_backbone_of_any_kind(
     every_teacher: Teacher, every_checkpoint: Checkpoint
 ) -> None:
-    """Guards sizes and rotary frequencies where the backbone attends otherwise than a head."""
+    """Tests sizes and rotary frequencies if the backbone has another kind of attention."""
     few = np.arange(3, 60, 2)
-    head = disturbed_head("nextn", every_teacher, few)
+    head = perturbed_head("nextn", every_teacher, few)
     backbone = load_backbone(every_checkpoint, NumpyOps()).backbone
     weights = head_weights(head, HeadRecipe(kind="nextn"), few, "float32")
     drafting = build_head(weights, backbone)
@@ -133,7 +133,7 @@ def test_a_head_fits_a_backbone_of_any_kind(
 
 
 def test_parallel_heads_equal_the_engines(any_teacher: Teacher, backbone: Backbone) -> None:
-    head = disturbed_head("medusa", any_teacher)
+    head = perturbed_head("medusa", any_teacher)
     drafting = build_head(
         head_weights(head, HeadRecipe(kind="medusa"), VOCABULARY, "float32"), backbone
     )

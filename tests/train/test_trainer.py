@@ -1,4 +1,4 @@
-"""Training resumes as if it had never stopped, and learns."""
+"""Training resumes exactly where it stopped; the weights of rows in the loss."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from headlong.train.recipe import Recipe
 from headlong.train.shards import Answer, Answers, read_shards, write_shard
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import make_head
-from headlong.train.trainer import Trainer, begin_shares
+from headlong.train.trainer import Trainer, round_begin_weights
 
 VOCABULARY = np.arange(0, 266, 2)
 
@@ -29,7 +29,7 @@ def answers(tmp_path: Path) -> Answers:
 
 
 def make_trainer(teacher: Teacher, recipe: Recipe, steps: int = 24) -> Trainer:
-    """A trainer at its very beginning."""
+    """A trainer before its first step."""
     recipe = replace(recipe, training=replace(recipe.training, steps=steps))
     torch.manual_seed(0)
     head = make_head(recipe.head, teacher, VOCABULARY, recipe.training.num_depths)
@@ -37,7 +37,7 @@ def make_trainer(teacher: Teacher, recipe: Recipe, steps: int = 24) -> Trainer:
 
 
 def stop_after(trainer: Trainer, answers: Answers, path: Path, report: Report) -> None:
-    """Run seven steps and save, as a call does whose time is up."""
+    """Run seven steps and save, as a call does when its time is up."""
     batches = trainer._batches(answers)
     trainer._begin(answers, report)
     for _ in range(7):
@@ -65,7 +65,7 @@ def test_a_resumed_run_has_the_same_weights_bit_for_bit(
         assert torch.equal(values, resumed.head.state_dict()[name]), name
 
 
-def test_other_answers_begin_a_new_epoch(
+def test_other_answers_start_a_new_epoch(
     tiny_teacher: Teacher, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
 ) -> None:
     trainer = make_trainer(tiny_teacher, tiny_recipe)
@@ -98,7 +98,7 @@ def test_the_time_limit_of_a_call_ends_it(
     assert (tmp_path / "state.pt").is_file()
 
 
-def test_an_epoch_holds_every_answer_once(answers: Answers) -> None:
+def test_an_epoch_contains_every_answer_once(answers: Answers) -> None:
     plan = plan_epoch(answers, 256, (1, 2))
     members = np.concatenate([batch.members for batch in plan])
     assert sorted(members.tolist()) == list(range(30))
@@ -107,10 +107,10 @@ def test_an_epoch_holds_every_answer_once(answers: Answers) -> None:
     assert [b.members.tolist() for b in plan] == [b.members.tolist() for b in again]
 
 
-def test_chains_that_would_have_ended_lose_their_weight(
+def test_rows_after_a_refused_token_lose_their_weight(
     tiny_teacher: Teacher, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the end of training, a depth learns from the rows where the one before overlaps."""
+    """At the end of training, a depth is trained on rows with overlap at the depth before."""
     settings = replace(tiny_recipe.training, on_path_share=1.0, num_depths=2, depth_decay=1.0)
     settings = replace(settings, refusal_share=0.0)
     trainer = make_trainer(tiny_teacher, replace(tiny_recipe, training=settings))
@@ -118,13 +118,13 @@ def test_chains_that_would_have_ended_lose_their_weight(
     logits = torch.zeros(9, len(VOCABULARY))
     logits[:, 0] = 60.0  # the backbone is sure of the first draft token everywhere
     states = torch.randn(8, tiny_teacher.config.hidden_size, requires_grad=True)
-    shown = torch.full((8, len(VOCABULARY)), 0.0)
-    shown[:, 1] = 60.0  # the head is sure of another one at depth 1 …
-    shown[:4, 0] = 120.0  # … except in the first four rows
+    first_logits = torch.full((8, len(VOCABULARY)), 0.0)
+    first_logits[:, 1] = 60.0  # the head is sure of another one at depth 1 …
+    first_logits[:4, 0] = 120.0  # … except in the first four rows
     mix = torch.randn(tiny_teacher.config.hidden_size, len(VOCABULARY))
 
     def head_logits(rows: torch.Tensor, depth: int) -> torch.Tensor:
-        return shown if depth == 1 else rows @ mix
+        return first_logits if depth == 1 else rows @ mix
 
     monkeypatch.setattr(trainer.head, "logits", head_logits)
     trainer.state.step = 24  # the end of the schedule
@@ -138,26 +138,26 @@ def test_chains_that_would_have_ended_lose_their_weight(
     assert float(overlaps[0]) == pytest.approx(0.5)
 
 
-def test_drafts_behind_refused_tokens_count_most() -> None:
+def test_rows_after_refused_tokens_have_the_largest_weight() -> None:
     overlap = torch.tensor([1.0, 0.25, 1.0])
-    assert begin_shares(overlap, 0.0).tolist() == [1.0, 1.0, 1.0]
-    # No row before the first; a sure token before the second, a doubtful one before the third.
-    assert begin_shares(overlap, 1.0).tolist() == [1.0, 0.0, 0.75]
-    assert begin_shares(overlap, 0.5).tolist() == [1.0, 0.5, 0.875]
+    assert round_begin_weights(overlap, 0.0).tolist() == [1.0, 1.0, 1.0]
+    # The first row has none before it; the second follows a sure, the third a doubtful token.
+    assert round_begin_weights(overlap, 1.0).tolist() == [1.0, 0.0, 0.75]
+    assert round_begin_weights(overlap, 0.5).tolist() == [1.0, 0.5, 0.875]
 
 
-def test_answers_teach_at_the_temperature_they_were_written_at(
+def test_the_loss_temperature_is_the_sampling_temperature(
     tiny_teacher: Teacher, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer(tiny_teacher, tiny_recipe)
     seen: list[torch.Tensor] = []
 
-    def look(*args: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def record(*args: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
         seen.append(args[-1])
         return next(iter(args[0])).sum(), []
 
-    monkeypatch.setattr(trainer, "_sum_depths", look)
+    monkeypatch.setattr(trainer, "_sum_depths", record)
     ids = np.arange(24).reshape(2, 12) % 200
-    heat = np.array([0.0, 1.0], dtype=np.float32)
-    trainer.run_step(make_batch([ids[0], ids[1]], [2, 2], heat, 12))
+    temperatures = np.array([0.0, 1.0], dtype=np.float32)
+    trainer.run_step(make_batch([ids[0], ids[1]], [2, 2], temperatures, 12))
     assert set(seen[0].tolist()) == {1 / tiny_recipe.training.least_temperature, 1.0}

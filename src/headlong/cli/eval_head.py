@@ -2,7 +2,7 @@
 
 In:  a model, a head, a prompt file with tasks. Out: acceptance length by task, temperature and K,
 acceptance per depth, at each head precision; a table, a plot where asked for, JSON last.
-Drafts come from the head alone, packed in the precision that is judged.
+Only the head drafts, packed in the precision that is evaluated.
 """
 
 import argparse
@@ -70,14 +70,14 @@ def run(args: argparse.Namespace) -> int:
 
     depths = args.k or list(range(1, 9))
     temperatures = args.temperature or [0.0, 0.7]
-    # All that can be refused is refused before minutes of decoding.
+    # Refuse bad arguments before minutes of decoding.
     _check(args, depths, temperatures)
     plots = None if args.plot is None else _prepare_plot(args.plot)
     prompts = _choose(args.prompts, args.per_task)
     results: dict[Setting, dict[str, DecodeStats]] = {}
     console = make_console(stderr=args.json)
     for precision in args.precision or [DEFAULT_HEAD_QUANT]:
-        # Answers run beside each other, and K is to be drafted whether it pays there or not.
+        # Several answers run at once, and K tokens are drafted even where that does not pay.
         limits = EngineLimits(honour_k=True)
         llm = load_llm(args, head_quant=precision, drafter="head", limits=limits)
         for temperature in temperatures:
@@ -87,13 +87,13 @@ def run(args: argparse.Namespace) -> int:
     setup = {**describe_setup(llm), "head": name_head(llm, args.head)}
     write_json(setup | _describe(args, prompts, results))
     if plots is not None:
-        # Last, so that whatever goes wrong while drawing, the numbers are out.
+        # Last: if drawing fails, the results have been written.
         _draw(plots, results, args.plot)
     return 0
 
 
 def _check(args: argparse.Namespace, depths: list[int], temperatures: list[float]) -> None:
-    """Refuse impossible numbers."""
+    """Refuse invalid options."""
     if not all(1 <= k <= MAX_DRAFT_TOKENS for k in depths):
         raise RequestError(f"K is {depths}.", f"It must be from 1 to {MAX_DRAFT_TOKENS}.")
     if args.per_task < 1:
@@ -103,7 +103,7 @@ def _check(args: argparse.Namespace, depths: list[int], temperatures: list[float
 
 
 def _choose(file: Path, per_task: int) -> dict[str, list["Prompt"]]:
-    """Read the prompts and take the first of every task."""
+    """Read the prompts and take the first few of every task."""
     from headlong.train.prompt_files import read_prompts  # brings tokenizers
 
     chosen: dict[str, list[Prompt]] = {}
@@ -111,7 +111,7 @@ def _choose(file: Path, per_task: int) -> dict[str, list["Prompt"]]:
         if len(chosen.setdefault(prompt.task, [])) < per_task:
             chosen[prompt.task].append(prompt)
     if not chosen:
-        raise RequestError(f"{file} holds no prompts.", 'Write {"prompt": "…"} on every line.')
+        raise RequestError(f"{file} has no prompts.", 'Write {"prompt": "…"} on every line.')
     return chosen
 
 
@@ -121,7 +121,7 @@ def _decode_all(
     settings: Sequence[Setting],
     max_tokens: int,
 ) -> dict[Setting, dict[str, DecodeStats]]:
-    """Decode in some settings, one after the other, and show how far each is."""
+    """Decode in each setting, one after the other, with a progress bar."""
     total = sum(len(asked) for asked in prompts.values())
     results: dict[Setting, dict[str, DecodeStats]] = {}
     for setting in settings:
@@ -141,7 +141,7 @@ def _decode(
     max_tokens: int,
     on_answer: Callable[[], None],
 ) -> dict[str, DecodeStats]:
-    """Answer all prompts, a few at a time, with drafts of the head alone."""
+    """Answer all prompts, a few at a time; only the head drafts."""
     counted = {task: DecodeStats() for task in prompts}
     for task, asked in prompts.items():
         for first in range(0, len(asked), _AT_ONCE):
@@ -175,14 +175,14 @@ def _by_depth(
 def _make_table(
     results: Mapping[Setting, Mapping[str, DecodeStats]], precision: str, temperature: float
 ) -> Table:
-    """Lay out acceptance lengths by K, then the deepest K's acceptance at every depth."""
+    """Return a table of acceptance lengths by K, and acceptance by depth at the largest K."""
     chosen = _by_depth(results, precision, temperature)
     deepest = max(chosen)
     table = Table(title=f"acceptance length, head at {precision}, temperature {temperature:g}")
     table.add_column("task")
     for k in chosen:
         table.add_column(f"K={k}", justify="right")
-    table.add_column(f"stood at depth 1…{deepest}")
+    table.add_column(f"accepted at depth 1…{deepest}")
     for task, stats in chosen[deepest].items():
         lengths = [f"{by_task[task].acceptance_length:.2f}" for by_task in chosen.values()]
         table.add_row(task, *lengths, " ".join(f"{d:.2f}" for d in stats.acceptance_at_depth))
@@ -220,7 +220,7 @@ def _prepare_plot(path: Path) -> Any:
         ) from error
     kinds = plots.list_kinds()
     if path.suffix.lower().removeprefix(".") not in kinds:
-        problem = f"--plot {path} does not end like a picture that can be drawn."
+        problem = f"--plot {path} does not have the suffix of a supported image format."
         raise RequestError(problem, f"Use one of .{', .'.join(kinds)}.")
     if path.is_dir() or (path.exists() and not os.access(path, os.W_OK)):
         raise RequestError(f"--plot {path} cannot be written.", _OTHER_PLACE)

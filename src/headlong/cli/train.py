@@ -1,8 +1,8 @@
-"""`headlong train`: make a head for a model, from prompts alone.
+"""`headlong train`: train a head for a model, from prompts alone.
 
 In:  a model, prompt files, a recipe. Out: a head folder that `--head` takes, with run.json.
-Stages hand over through the work folder; each can be run alone and goes on where it was stopped.
-This file needs neither rich nor the model store, so that it also runs on bare GPU machines.
+Stages exchange data through the work folder; each can be run alone and continues where it stopped.
+This file imports neither rich nor the model store, so that it also runs on minimal GPU machines.
 """
 
 import argparse
@@ -59,15 +59,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the stages, then say the results as JSON."""
+    """Run the stages, then print the results as JSON."""
     stages = args.stage or [stage for stage in STAGES if stage != "evaluate" or args.bench]
     recipe = importlib.import_module("headlong.train.recipe").read_recipe(args.recipe, args.set)
     # A model that writes all its prompts itself needs no file.
     needs_prompts = "generate" in stages and recipe.prompts.self_written_share < 1
     _check_files("--prompts", args.prompts, is_needed=needs_prompts)
     _check_files("--bench", [args.bench] if args.bench else [], is_needed="evaluate" in stages)
-    pipeline_room = _load_training()
-    options = pipeline_room.RunOptions(
+    pipeline_module = _load_training()
+    options = pipeline_module.RunOptions(
         model=_find_model(args.model),
         work=args.work,
         out=args.out,
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         split=args.split,
     )
     with _make_report(sys.stderr if args.json else sys.stdout) as report:
-        pipeline = pipeline_room.Pipeline(recipe, options, report)
+        pipeline = pipeline_module.Pipeline(recipe, options, report)
         plan = pipeline.plan(stages)
         report.say(plan.table())
         results = {} if args.plan_only else pipeline.run(stages)
@@ -94,11 +94,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_files(option: str, files: Sequence[Path], *, is_needed: bool) -> None:
-    """Say which prompt files are missing before torch and the model are loaded."""
+    """Refuse missing prompt files before torch and the model are loaded."""
     if is_needed and not files:
         raise RequestError(
             f"There are no prompts: {option} was not given.",
-            f'Name a file with {option}; it has one JSON object a line, like {{"prompt": "…"}}.',
+            f'Name a file with {option}; it has one JSON object per line, like {{"prompt": "…"}}.',
         )
     for file in files:
         if not file.is_file():
@@ -106,7 +106,7 @@ def _check_files(option: str, files: Sequence[Path], *, is_needed: bool) -> None
 
 
 class PlainReport:
-    """Writes progress as lines, for logs and bare machines."""
+    """Writes progress as lines, for logs and for machines without rich."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -123,7 +123,7 @@ class PlainReport:
         self._stream.flush()
 
     def progress(self, stage: str, share: float, numbers: Mapping[str, Any]) -> None:
-        """Write the numbers of the moment."""
+        """Write the current figures."""
         shown = "  ".join(f"{name} {_shown(value)}" for name, value in numbers.items())
         self.say(f"{stage} {share:5.1%}  {shown}")
 
@@ -135,7 +135,7 @@ def _shown(value: Any) -> str:
 
 
 def _make_report(stream: TextIO) -> Any:
-    """Return a moving bar where there is a terminal and rich, else plain lines."""
+    """Return a progress bar if there is a terminal and rich, else plain lines."""
     if stream.isatty():
         try:
             return importlib.import_module("headlong.cli.bars").TrainBar(
@@ -159,7 +159,7 @@ def _load_training() -> Any:
 
 
 def _find_model(name: str | None) -> Path:
-    """Return a path as it is; anything else is looked up and pulled like for other verbs."""
+    """Return a path unchanged; a name is resolved and pulled as for other commands."""
     if name is not None and Path(name).exists():
         return Path(name)
     resolved: Path = importlib.import_module("headlong.weights.sources").resolve_model(name)
@@ -167,7 +167,7 @@ def _find_model(name: str | None) -> Path:
 
 
 def _draw(args: argparse.Namespace, report: Any) -> None:
-    """Draw the training curve; a machine without matplotlib keeps the log for later."""
+    """Draw the training curve, if matplotlib is installed."""
     try:
         curves = importlib.import_module("headlong.cli.train_plot")
     except ImportError:

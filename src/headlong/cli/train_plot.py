@@ -32,7 +32,7 @@ def draw_training(log: Path, folder: Path) -> Path:
     for depth in range(num_depths):
         values = [record["overlap"][depth] for record in records]
         lower.plot(steps, values, label=f"depth {depth + 1}")
-    lower.set_ylabel("chance that a sampled draft stands")
+    lower.set_ylabel("probability that a sampled draft is accepted")
     lower.set_xlabel("step")
     if num_depths:
         lower.legend(ncols=4, fontsize="small")

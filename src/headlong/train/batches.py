@@ -1,8 +1,8 @@
-"""Batches: answers of about the same length side by side, in an order that a seed decides.
+"""Batches: answers of similar length, in seeded random order.
 
-In:  answers from shards. Out: padded token ids and, for every place a draft can start from, where
-it lies. The plan of an epoch is a pure function of seed and answers, so that a resumed run goes on
-with exactly the batch it would have seen.
+In:  answers from shards. Out: padded token ids, and the indices of all rows that a draft can start
+from. The plan of an epoch is a pure function of seed and answers, so a resumed run continues with
+exactly the next batch.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from headlong.train.shards import Answers
 
 LENGTH_STEP = 64
 ROW_STEP = 256
-_READY = 4
+_NUM_PREFETCHED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +26,24 @@ class Batch:
     """B sequences padded to T tokens."""
 
     ids: IntArray  # (B, T)
-    starts: IntArray  # (N,) flat index of every row a draft can start from, answer by answer
-    sequences: IntArray  # (N,) which sequence each belongs to; -1 fills up to a round number
-    temperatures: FloatArray  # (B,) at which each was written
+    starts: IntArray  # (N,) flat indices of the rows a draft can start from, by answer
+    sequences: IntArray  # (N,) sequence of each start row; -1 for padding
+    temperatures: FloatArray  # (B,) sampling temperatures
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """Which answers go into one batch, and how long it is."""
+    """The answers of one batch, and its padded length."""
 
     length: int
     members: IntArray
 
 
 def plan_epoch(answers: Answers, tokens_per_step: int, seed: Sequence[int]) -> list[PlannedBatch]:
-    """Divide the answers into batches of similar length, in random order."""
+    """Group the answers by length into batches, in random order."""
     rng = np.random.default_rng(list(seed))
     padded = -(-answers.lengths // LENGTH_STEP) * LENGTH_STEP
-    # A draft starts at a known token and needs one more to be judged by.
+    # A draft starts after one answer token and needs a second one as its target.
     is_useful = answers.lengths - answers.prompt_lengths >= 2
     plan: list[PlannedBatch] = []
     for length in np.unique(padded[is_useful]).tolist():
@@ -60,27 +60,27 @@ def make_batch(
     temperatures: FloatArray,
     length: int,
 ) -> Batch:
-    """Lay sequences out; drafts start from the last prompt token on."""
+    """Pad sequences to a batch; drafts start from the last prompt token on."""
     ids = np.zeros((len(sequences), length), dtype=np.int64)
     starts: list[IntArray] = []
     for line, (tokens, prompt_length) in enumerate(zip(sequences, prompt_lengths, strict=True)):
         ids[line, : len(tokens)] = tokens
-        # Row t reads token t + 1 and speaks about token t + 2, which must be there.
+        # Row t reads token t + 1 and predicts token t + 2, which must exist.
         first = line * length
         starts.append(np.arange(first + prompt_length - 1, first + len(tokens) - 2))
     sizes = [len(part) for part in starts]
-    fill = -sum(sizes) % ROW_STEP
+    padding = -sum(sizes) % ROW_STEP
     owners = np.repeat(np.arange(len(sequences)), sizes)
     return Batch(
         ids,
-        np.concatenate([*starts, np.zeros(fill, dtype=np.int64)]),
-        np.concatenate([owners, np.full(fill, -1)]),
+        np.concatenate([*starts, np.zeros(padding, dtype=np.int64)]),
+        np.concatenate([owners, np.full(padding, -1)]),
         temperatures,
     )
 
 
 def read_batches(answers: Answers, plan: Sequence[PlannedBatch]) -> Iterator[Batch]:
-    """Make the batches of a plan, a few ahead in a thread of their own."""
+    """Make the batches of a plan; a thread prefetches a few."""
 
     def make(planned: PlannedBatch) -> Batch:
         members = planned.members
@@ -92,7 +92,7 @@ def read_batches(answers: Answers, plan: Sequence[PlannedBatch]) -> Iterator[Bat
     with ThreadPoolExecutor(1) as pool:
         for planned in plan:
             ahead.append(pool.submit(make, planned))
-            if len(ahead) > _READY:
+            if len(ahead) > _NUM_PREFETCHED:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()

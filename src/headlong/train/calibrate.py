@@ -1,9 +1,9 @@
-"""Calibrate: how sharp a head's logits should be, fitted once after training.
+"""Calibrate: fits the scale of a head's logits after training.
 
-In:  a trained head, its backbone, sampled answers. Out: one number that its LM head is multiplied
-with. A draft at a temperature above 0 stands where head and backbone, given the same noise, pick
-the same token; a loss that looks sharply leaves the head's many unlikely tokens too likely for
-that. Greedy drafts do not change: a factor moves no maximum.
+In:  a trained head, its backbone, sampled answers. Out: a factor for its LM head.
+A draft token at a temperature above 0 is accepted if head and backbone pick the same token with the
+same noise. A loss at a low temperature leaves unlikely tokens too likely for that, which a factor
+corrects. It does not change the argmax, so greedy drafts stay the same.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _SEED = 17
 def fit_logit_scale(
     teacher: Teacher, head: TorchHead, vocabulary: Tensor, answers: Answers
 ) -> float:
-    """Return the factor at which most first drafts stand; 1 without sampled answers."""
+    """Return the factor with the most accepted drafts at depth 1; 1 without sampled answers."""
     rng = np.random.default_rng(_SEED)
     is_useful = (answers.temperatures > 0) & (answers.lengths >= answers.prompt_lengths + 2)
     chosen = rng.permutation(np.flatnonzero(is_useful))[:NUM_ANSWERS]
@@ -41,40 +41,40 @@ def fit_logit_scale(
     counts = np.zeros(len(SCALES))
     for first in range(0, len(chosen), _PER_BATCH):
         members = chosen[first : first + _PER_BATCH]
-        counts += _count_standing(teacher, head, score, _lay_out(answers, members))
-    # The counts are flat around their best; the middle of those nearly as good moves least.
+        counts += _count_accepted(teacher, head, score, _make_rows(answers, members))
+    # The maximum is flat: take the middle of the nearly best scales, which is the most stable.
     good = np.flatnonzero(counts >= 0.998 * counts.max())
     return SCALES[int(good[len(good) // 2])]
 
 
-def _lay_out(answers: Answers, members: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return ids, start rows, whose they are, and the temperature of each start row."""
+def _make_rows(answers: Answers, members: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return token ids, start rows, and the sequence and the temperature of each start row."""
     length = int(answers.lengths[members].max())
-    heat: FloatArray = answers.temperatures[members]
+    temperatures: FloatArray = answers.temperatures[members]
     tokens = [answers.tokens(i) for i in members]
-    batch = make_batch(tokens, answers.prompt_lengths[members].tolist(), heat, length)
-    owned = batch.sequences >= 0
-    sequences = torch.from_numpy(batch.sequences[owned])
-    starts = torch.from_numpy(batch.starts[owned])
-    return torch.from_numpy(batch.ids), starts, sequences, torch.from_numpy(heat)[sequences]
+    batch = make_batch(tokens, answers.prompt_lengths[members].tolist(), temperatures, length)
+    is_row = batch.sequences >= 0
+    sequences = torch.from_numpy(batch.sequences[is_row])
+    starts = torch.from_numpy(batch.starts[is_row])
+    return torch.from_numpy(batch.ids), starts, sequences, torch.from_numpy(temperatures)[sequences]
 
 
-def _count_standing(
+def _count_accepted(
     teacher: Teacher,
     head: TorchHead,
     score: Callable[[Tensor], Tensor],
-    laid_out: tuple[Tensor, Tensor, Tensor, Tensor],
+    rows: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> FloatArray:
-    """Count, for every scale, the first drafts that equal the backbone's pick."""
-    ids, starts, sequences, heat = (part.to(teacher.device) for part in laid_out)
+    """Count, for every scale, the draft tokens of depth 1 that equal the backbone's pick."""
+    ids, starts, sequences, temperatures = (part.to(teacher.device) for part in rows)
     hidden = teacher.forward(ids, head.tap_layers)
     target = make_targets(hidden.normed, score, starts, sequences, 1).at_depth(1).float()
     with teacher.mixed_precision():
         state = next(head.rollout(hidden, ids))
         logits = head.logits(torch.index_select(state, 0, starts), 1).float()
     tokens = torch.arange(logits.shape[1], device=logits.device)
-    gumbel = noise(sequences + _SEED, starts, tokens) * heat[:, None]
+    gumbel = noise(sequences + _SEED, starts, tokens) * temperatures[:, None]
     picks = (target + gumbel).argmax(-1)
-    stood = [((logits * scale + gumbel).argmax(-1) == picks).sum() for scale in SCALES]
-    counts: FloatArray = torch.stack(stood).float().cpu().numpy()
+    accepted = [((logits * scale + gumbel).argmax(-1) == picks).sum() for scale in SCALES]
+    counts: FloatArray = torch.stack(accepted).float().cpu().numpy()
     return counts

@@ -1,7 +1,7 @@
-"""The layer a recursive head is made of, in training: all chains of drafts at once.
+"""The layer of a recursive head in training, over all chains of drafts at once.
 
-In:  rows of sequences; chains (`chains.py`). Out: rows one depth on. Parameters are named as in
-files.
+In:  rows of sequences; chains (`chains.py`). Out: rows of the next depth. Parameters have their
+names in head files.
 """
 
 import torch
@@ -43,7 +43,7 @@ class SelfAttention(nn.Module):
         self._rotate = teacher.ops.maths.rotate
 
     def forward(self, x: Tensor, chains: Chains) -> Tensor:
-        """Take the next step of all chains: (N, input_size) → (N, H)."""
+        """Run the next step of all chains: (N, input_size) → (N, H)."""
         angles = chains.angles()
         rotate, shape = self._rotate, (len(x), -1, self._shape.head_dim)
         query = rotate(self.q_proj(x).view(shape), *angles)
@@ -71,25 +71,25 @@ class GatedMlp(nn.Module):
 class ChainLayer(nn.Module):
     """One pre-norm transformer layer over chains.
 
-    With `beside` (EAGLE-3) q/k/v read [input_layernorm(embedding), hidden_norm(state)] and the
-    residual is the state; without, the layer is the backbone's ordinary one.
+    `with_embedding` (EAGLE-3): q/k/v read [input_layernorm(embedding), hidden_norm(state)] and the
+    residual is the state. Otherwise this is an ordinary layer.
     """
 
-    def __init__(self, teacher: Teacher, inner: int, *, beside: bool) -> None:
+    def __init__(self, teacher: Teacher, inner: int, *, with_embedding: bool) -> None:
         super().__init__()
         hidden = teacher.config.hidden_size
         self.input_layernorm = Norm(hidden, teacher)
-        if beside:
+        if with_embedding:
             self.hidden_norm = Norm(hidden, teacher)
-        self.self_attn = SelfAttention(teacher, hidden * (2 if beside else 1))
+        self.self_attn = SelfAttention(teacher, hidden * (2 if with_embedding else 1))
         self.post_attention_layernorm = Norm(hidden, teacher)
         self.mlp = GatedMlp(teacher, inner)
 
-    def forward(self, state: Tensor, chains: Chains, beside: Tensor | None = None) -> Tensor:
-        """Take one step: (N, H) → (N, H)."""
-        if beside is None:
+    def forward(self, state: Tensor, chains: Chains, embedded: Tensor | None = None) -> Tensor:
+        """Run one step: (N, H) → (N, H)."""
+        if embedded is None:
             read = self.input_layernorm(state)
         else:
-            read = torch.cat([self.input_layernorm(beside), self.hidden_norm(state)], -1)
+            read = torch.cat([self.input_layernorm(embedded), self.hidden_norm(state)], -1)
         state = state + self.self_attn(read, chains)
         return state + self.mlp(self.post_attention_layernorm(state))

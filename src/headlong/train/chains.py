@@ -1,9 +1,9 @@
-"""Chains of drafts in training: what every row of a sequence sees at each depth.
+"""Chains of drafts in training: which entries every row attends to at each depth.
 
-Every row t of a sequence starts a chain. At its first step the layer runs over true states; at
-step k the chain that began at t has position t + k and sees, as it would while drafting, the
-first-step entries up to t and of the later steps only its own. Any attention will do: with windows,
-sinks, values of another size than keys, or latent vectors.
+Every row t of a sequence starts a chain. The first step runs over true states. At step k the chain
+of row t has position t + k. As in drafting, it attends to the first-step entries up to t and to its
+own entries of the later steps. Attention may have windows, sinks, values of another size than keys,
+or latent vectors.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from headlong.train.pointwise import Pointwise
 
 @dataclass(slots=True)
 class Chains:
-    """The entries that the steps so far have left, and where the rows lie."""
+    """The attention entries of the steps so far, and the shape of the batch."""
 
     batch: int
     length: int
@@ -32,45 +32,49 @@ class Chains:
 
     @property
     def depth(self) -> int:
-        """The depth of the coming step, from 1."""
+        """The depth of the next step, from 1."""
         return len(self.keys) + 1
 
     def angles(self) -> Angles:
-        """Return cosines and sines of the rows' positions at the coming step."""
+        """Return cosines and sines of the rows' positions at the next step."""
         own = torch.arange(self.length, device=self.ops.device).repeat(self.batch)
         return self.ops.angles(own + len(self.keys), self.rope)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, shape: AttentionShape) -> Tensor:
-        """Take the next step of all chains; rows come as heads, (N, heads, D): (N, heads * D)."""
+        """Run the attention of the next step of all chains: (N, heads, D) → (N, heads * D)."""
         self.keys.append(self._by_sequence(key))
         self.values.append(self._by_sequence(value))
-        asked = self._by_sequence(query)
+        queries = self._by_sequence(query)
         if len(self.keys) == 1:
-            attended = attend_sequences(asked, self.keys[0], self.values[0], shape)
+            attended = attend_sequences(queries, self.keys[0], self.values[0], shape)
         else:
-            attended = self._attend_later(asked, shape)
+            attended = self._attend_later(queries, shape)
         return attended.transpose(1, 2).reshape(len(query), -1)
 
     def _by_sequence(self, rows: Tensor) -> Tensor:
-        """Return heads of rows as heads of sequences: (N, heads, D) → (B, heads, T, D)."""
+        """Group rows by sequence: (N, heads, D) → (B, heads, T, D)."""
         return rows.view(self.batch, self.length, *rows.shape[1:]).transpose(1, 2)
 
-    def _attend_later(self, asked: Tensor, shape: AttentionShape) -> Tensor:
-        """Mix first-step entries causally with the chain's own later ones: (B, heads, T, D)."""
+    def _attend_later(self, queries: Tensor, shape: AttentionShape) -> Tensor:
+        """Attend causally to first-step entries and to the chain's own later ones.
+
+        (B, heads, T, D) → (B, heads, T, D).
+        """
         kv_heads, num_steps = shape.num_kv_heads, len(self.keys) - 1
-        query = asked.reshape(self.batch, kv_heads, -1, self.length, asked.shape[-1]) * shape.scale
+        query = queries.reshape(self.batch, kv_heads, -1, self.length, queries.shape[-1])
+        query = query * shape.scale
         wide = (self.batch, kv_heads, query.shape[2] * self.length, -1)
         scores = query.reshape(wide) @ self.keys[0].transpose(-1, -2)
         scores = scores.view(*query.shape[:4], self.length)  # (B, KV, G, T, T)
-        first = 1  # of the chain's own steps
+        first = 1  # first of the chain's own steps
         if shape.window is not None:
             first = max(first, num_steps - shape.window + 1)
-            index = torch.arange(self.length, device=asked.device)
+            index = torch.arange(self.length, device=queries.device)
             is_behind = index[None] + shape.window <= index[:, None] + num_steps
             scores = scores.masked_fill(is_behind, float("-inf"))
         own = [(query * key[:, :, None]).sum(-1) for key in self.keys[first:]]
-        if shape.sinks is not None:  # a score that brings no value
-            sinks = torch.as_tensor(shape.sinks, device=asked.device).to(query.dtype)
+        if shape.sinks is not None:  # a score without a value
+            sinks = torch.as_tensor(shape.sinks, device=queries.device).to(query.dtype)
             own.append(sinks.view(1, kv_heads, -1, 1).expand(query.shape[:4]))
         probs, own_probs = self.pointwise.mix_scores(scores, torch.stack(own, -1))
         mixed = (probs.reshape(wide) @ self.values[0]).view(*query.shape[:4], -1)

@@ -1,10 +1,11 @@
-"""Evaluation after training: the acceptance a head would reach on held-out prompts.
+"""Evaluation after training: simulated acceptance on held-out prompts.
 
 In:  bench prompts, a sampler, a head. Out: `DecodeStats` by task, temperature and draft length K,
-and what smaller draft vocabularies would cost. The backbone answers the prompts; then drafts are
-walked along its answers as decoding would. A draft stands where it equals the answer's token, drawn
-with the same noise; since a chain is only followed while it is right, feeding it the true tokens
-changes nothing. A simulation on the GPU; `headlong eval-head` decodes for real.
+and the acceptance with smaller draft vocabularies.
+The backbone answers the prompts. Then decoding is simulated along its answers: a draft token is
+accepted if it equals the answer's token, which was picked with the same noise. The chains get the
+true tokens as input. That makes no difference: a draft ends at its first wrong token.
+`headlong eval-head` measures acceptance with real decoding.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,13 +32,13 @@ from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 
 CUTS = (4096, 6144, 8192, 10240)
-"""Smaller draft vocabularies that are tried on the side."""
+"""Smaller draft vocabularies that are also evaluated."""
 _ROWS_PER_BATCH = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An answer and how it came about."""
+    """An answer and the job that generated it."""
 
     job: Job
     ids: IntArray
@@ -50,18 +51,18 @@ Samples: TypeAlias = dict[float, dict[str, list[Sample]]]
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """A head to be judged, maybe with fewer draft tokens than it has."""
+    """Simulates decoding with a head, optionally with a part of its draft vocabulary."""
 
     teacher: Teacher
     head: TorchHead
     vocabulary: DraftVocabulary
     max_depth: int
     vocabulary_cut: int | None = None
-    """Draft from this many of the most frequent tokens only."""
+    """Draft only from this many of the most frequent tokens."""
 
     @torch.no_grad()
     def run(self, samples: Sequence[Sample]) -> dict[int, DecodeStats]:
-        """Return what drafting with K = 1 … max_depth would have counted."""
+        """Return the stats of decoding with K = 1 … max_depth."""
         deepest = min(self.max_depth, self.head.max_depth or self.max_depth)
         counted = {k: DecodeStats() for k in range(1, deepest + 1)}
         useful = [s for s in samples if len(s.ids) >= len(s.job.prompt_ids) + 2]
@@ -72,34 +73,34 @@ class Simulator:
             temperatures = np.array([s.job.temperature for s in chunk], dtype=np.float32)
             prompt_lengths = [len(s.job.prompt_ids) for s in chunk]
             batch = make_batch([s.ids for s in chunk], prompt_lengths, temperatures, length)
-            stands = self._find_standing(batch, chunk, deepest)
+            accepted = self._find_accepted(batch, chunk, deepest)
             for line in range(len(chunk)):
-                _count(stands[:, batch.sequences == line], counted)
+                _count(accepted[:, batch.sequences == line], counted)
         return counted
 
-    def _find_standing(
+    def _find_accepted(
         self, batch: Batch, samples: Sequence[Sample], deepest: int
     ) -> NDArray[np.bool_]:
-        """Tell for every depth and start row whether the draft token would stand: (K, N)."""
+        """Return for every depth and start row whether the draft token is accepted: (K, N)."""
         device = self.teacher.device
         ids, starts = (torch.from_numpy(a).to(device) for a in (batch.ids, batch.starts))
         owners = torch.from_numpy(batch.sequences).to(device).clamp(min=0)
         seeds = torch.tensor([s.job.seed for s in samples], device=device)[owners]
-        heat = torch.tensor([s.job.temperature for s in samples], device=device)[owners]
+        temperatures = torch.tensor([s.job.temperature for s in samples], device=device)[owners]
         vocabulary = torch.from_numpy(self.vocabulary.ids).to(device)
         hidden = self.teacher.forward(ids, self.head.tap_layers)
         flat = ids.reshape(-1)
-        found: list[Tensor] = []
+        matches: list[Tensor] = []
         with self.teacher.mixed_precision():
             states = self.head.rollout(hidden, ids)
             for depth in range(1, deepest + 1):
                 logits = self._cut(self.head.logits(next(states)[starts], depth)).float()
-                told = starts + 1 + depth  # the place of the token in question
-                gumbel = noise(seeds, told % batch.ids.shape[1], vocabulary)
-                drafted = vocabulary[(logits + heat[:, None] * gumbel).argmax(-1)]
-                found.append(drafted == flat[told.clamp(max=len(flat) - 1)])
-        stands: NDArray[np.bool_] = torch.stack(found).cpu().numpy()
-        return stands
+                targets = starts + 1 + depth  # index of the token that is predicted
+                gumbel = noise(seeds, targets % batch.ids.shape[1], vocabulary)
+                drafted = vocabulary[(logits + temperatures[:, None] * gumbel).argmax(-1)]
+                matches.append(drafted == flat[targets.clamp(max=len(flat) - 1)])
+        accepted: NDArray[np.bool_] = torch.stack(matches).cpu().numpy()
+        return accepted
 
     def _cut(self, logits: Tensor) -> Tensor:
         if self.vocabulary_cut is None:
@@ -111,7 +112,7 @@ class Simulator:
 def sample_bench(
     sampler: Sampler, tokenizer: Tokenizer, prompts: Sequence[Prompt], recipe: Recipe
 ) -> Samples:
-    """Let the backbone answer bench prompts at every temperature asked for."""
+    """Generate the backbone's answers to bench prompts at every temperature of the recipe."""
     settings = recipe.evaluation
     frame = read_frame(tokenizer)
     jobs: list[Job] = []
@@ -126,10 +127,10 @@ def sample_bench(
         tasks.append(prompt.task)
     samples: Samples = {}
     for temperature in settings.temperatures:
-        heated = [replace(job, temperature=temperature) for job in jobs]
-        answers = answer_all(sampler, heated, recipe.answers.refill_every)
+        jobs = [replace(job, temperature=temperature) for job in jobs]
+        answers = answer_all(sampler, jobs, recipe.answers.refill_every)
         by_task: dict[str, list[Sample]] = {}
-        for task, job, ids in zip(tasks, heated, answers, strict=True):
+        for task, job, ids in zip(tasks, jobs, answers, strict=True):
             by_task.setdefault(task, []).append(Sample(job, ids))
         samples[temperature] = by_task
     return samples
@@ -143,34 +144,34 @@ def evaluate_head(
     recipe: Recipe,
     report: Report,
 ) -> dict[str, Any]:
-    """Simulate acceptance and say it as tables; return the numbers."""
+    """Simulate decoding; report acceptance as tables and return it."""
     simulator = Simulator(teacher, head, vocabulary, recipe.evaluation.max_depth)
-    found: dict[str, Any] = {"by_depth": {}}
+    evaluation: dict[str, Any] = {"by_depth": {}}
     for temperature, by_task in samples.items():
         results = {task: simulator.run(items) for task, items in sorted(by_task.items())}
         report.say(f"temperature {temperature:g}\n{_table(results)}")
-        found[f"temperature_{temperature:g}"] = {
+        evaluation[f"temperature_{temperature:g}"] = {
             task: {str(k): stats.to_dict() for k, stats in by_k.items()}
             for task, by_k in results.items()
         }
-        found["by_depth"][f"temperature_{temperature:g}"] = _at_depths(results.values())
+        evaluation["by_depth"][f"temperature_{temperature:g}"] = _at_depths(results.values())
     first = next(iter(samples.values()), {})
     cuts: dict[str, dict[int, DecodeStats]] = {}
     for cut in (*(size for size in CUTS if size < len(vocabulary.ids)), len(vocabulary.ids)):
         narrowed = replace(simulator, vocabulary_cut=cut)
         cuts[f"{cut} draft tokens"] = narrowed.run([s for items in first.values() for s in items])
     report.say(f"all tasks, smaller draft vocabularies\n{_table(cuts)}")
-    found["vocabulary_cuts"] = {
+    evaluation["vocabulary_cuts"] = {
         name: {str(k): stats.acceptance_length for k, stats in by_k.items()}
         for name, by_k in cuts.items()
     }
-    return found
+    return evaluation
 
 
 def shorten(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return acceptance lengths only, for K = 1, 2, …, by temperature and task; and by depth.
+    """Return acceptance lengths for K = 1, 2, … by temperature and task, and acceptance by depth.
 
-    The same of the head as it was before, where that was judged too.
+    If the head was also evaluated before training, `before` has the same results of that.
     """
     short: dict[str, Any] = {
         name: {
@@ -187,7 +188,7 @@ def shorten(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare_depths(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Write for people which share of rounds stood at each depth, before and after training."""
+    """Return a table of the acceptance at each depth, before and after training."""
     lines: list[str] = []
     for name in after["by_depth"]:
         shares = {"before": before["by_depth"][name], "after": after["by_depth"][name]}
@@ -201,7 +202,7 @@ def compare_depths(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def _at_depths(results: Iterable[Mapping[int, DecodeStats]]) -> list[float]:
-    """Return the share of all rounds in which each depth stood, at the largest K."""
+    """Return the share of all rounds in which each depth was accepted, at the largest K."""
     total = DecodeStats()
     for by_k in results:
         total.merge(by_k[max(by_k)])
@@ -209,7 +210,7 @@ def _at_depths(results: Iterable[Mapping[int, DecodeStats]]) -> list[float]:
 
 
 def _table(results: Mapping[str, Mapping[int, DecodeStats]]) -> str:
-    """Write acceptance lengths by task and K for people."""
+    """Return a table of acceptance lengths by task and K."""
     depths = sorted({k for stats in results.values() for k in stats})
     lines = [f"{'acceptance length':<22}" + "".join(f"   K={k}" for k in depths)]
     for name, stats in results.items():
@@ -218,12 +219,12 @@ def _table(results: Mapping[str, Mapping[int, DecodeStats]]) -> str:
     return "\n".join(lines)
 
 
-def _count(stands: NDArray[np.bool_], counted: Mapping[int, DecodeStats]) -> None:
-    """Count the rounds along one answer for every K: (depths, rows of the answer)."""
-    num_depths, num_rows = stands.shape
-    left = num_rows - np.arange(num_rows)
-    standing = np.where(stands.all(axis=0), num_depths, stands.argmin(axis=0))
-    counts = np.minimum(standing, left).tolist()
+def _count(accepted: NDArray[np.bool_], counted: Mapping[int, DecodeStats]) -> None:
+    """Count the rounds along one answer for every K; `accepted`: (depths, rows of the answer)."""
+    num_depths, num_rows = accepted.shape
+    num_left = num_rows - np.arange(num_rows)
+    num_leading = np.where(accepted.all(axis=0), num_depths, accepted.argmin(axis=0))
+    counts = np.minimum(num_leading, num_left).tolist()
     for k, stats in counted.items():
         for row, num_accepted in walk_rounds(counts, k):
             stats.observe_round(("head",) * min(k, num_rows - row), num_accepted)

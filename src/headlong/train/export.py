@@ -1,9 +1,8 @@
-"""Export: a trained head as the folder that every loader takes.
+"""Export: writes a trained head as a head folder.
 
 In:  a head in torch; recipe, model, prompts, answers, results. Out: `HeadWeights` in float16, or in
-the 4 bits the head learned in, written with `save_head`; for machines that hand back small files
-only, the weights cut into parts that `cat` joins again; run.json, so that a number can be traced
-and a run repeated.
+4 bits after quantisation-aware training, written with `save_head`; optionally the weights in small
+parts, which `cat` joins; run.json, which documents the run so that it can be repeated.
 """
 
 import hashlib
@@ -21,7 +20,7 @@ from headlong.heads.head_weights import QUANT_KEY, FloatType, HeadWeights, store
 from headlong.provenance import read_provenance
 from headlong.train.library_code import LIBRARY, LIBRARY_LICENCE
 from headlong.train.native_head import TorchNative
-from headlong.train.projection import running_parameters
+from headlong.train.projection import effective_parameters
 from headlong.train.prompt_files import Prompt
 from headlong.train.questions import COMPOSED_CHAT
 from headlong.train.recipe import HeadRecipe, Recipe
@@ -37,21 +36,21 @@ PART_BYTES = 14 * 2**20
 def head_weights(
     head: TorchHead, recipe: HeadRecipe, vocabulary: IntArray, float_type: FloatType = "float16"
 ) -> HeadWeights:
-    """Return a trained head as a plain record; parameters are named as in files already."""
+    """Return the weights of a trained head; its parameters have their names in head files."""
     if isinstance(head, TorchNative):
         return head.as_weights(vocabulary, float_type)
-    arrays = {name: p.float().cpu().numpy() for name, p in running_parameters(head)}
+    arrays = {name: p.float().cpu().numpy() for name, p in effective_parameters(head)}
     tensors = store_arrays(arrays, float_type)
     config = head.export_config()
     if recipe.packed != "full":
         config[QUANT_KEY] = recipe.packed
-        exact = store_arrays(arrays)  # from float16 some scales would come out otherwise
+        exact = store_arrays(arrays)  # float16 would change some scales
         tensors |= {name: pack_matrix(one) for name, one in exact.items() if can_pack(one)}
     return HeadWeights(recipe.kind, config, tensors, vocabulary)
 
 
 def export_head(folder: Path, weights: HeadWeights) -> int:
-    """Write a head folder; return the bytes of its weights file."""
+    """Write a head folder; return the size of its weights file."""
     if weights.checkpoint is None:
         save_head(folder, weights)
     else:
@@ -60,7 +59,7 @@ def export_head(folder: Path, weights: HeadWeights) -> int:
 
 
 def split_weights(folder: Path) -> list[Path]:
-    """Write a head's weights once more, in parts of at most 14 MiB; `cat` joins them."""
+    """Also write a head's weights in parts of at most 14 MiB, which `cat` joins."""
     data = (folder / WEIGHTS_FILE).read_bytes()
     parts: list[Path] = []
     for number, first in enumerate(range(0, len(data), PART_BYTES)):
@@ -79,14 +78,14 @@ def hash_file(path: Path) -> str:
 def describe_data(
     answers: Answers, prompts: Sequence[Prompt], prompt_files: Sequence[Path]
 ) -> dict[str, Any]:
-    """Return which sets a head saw, under which licences, and hashes of all data."""
+    """Return the prompt sets of the training data, their licences, and hashes of all data."""
     licences = {prompt.set_name: prompt.licence for prompt in prompts}
     licences |= dict.fromkeys((COMPOSED_TOOLS, COMPOSED_CHAT), "Apache-2.0")
     licences[LIBRARY] = LIBRARY_LICENCE
     sets = {
         name: {
             "answers": count,
-            # What was made from the prompts of a set has the licence of that set.
+            # Prompts composed from those of a set have the licence of the set.
             "licence": licences.get(
                 name.replace("_turns", "").removesuffix("_passages").removesuffix("_blocks"),
                 "written by the model itself",
@@ -120,7 +119,7 @@ def write_run(path: Path, recipe: Recipe, model: Path, details: dict[str, Any]) 
 
 
 def add_to_run(path: Path, details: dict[str, Any]) -> None:
-    """Add what was found out later to run.json, where there is one."""
+    """Add details to run.json, if it exists."""
     if path.is_file():
         record = json.loads(path.read_text(encoding="utf-8")) | details
         path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

@@ -1,9 +1,9 @@
-"""Prompts that a head is judged by, kept out of those it learns from.
+"""Decontamination: removes training prompts that overlap with evaluation prompts.
 
 In:  the prompts of the training files, and those of the bench file.
-Out: the training prompts without any that ask the same or are about the same passage.
-Compared by their words alone: case, punctuation and line breaks hide nothing. Whatever is made from
-the prompts (blocks of code, passages, tools) is made from those that are kept.
+Out: the training prompts without those that are the same or share a passage.
+Only words are compared, not case, punctuation or line breaks. Composed questions (code blocks,
+passages, tools) are made from the remaining prompts only.
 """
 
 import re
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from headlong.train.prompt_files import Prompt
 
 RUN_WORDS = 20
-"""Two texts that have so many words in a row in common are one text, or quote one."""
+"""Two texts with this many consecutive words in common count as overlapping."""
 
 _WORD = re.compile(r"\w+")
 
@@ -21,7 +21,7 @@ _WORD = re.compile(r"\w+")
 def leave_out(
     prompts: Sequence[Prompt], held_out: Iterable[Prompt]
 ) -> tuple[list[Prompt], list[Prompt]]:
-    """Return the prompts that share no text with those held out, and those that do."""
+    """Split prompts into those that share no text with the held-out ones and those that do."""
     whole: set[int] = set()
     runs: set[int] = set()
     for prompt in held_out:
@@ -32,8 +32,8 @@ def leave_out(
     left_out: list[Prompt] = []
     for prompt in prompts:
         words = _words(prompt)
-        is_same = hash(tuple(words)) in whole or any(run in runs for run in _runs(words))
-        (left_out if is_same else kept).append(prompt)
+        overlaps = hash(tuple(words)) in whole or any(run in runs for run in _runs(words))
+        (left_out if overlaps else kept).append(prompt)
     return kept, left_out
 
 

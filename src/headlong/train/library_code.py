@@ -1,8 +1,7 @@
-"""Library code: questions about functions that lie on every machine that trains heads.
+"""Library code: questions about functions and small classes of Python's standard library.
 
-In:  ways to ask about a piece of code. Out: (text, set name) pairs.
-Prompt files ask for new code; people also ask to explain, change, test and port what is there. The
-pieces are functions and small classes of Python's own standard library.
+In:  templates of questions about a piece of code. Out: (text, set name) pairs.
+Prompt files ask for new code. Users also ask to explain, change, test and port existing code.
 """
 
 import ast
@@ -20,7 +19,7 @@ _LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "site-packages", "encodings"
 
 
 def library_questions(tasks: Sequence[str]) -> list[tuple[str, str]]:
-    """Ask about every piece in one of the ways, which take turns."""
+    """Ask about every piece of code, with the templates in rotation."""
     return [
         (tasks[number % len(tasks)].format(code=code), LIBRARY)
         for number, code in enumerate(_pieces(Path(sysconfig.get_path("stdlib"))))
@@ -37,7 +36,7 @@ def _pieces_of(path: Path) -> Iterator[str]:
     try:
         source = path.read_text(encoding="utf-8")
         tree = ast.parse(source)
-    except (OSError, UnicodeDecodeError, SyntaxError):  # some files are broken on purpose
+    except (OSError, UnicodeDecodeError, SyntaxError):  # some test files are invalid on purpose
         return
     lines = source.splitlines()
     for node in ast.walk(tree):

@@ -1,10 +1,11 @@
-"""Loss: how far a head's drafts are from what the backbone would say at each depth.
+"""Loss of a head's draft distribution q at one depth, given the backbone's distribution p.
 
-kl  the divergence from the backbone's probabilities over the draft vocabulary.
-lk  λ · KL + (1 − λ)(1 − overlap) with λ = exp(−3 · overlap): far off it follows the divergence,
-    close by it maximises the overlap Σ min(p, q), which is the chance that a sampled draft stands.
-In: logits of one depth, target logits, how sharply to look. Out: a number per row, with gradients
-in closed form. Sharpness is 1 / temperature: overlap is then the chance at that temperature.
+kl  the divergence KL(p‖q) over the draft vocabulary.
+lk  λ · KL + (1 − λ)(1 − overlap) with λ = exp(−3 · overlap). Where the overlap Σ min(p, q) is small
+    this is close to the divergence, where it is large to 1 − overlap. The overlap is the chance
+    that a sampled draft token is accepted, at the temperature of p and q.
+In: logits of one depth, target logits, logit scales (1 / temperature). Out: a loss per row, with
+gradients in closed form.
 """
 
 from collections.abc import Callable
@@ -23,20 +24,20 @@ from headlong.train.recipe import LossName
 class Targets:
     """The backbone's logits over the draft vocabulary, for every start row and some rows beyond.
 
-    The start rows of one answer lie one after the other. Row i at depth d speaks about the same
-    token as row i + 1 at depth d - 1, so the target of depth d is the target of depth 1, d - 1 rows
-    on, as long as that row belongs to the same answer.
+    The start rows of one answer are consecutive. Row i at depth d predicts the same token as row
+    i + 1 at depth d - 1. So the target of depth d is the target of depth 1 of the row d - 1 places
+    ahead, if that row belongs to the same answer.
     """
 
     logits: Tensor  # (N + depths - 1, V_draft)
-    sequences: Tensor  # (N,), -1 for rows that only fill up
+    sequences: Tensor  # (N,), -1 for padding
 
     def at_depth(self, depth: int) -> Tensor:
-        """Return the logits that `depth` (from 1) is judged by: (N, V_draft)."""
+        """Return the target logits of `depth`, from 1: (N, V_draft)."""
         return self.logits[depth - 1 : depth - 1 + len(self.sequences)]
 
     def is_valid(self, depth: int) -> Tensor:
-        """Tell for every row whether its answer reaches that far: (N,)."""
+        """Return for every row whether its answer has a target at `depth`: (N,)."""
         ahead = F.pad(self.sequences[depth - 1 :], (0, depth - 1), value=-1)
         return (self.sequences >= 0) & (ahead == self.sequences)
 
@@ -48,38 +49,38 @@ def make_targets(
     sequences: Tensor,
     num_depths: int,
 ) -> Targets:
-    """Score the draft vocabulary with the frozen backbone, once for all depths.
+    """Compute the frozen backbone's logits, once for all depths.
 
     Args:
         normed: (B * T, H) the backbone's final hidden rows.
-        score: The backbone's own scores of the draft tokens: (N, H) → (N, V_draft).
-        starts: (N,) start rows; the row after one has seen the token it is paired with.
-        sequences: (N,) which answer each belongs to.
-        num_depths: How many depths will be asked for.
+        score: The backbone's logits of the draft tokens: (N, H) → (N, V_draft).
+        starts: (N,) start rows; the target of depth 1 is at the row after the start row.
+        sequences: (N,) the answer of each start row.
+        num_depths: Number of depths that need targets.
     """
     rows = normed[torch.clamp(starts + 1, max=len(normed) - 1)]
     return Targets(score(F.pad(rows, (0, 0, 0, num_depths - 1))), sequences)
 
 
 class _DraftLoss(torch.autograd.Function):
-    """Keeps only logits for the backward pass; probabilities are made again there."""
+    """Saves only logits for the backward pass, which recomputes the probabilities."""
 
     @staticmethod
     def forward(
         ctx: Any,
         logits: Tensor,
         targets: Tensor,
-        sharpness: Tensor,
+        logit_scales: Tensor,
         pointwise: Pointwise,
         name: LossName,
     ) -> tuple[Tensor, Tensor]:
-        """Return every row's loss and overlap."""
-        divergence, overlap, short_mass = pointwise.loss_forward(logits, targets, sharpness)
+        """Return the loss and the overlap of every row."""
+        divergence, overlap, short_mass = pointwise.loss_forward(logits, targets, logit_scales)
         kl_share = torch.exp(-3 * overlap) if name == "lk" else torch.ones_like(overlap)
         rows = kl_share * divergence + (1 - kl_share) * (1 - overlap)
         ctx.pointwise = pointwise
         ctx.save_for_backward(
-            logits, targets, sharpness, torch.stack([kl_share, 1 - kl_share]), short_mass
+            logits, targets, logit_scales, torch.stack([kl_share, 1 - kl_share]), short_mass
         )
         ctx.mark_non_differentiable(overlap)
         return rows, overlap
@@ -88,21 +89,27 @@ class _DraftLoss(torch.autograd.Function):
     def backward(
         ctx: Any, grad: Tensor, _grad_overlap: Tensor
     ) -> tuple[Tensor, None, None, None, None]:
-        """Return the slope with respect to the logits."""
-        logits, targets, sharpness, shares, short_mass = ctx.saved_tensors
-        slope = ctx.pointwise.loss_backward(logits, targets, sharpness, shares * grad, short_mass)
-        return slope, None, None, None, None
+        """Return the gradient with respect to the logits."""
+        logits, targets, logit_scales, shares, short_mass = ctx.saved_tensors
+        gradient = ctx.pointwise.loss_backward(
+            logits, targets, logit_scales, shares * grad, short_mass
+        )
+        return gradient, None, None, None, None
 
 
 def draft_loss(
-    logits: Tensor, targets: Tensor, sharpness: Tensor, pointwise: Pointwise, name: LossName
+    logits: Tensor,
+    targets: Tensor,
+    logit_scales: Tensor,
+    pointwise: Pointwise,
+    name: LossName,
 ) -> tuple[Tensor, Tensor]:
-    """Return every row's loss and overlap: (N,) each; only the loss has a gradient."""
-    result: tuple[Tensor, Tensor] = _DraftLoss.apply(logits, targets, sharpness, pointwise, name)
+    """Return the loss and the overlap of every row, (N,) each; only the loss has a gradient."""
+    result: tuple[Tensor, Tensor] = _DraftLoss.apply(logits, targets, logit_scales, pointwise, name)
     return result
 
 
 def depth_weights(num_depths: int, decay: float) -> list[float]:
-    """Return the weight of every depth; they add up to 1."""
+    """Return the weights of all depths, which sum to 1."""
     raw = [decay**depth for depth in range(num_depths)]
     return [weight / sum(raw) for weight in raw]

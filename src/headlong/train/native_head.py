@@ -1,9 +1,9 @@
-"""A model's own MTP layer in training, to draft deeper than it was made for.
+"""A model's own MTP layer in training, for more depths than it was trained for.
 
 In:  a teacher, the tensors of its first MTP module, a draft vocabulary.
-Out: a head whose parameters are those tensors. The layer is built by the architecture's own file
-and reads and carries what its family does; the same weights run at every depth. Embedding and LM
-head are the model's, or the module's own; they stay as they are.
+Out: a head whose parameters are these tensors. The architecture's own builder makes the layer, so
+its inputs and its carried state are those of the family. All depths use the same weights. Embedding
+and LM head are the model's or the module's own, and stay frozen.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from headlong.ops.blocks import Attention, LatentAttention, Layer, PerLayerInput
 from headlong.ops.torch.attention import attention_shape
 from headlong.ops.torch.sequences import add_channels, add_read, read_heads
 from headlong.train.chains import Chains
-from headlong.train.learning import (
-    LearningOps,
-    LearningReader,
-    as_learning,
-    scales_and_biases,
-)
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
+from headlong.train.trainable import (
+    RecordingReader,
+    TrainableOps,
+    make_trainable,
+    scales_and_biases,
+)
 
 
 class TorchNative(TorchHead):
@@ -45,10 +45,10 @@ class TorchNative(TorchHead):
             for name, tensor in own.items()
             if not name.endswith(_SHARED)
         }
-        learning = {name: as_learning(own[name], values) for name, values in parameters.items()}
-        tensors = {**checkpoint.tensors, **learning}
-        self._ops = LearningOps(teacher.ops)
-        reader = LearningReader(replace(checkpoint, tensors=tensors), self._ops, num_layers)
+        trainable = {n: make_trainable(own[n], values) for n, values in parameters.items()}
+        tensors = {**checkpoint.tensors, **trainable}
+        self._ops = TrainableOps(teacher.ops)
+        reader = RecordingReader(replace(checkpoint, tensors=tensors), self._ops, num_layers)
         backbone = replace(teacher.backbone, ops=self._ops)
         head = self._head = build_native_nextn(native, backbone, reader)
         self._mixer = check_layer(head.layer, native.source)
@@ -56,9 +56,9 @@ class TorchNative(TorchHead):
         parts = (head.embedding_norm, head.hidden_norm, head.fc, head.layer, head.norm)
         vectors = {id(values) for values in scales_and_biases(*parts)}
         names = {id(values): name for name, values in reader.arrays.items()}
-        learned = {place: names[place] for place in vectors if place in names}
-        self._ops.learn_vectors({place: parameters[name] for place, name in learned.items()})
-        for name in sorted(self._ops.names | set(learned.values())):
+        trained = {key: names[key] for key in vectors if key in names}
+        self._ops.bind_vectors({key: parameters[name] for key, name in trained.items()})
+        for name in sorted(self._ops.names | set(trained.values())):
             self.register_parameter(_attribute(name), parameters[name])
         self._teacher, self._native = teacher, native
         self._copies = [
@@ -75,12 +75,12 @@ class TorchNative(TorchHead):
 
     @property
     def frozen(self) -> list[str]:
-        """Which of the layer's tensors have no gradient."""
-        learned = {_name(attribute) for attribute, _ in self.named_parameters()}
-        return sorted(self._own.keys() - learned - set(self._copies))
+        """Names of the layer's tensors that are not trained."""
+        trained = {_name(attribute) for attribute, _ in self.named_parameters()}
+        return sorted(self._own.keys() - trained - set(self._copies))
 
     def rollout(self, hidden: HiddenRows, token_ids: Tensor) -> Iterator[Tensor]:
-        """Yield what is carried at depth 1, 2, …, chains fed with the true tokens."""
+        """Yield the carried states of depth 1, 2, …, with the true tokens as input."""
         head, ops, layer = self._head, self._ops, self._head.layer
         ops.refresh()
         batch, length = token_ids.shape
@@ -95,7 +95,7 @@ class TorchNative(TorchHead):
             yield state
 
     def logits(self, state: Tensor, depth: int) -> Tensor:
-        """Score the draft vocabulary."""
+        """Return the logits over the draft vocabulary."""
         head = self._head
         normed = state if head.carries_normed else self._ops.norm(state, head.norm)
         logits = F.linear(normed, self._lm_rows)
@@ -103,13 +103,13 @@ class TorchNative(TorchHead):
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
     def scale_logits(self, scale: float) -> None:
-        """Scale the norm before the LM head; the norm that reads a carried state undoes it."""
+        """Scale the norm before the LM head; the next depth's input norm cancels the factor."""
         name = f"blk.{self._teacher.config.num_layers}.nextn.shared_head_norm.weight"
         with torch.no_grad():
             self.get_parameter(_attribute(name)).mul_(scale)
 
     def as_weights(self, vocabulary: IntArray, float_type: FloatType) -> HeadWeights:
-        """Return the module as it now is: matrices in `float_type`, vectors in float32."""
+        """Return the module's current weights: matrices in `float_type`, vectors in float32."""
         tensors = {name: one for name, one in self._own.items() if name not in self._copies}
         for attribute, parameter in self.named_parameters():
             name = _name(attribute)
@@ -128,7 +128,7 @@ class TorchNative(TorchHead):
         )
 
     def _embed(self, token_ids: Tensor, shift: int) -> Tensor:
-        """Return the embedding of the token `shift` places on: (B * T, H)."""
+        """Return the embeddings of the tokens `shift` places ahead: (B * T, H)."""
         head, ids = self._head, token_ids.roll(-shift, 1)
         embedded = self._ops.embed(head.embedding, ids.reshape(-1), head.embedding_scale)
         if shift == 1 and head.zeroes_first_embedding:
@@ -140,26 +140,26 @@ _SHARED = (".nextn.embed_tokens.weight", ".nextn.shared_head_head.weight")
 
 
 def check_layer(layer: Layer, source: str) -> Attention | LatentAttention:
-    """Return what a layer attends with; refuse one whose chains cannot be trained here."""
+    """Return a layer's attention; refuse a layer that cannot be trained here."""
     mixer = layer.mixer
     if not isinstance(mixer, Attention | LatentAttention):
         found = "no mixer" if mixer is None else type(mixer).__name__
         raise HeadError(
-            f"The MTP layer of {source} has {found}; chains of drafts are trained through "
-            "attention, plain or latent.",
-            "Train a head of its own instead: leave --from-native out.",
+            f"The MTP layer of {source} has {found}; only layers with attention, plain or latent, "
+            "can be trained.",
+            "Omit --from-native to train a new head instead.",
         )
     if isinstance(layer.channel, PerLayerInput) or isinstance(layer.second, PerLayerInput):
         raise HeadError(
-            f"The MTP layer of {source} reads embeddings made for its place in the backbone "
-            "(PerLayerInput), which drafts do not have.",
-            "Train a head of its own instead: leave --from-native out.",
+            f"The MTP layer of {source} reads per-layer embeddings (PerLayerInput), which a draft "
+            "does not have.",
+            "Omit --from-native to train a new head instead.",
         )
     return mixer
 
 
 def _attribute(name: str) -> str:
-    """Return a tensor's name as one of torch's, which may have no dots."""
+    """Return a tensor's name without dots, which torch's attribute names cannot have."""
     return name.replace(".", "/")
 
 

@@ -1,8 +1,8 @@
-"""The stages of making a head: generate, train, evaluate. Each can be run alone and resumed.
+"""The stages of training a head: generate, train, evaluate. Each can be run alone and resumed.
 
 In:  a recipe, a model file, prompt files, a work folder, a time limit.
 Out: shards, training state and log in the work folder; a head folder with run.json.
-Stages hand over through files only, so that each may run in a call, or on a machine, of its own.
+Stages exchange data through files only, so they can run in separate calls or on other machines.
 """
 
 import json
@@ -27,8 +27,8 @@ from headlong.train.conversations import Conversations
 from headlong.train.draft_vocabulary import (
     DraftVocabulary,
     choose_vocabulary,
-    foresee,
-    keep_vocabulary,
+    load_vocabulary,
+    placeholder_ids,
 )
 from headlong.train.estimate import Estimator, available_bytes
 from headlong.train.evaluation import (
@@ -50,17 +50,17 @@ from headlong.train.export import (
 )
 from headlong.train.generate import GenerationPlan, generate_answers
 from headlong.train.held_out import count_sets, leave_out
-from headlong.train.known import find_known
+from headlong.train.initial_weights import adapt_recipe, build_head, read_initial_weights
 from headlong.train.plan import TrainPlan
 from headlong.train.progress import LoggedReport, Report
 from headlong.train.prompt_files import read_prompts
 from headlong.train.recipe import Recipe
 from headlong.train.sampler import Sampler
 from headlong.train.shards import Answers, ShardWriter, read_shards, shard_files
-from headlong.train.start import as_started, begin_head, read_start
 from headlong.train.teacher import Teacher, find_device, load_teacher
 from headlong.train.torch_head import TorchHead
 from headlong.train.trainer import Trainer
+from headlong.train.workload import read_workload
 from headlong.weights.checkpoint import open_checkpoint
 
 STAGES = ("generate", "train", "evaluate")
@@ -69,7 +69,7 @@ ASKED_FILE = "asked.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What one call is told besides the recipe."""
+    """Options of one call, besides the recipe."""
 
     model: Path
     work: Path
@@ -82,17 +82,17 @@ class RunOptions:
     """Start from the model's own MTP layer."""
     device: str = "auto"
     time_limit_s: float = 24 * 3600.0
-    """Wall-clock seconds for all stages of this call together."""
+    """Wall-clock seconds for all stages of this call."""
     compile: bool = True
-    """Fuse the maths between matrix products, on CUDA."""
+    """Fuse pointwise functions with torch.compile, on CUDA."""
     triton: bool = True
     """Use the Triton attention kernel, on CUDA."""
     split: bool = False
-    """Write the head's weights in small parts as well."""
+    """Also write the head's weights in small parts."""
 
 
 class Pipeline:
-    """One call: loads the backbone once, then runs stages."""
+    """One call: loads the backbone, then runs stages."""
 
     def __init__(self, recipe: Recipe, options: RunOptions, report: Report) -> None:
         self.options = options
@@ -101,10 +101,10 @@ class Pipeline:
         self._shards = options.work / "answers"
         self.device = find_device(options.device)
         checkpoint = open_checkpoint(options.model)
-        self._start = read_start(
+        self._initial = read_initial_weights(
             checkpoint, recipe, options.from_head, from_native=options.from_native
         )
-        self.recipe = as_started(recipe, self._start)
+        self.recipe = adapt_recipe(recipe, self._initial)
         self.tokenizer: Tokenizer = load_tokenizer(checkpoint)
         compile = options.compile and self.device.type == "cuda"
         self.teacher: Teacher = load_teacher(checkpoint, self.device, compile=compile)
@@ -124,7 +124,7 @@ class Pipeline:
             )
 
     def run(self, stages: Sequence[str]) -> dict[str, Any]:
-        """Run the stages in order; return the acceptance lengths of the evaluation, if one ran."""
+        """Run the stages in order; return the results of the evaluation, if it ran."""
         results: dict[str, Any] = {}
         for stage in stages:
             if stage == "generate":
@@ -139,38 +139,38 @@ class Pipeline:
         return results
 
     def plan(self, stages: Sequence[str]) -> TrainPlan:
-        """Tell what stages will take, by the recipe and a few steps on this device."""
+        """Estimate the time and memory of stages, with a few trial steps on this device."""
         available = available_bytes(self.teacher)
         size = min(self.recipe.head.draft_vocab_size, self.teacher.config.vocab_size)
-        known = find_known(
+        workload = read_workload(
             self.options.work,
             self.prompts,
             self._bench,
             self.tokenizer,
             self.recipe,
-            judges_twice=self._start is not None,
+            evaluates_before=self._initial is not None,
         )
-        makers = Estimator(
+        estimator = Estimator(
             self.teacher,
             self.recipe,
-            known,
-            partial(self._make_sampler, is_told=False),
-            lambda: self._new_trainer(foresee(size, self._given_ids)),
+            workload,
+            partial(self._make_sampler, is_reported=False),
+            lambda: self._new_trainer(placeholder_ids(size, self._initial_ids)),
         )
-        planned = tuple(getattr(makers, stage)() for stage in stages)
+        planned = tuple(getattr(estimator, stage)() for stage in stages)
         return TrainPlan(self._device_name, available, self.options.time_limit_s, planned)
 
     def generate(self) -> None:
-        """Let the backbone answer prompts until enough is there or time is up."""
-        there = read_shards(self._shards) if shard_files(self._shards) else None
+        """Let the backbone answer prompts until there are enough answers or time is up."""
+        earlier = read_shards(self._shards) if shard_files(self._shards) else None
         recipe = self.recipe
         if self._left_out and not self.prompts and recipe.prompts.self_written_share < 1:
             raise RequestError(
                 f"All {len(self._left_out)} prompts share text with {self.options.bench_file}.",
-                "Give other prompts to learn from than to judge by.",
+                "Give different prompts to --prompts and --bench.",
             )
         conversations = Conversations(
-            self.prompts, self.tokenizer, recipe, there.next_ask if there else 0
+            self.prompts, self.tokenizer, recipe, earlier.next_prompt if earlier else 0
         )
         sampler = self._make_sampler(
             recipe.answers.num_rows, recipe.prompts.max_tokens + recipe.answers.max_tokens
@@ -178,21 +178,21 @@ class Pipeline:
         self.report.say(f"generate: ready after {self._elapsed():.1f} s")
         plan = GenerationPlan(
             recipe.answers.tokens_wanted,
-            there.num_answer_tokens if there else 0,
+            earlier.num_answer_tokens if earlier else 0,
             self._time_left(),
             recipe.answers.refill_every,
         )
         writer = ShardWriter(self._shards)
-        self._note_prompts()
+        self._record_prompts()
         count = generate_answers(sampler, conversations, writer, plan, self.report)
         speed = count.num_written / max(count.seconds, 1e-9)
         self.report.say(
             f"generate: {count.num_answers} answers, {count.num_tokens:,} answer tokens in "
-            f"{count.seconds:.0f} s, {speed:,.0f} tokens/s written"
+            f"{count.seconds:.0f} s, {speed:,.0f} tokens/s generated"
         )
 
     def train(self) -> None:
-        """Fit the head to the answers; exports it as it stands at the end of the call."""
+        """Train the head on the answers; export it at the end of the call."""
         answers = self._read_answers()
         vocabulary = self._load_vocabulary(answers)
         trainer = self._make_trainer(vocabulary)
@@ -203,13 +203,13 @@ class Pipeline:
             f"ready after {self._elapsed():.1f} s"
         )
         if trainer.head.frozen:
-            self.report.say(f"train: these stay as they are: {list_names(trainer.head.frozen)}")
+            self.report.say(f"train: these tensors stay frozen: {list_names(trainer.head.frozen)}")
         trainer.train(answers, self._state_path, self._time_left(), self.report)
         scale = self._calibrate(trainer, vocabulary, answers)
         self._export(trainer, vocabulary, answers, scale)
 
     def evaluate(self) -> dict[str, Any]:
-        """Simulate acceptance on bench prompts and write it down."""
+        """Simulate decoding on bench prompts and write the results to files."""
         if self.options.bench_file is None:
             raise RequestError("There are no prompts to evaluate on.", "Give --bench FILE.")
         vocabulary = self._load_vocabulary(None)
@@ -219,35 +219,35 @@ class Pipeline:
         capacity = self.recipe.prompts.max_tokens + settings.max_tokens
         sampler = self._make_sampler(min(512, self.recipe.answers.num_rows), capacity)
         samples = sample_bench(sampler, self.tokenizer, self._bench, self.recipe)
-        found = self._judge(trainer.head, vocabulary, samples)
-        if self._start is not None:
-            head = begin_head(self.recipe, self.teacher, vocabulary.ids, self._start)
+        evaluation = self._simulate(trainer.head, vocabulary, samples)
+        if self._initial is not None:
+            head = build_head(self.recipe, self.teacher, vocabulary.ids, self._initial)
             self.report.say("before training")
-            found["before"] = self._judge(head, vocabulary, samples)
-            self.report.say(compare_depths(found["before"], found))
+            evaluation["before"] = self._simulate(head, vocabulary, samples)
+            self.report.say(compare_depths(evaluation["before"], evaluation))
         self.options.out.mkdir(parents=True, exist_ok=True)
         path = self.options.out / "evaluation.json"
-        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-        results = shorten(found)
+        path.write_text(json.dumps(evaluation, indent=2) + "\n", encoding="utf-8")
+        results = shorten(evaluation)
         add_to_run(self.options.out / RUN_FILE, {"acceptance": results})
         return results
 
-    def _judge(
+    def _simulate(
         self, head: TorchHead, vocabulary: DraftVocabulary, samples: Samples
     ) -> dict[str, Any]:
-        """Simulate the acceptance of a head along the backbone's answers."""
+        """Simulate decoding with a head along the backbone's answers."""
         return evaluate_head(self.teacher, head, vocabulary, samples, self.recipe, self.report)
 
-    def _note_prompts(self) -> None:
-        """Write down which prompts this call asks, for run.json; answers may need many calls."""
+    def _record_prompts(self) -> None:
+        """Record the prompts of this call, for run.json; answers may need many calls."""
         bench = self.options.bench_file
-        note = {
+        record = {
             "prompts": len(self.prompts),
             "held_out": None if bench is None else {bench.name: hash_file(bench)},
             "left_out": count_sets(self._left_out),
         }
         with (self.options.work / ASKED_FILE).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(note) + "\n")
+            file.write(json.dumps(record) + "\n")
 
     @property
     def _state_path(self) -> Path:
@@ -259,8 +259,8 @@ class Pipeline:
     def _time_left(self) -> float:
         return max(1.0, self.options.time_limit_s - self._elapsed())
 
-    def _read_notes(self) -> list[dict[str, Any]]:
-        """Return what was asked in all calls, each kind of call once."""
+    def _read_prompt_records(self) -> list[dict[str, Any]]:
+        """Return the records of the prompts of all calls, without duplicates."""
         path = self.options.work / ASKED_FILE
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         return [json.loads(line) for line in dict.fromkeys(lines)]
@@ -268,35 +268,35 @@ class Pipeline:
     def _read_answers(self) -> Answers:
         answers = read_shards(self._shards)
         for shard in answers.damaged:
-            self.report.say(f"left out, damaged: {shard}")
+            self.report.say(f"skipped a damaged shard: {shard}")
         return answers
 
-    def _make_sampler(self, num_rows: int, capacity: int, *, is_told: bool = True) -> Sampler:
+    def _make_sampler(self, num_rows: int, capacity: int, *, is_reported: bool = True) -> Sampler:
         mixers = [layer.mixer for layer in self.teacher.backbone.layers]
         shapes = [attention_shape(mixer) for mixer in mixers if isinstance(mixer, RowReading)]
         attend, words = choose_attention(self.device, shapes, wants_triton=self.options.triton)
-        if is_told:
+        if is_reported:
             self.report.say(f"{num_rows} rows of {capacity} tokens, {words}")
         return Sampler(self.teacher, num_rows, capacity, self.tokenizer.eos_ids, attend)
 
     @property
-    def _given_ids(self) -> IntArray | None:
-        return None if self._start is None else self._start.weights.vocabulary
+    def _initial_ids(self) -> IntArray | None:
+        return None if self._initial is None else self._initial.weights.vocabulary
 
     def _load_vocabulary(self, answers: Answers | None) -> DraftVocabulary:
-        """Choose the draft vocabulary once; later calls and heads to go on from must keep it."""
-        given, size = self._given_ids, self.recipe.head.draft_vocab_size
+        """Load the draft vocabulary; the first call chooses it."""
+        required, size = self._initial_ids, self.recipe.head.draft_vocab_size
 
         def choose() -> DraftVocabulary:
             counted = answers or self._read_answers()
-            return choose_vocabulary(counted, self.teacher.config.vocab_size, size, given)
+            return choose_vocabulary(counted, self.teacher.config.vocab_size, size, required)
 
-        return keep_vocabulary(self.options.work / "vocabulary.npz", given, choose)
+        return load_vocabulary(self.options.work / "vocabulary.npz", required, choose)
 
     def _new_trainer(self, ids: IntArray) -> Trainer:
-        """Return a trainer at its very beginning."""
+        """Return a trainer before its first step."""
         torch.manual_seed(self.recipe.seed)
-        head = begin_head(self.recipe, self.teacher, ids, self._start)
+        head = build_head(self.recipe, self.teacher, ids, self._initial)
         return Trainer(self.teacher, head, torch.from_numpy(ids), self.recipe)
 
     def _make_trainer(self, vocabulary: DraftVocabulary) -> Trainer:
@@ -306,11 +306,11 @@ class Pipeline:
         return trainer
 
     def _calibrate(self, trainer: Trainer, vocabulary: DraftVocabulary, answers: Answers) -> float:
-        """Set the sharpness of the head's logits; the saved training state stays as it is."""
+        """Fit and apply the scale of the head's logits; the saved state is not changed."""
         ids = torch.from_numpy(vocabulary.ids)
         scale: float = fit_logit_scale(self.teacher, trainer.head, ids, answers)
         trainer.head.scale_logits(scale)
-        self.report.say(f"calibrate: logits times {scale}")
+        self.report.say(f"calibration: logits scaled by {scale}")
         return scale
 
     def _export(
@@ -327,13 +327,13 @@ class Pipeline:
                 "epochs": trainer.state.epoch,
                 "share_of_schedule": trainer.share_done,
             },
-            "started_from": None if self._start is None else self._start.describe(),
+            "started_from": None if self._initial is None else self._initial.describe(),
             "logit_scale": scale,
             "backbone_fingerprint": fingerprint(self.teacher.backbone),
             "vocabulary_coverage": vocabulary.coverage,
             "data": {
                 **describe_data(answers, self.prompts, self.options.prompt_files),
-                "asked": self._read_notes(),
+                "asked": self._read_prompt_records(),
             },
         }
         write_run(out / RUN_FILE, self.recipe, self.options.model, details)

@@ -1,8 +1,7 @@
-"""Plan: what a run will take, said before it begins.
+"""Plan: the estimated time and memory of a run.
 
-In:  per stage how much is to be done, and seconds and bytes by what takes them.
-Out: a table for people, a plain dictionary for JSON, and which keys of the recipe to lower where
-memory does not suffice. All numbers are expectations; where they come from is `estimate.py`.
+In:  for each stage the amount of work, and seconds and bytes by purpose, from `estimate.py`.
+Out: a table, a dictionary for JSON, and the recipe keys to lower where memory does not suffice.
 """
 
 from collections.abc import Mapping
@@ -11,21 +10,29 @@ from typing import Any
 
 _GB = 1e9
 _COUNTS = ("answers", "tokens", "steps")
+_LABELS = {
+    "reading prompts": "prefill",
+    "writing": "decoding",
+    "the model's pass": "the model's forward pass",
+    "the head, there and back": "the head's forward and backward pass",
+    "judging": "evaluation of the head",
+}
+"""How the table names the keys of `StagePlan.seconds`, which JSON readers may rely on."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """What one stage will take."""
+    """The estimate of one stage."""
 
     stage: str
     work: Mapping[str, int]
     """Answers, tokens and steps."""
     seconds: Mapping[str, float]
-    """By what is done."""
+    """By activity."""
     num_bytes: Mapping[str, int]
-    """By what it is for: model, head, optimiser, activations, caches."""
+    """By purpose: model, head, optimiser, activations, caches."""
     lower: tuple[str, ...]
-    """Keys of the recipe that decide most of the memory."""
+    """Recipe keys that determine most of the memory."""
 
     @property
     def total_seconds(self) -> float:
@@ -34,7 +41,7 @@ class StagePlan:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that are needed together."""
+        """Bytes that are needed at the same time."""
         return sum(self.num_bytes.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,11 +58,11 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class TrainPlan:
-    """What a call will take, stage after stage."""
+    """The estimates of all stages of one call."""
 
     device: str
     available_bytes: int | None
-    """What there is for model and training together; None where the system does not tell."""
+    """Memory for model and training together; None if the system does not report it."""
     time_limit_s: float
     stages: tuple[StagePlan, ...]
 
@@ -69,11 +76,11 @@ class TrainPlan:
         }
 
     def table(self) -> str:
-        """Write a table for people."""
+        """Return a table as text."""
         free = self.available_bytes
-        told = "" if free is None else f", {free / _GB:.1f} GB of memory"
+        memory = "" if free is None else f", {free / _GB:.1f} GB of memory"
         parts = list(dict.fromkeys(name for one in self.stages for name in one.num_bytes))
-        rows = [["stage", *_COUNTS, "time", *(f"{name} GB" for name in parts), "all GB"]]
+        rows = [["stage", *_COUNTS, "time", *(f"{name} GB" for name in parts), "total GB"]]
         for one in self.stages:
             counts = [f"{one.work[name]:,}" if name in one.work else "–" for name in _COUNTS]
             sizes = [one.num_bytes.get(name) for name in parts]
@@ -81,7 +88,7 @@ class TrainPlan:
             time = _duration(one.total_seconds)
             rows.append([one.stage, *counts, time, *cells, _size(one.total_bytes)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [f"what this will take on {self.device}{told}"]
+        lines = [f"estimated time and memory on {self.device}{memory}"]
         for row in rows:
             pairs = list(zip(row, widths, strict=True))
             cells = [cell.rjust(width) for cell, width in pairs[1:]]
@@ -89,31 +96,33 @@ class TrainPlan:
         return "\n".join([*lines, *map(_dominant, self.stages), *self.notes()])
 
     def notes(self) -> list[str]:
-        """Return what to know before it begins: memory that is short, a call that ends early."""
+        """Return warnings: too little memory, a time limit that ends the call early."""
         notes = []
         for one in self.stages:
             free = self.available_bytes
             if free is not None and one.total_bytes > free:
+                keys = ", ".join(one.lower)
                 notes.append(
-                    f"{one.stage} needs about {one.total_bytes / _GB:.1f} GB, and there are "
-                    f"{free / _GB:.1f} GB: lower {', '.join(one.lower)} in the recipe."
+                    f"{one.stage} needs about {one.total_bytes / _GB:.1f} GB, and "
+                    f"{free / _GB:.1f} GB are available: lower {keys} in the recipe."
                 )
         seconds = sum(one.total_seconds for one in self.stages)
         if seconds > self.time_limit_s:
             notes.append(
-                f"This call ends after {_duration(self.time_limit_s)} (--time-limit); the same "
-                "command goes on from there."
+                f"This call ends after {_duration(self.time_limit_s)} (--time-limit). Repeat the "
+                "command to continue."
             )
         return notes
 
 
 def _dominant(one: StagePlan) -> str:
-    """Say what takes most of a stage's time and memory."""
+    """Return a line about what takes most of a stage's time and memory."""
     slowest = max(one.seconds, key=lambda name: one.seconds[name])
     largest = max(one.num_bytes, key=lambda name: one.num_bytes[name])
     share = one.seconds[slowest] / max(one.total_seconds, 1e-9)
     part = one.num_bytes[largest] / max(one.total_bytes, 1)
-    return f"{one.stage}: {share:.0%} of the time {slowest}, {part:.0%} of the memory {largest}"
+    time = f"{share:.0%} of the time for {_LABELS.get(slowest, slowest)}"
+    return f"{one.stage}: {time}, {part:.0%} of the memory for {largest}"
 
 
 def _size(num_bytes: int) -> str:

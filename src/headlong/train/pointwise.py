@@ -1,8 +1,8 @@
-"""The small maths that only training does, plain or fused by torch.compile.
+"""Pointwise functions of training, plain or fused by torch.compile.
 
-In:  rows of activations, always flattened to (N, …), so that few shapes need compiling.
-Out: rows. `make_pointwise(compile=False)` is the plain truth; the compiled set computes the same.
-What inference computes as well is in `ops/torch/maths.py`.
+In:  rows of activations, flattened to (N, …), so that few shapes need compiling.
+Out: rows. `make_pointwise(compile=False)` is the reference for the compiled functions.
+Functions that inference also needs are in `ops/torch/maths.py`.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ _FIRST = 0x7FEB352D
 _SECOND = -2073254261  # 0x846CA68B
 
 GROUP = 32
-"""Weights that share a scale where matrices are packed."""
+"""Number of weights that share a scale in packed matrices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """The set of fused functions that heads in training, losses and the sampler work with."""
+    """The functions for heads in training, losses and the sampler."""
 
     pick: Callable[..., Any]
     mix_scores: Callable[..., Any]
@@ -34,7 +34,7 @@ class Pointwise:
 
 
 def make_pointwise(*, compile: bool) -> Pointwise:
-    """Return the functions, fused where asked for."""
+    """Return the functions, fused with `compile`."""
     plain = (pick, mix_scores, loss_forward, loss_backward, round_to_q4)
     return Pointwise(*fuse(*plain, compile=compile))
 
@@ -42,8 +42,8 @@ def make_pointwise(*, compile: bool) -> Pointwise:
 def noise(seeds: Tensor, positions: Tensor, token_ids: Tensor) -> Tensor:
     """Return Gumbel noise for (row seed, position, token id): (N,), (N,), (V,) → (N, V).
 
-    A counter-based hash in wrapping 32-bit arithmetic: no state, no memory traffic once fused, and
-    the same numbers whenever an answer is looked at again.
+    A counter-based hash in wrapping 32-bit arithmetic: it has no state, needs no memory traffic
+    once fused, and gives the same noise when an answer is evaluated again.
     """
     key = _mix(_mix(seeds.int()) + positions.int() * _GOLDEN)  # (N,)
     bits = _mix(key[:, None] + (token_ids.int() * _GOLDEN)[None])  # (N, V)
@@ -59,15 +59,15 @@ def pick(logits: Tensor, temperatures: Tensor, seeds: Tensor, positions: Tensor)
 
 
 def mix_scores(causal: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax over step-0 scores (B, KV, G, T, T), causal, and the chain's own (B, KV, G, T, J).
+    """Softmax over first-step scores (B, KV, G, T, T) and the chain's own scores (B, KV, G, T, J).
 
-    A chain that starts at t sees the true entries up to t, and of the later steps only its own.
+    The chain of row t attends to first-step entries up to t, and to its own entries of later steps.
     """
     index = torch.arange(causal.shape[-1], device=causal.device)
     is_later = index[None, :] > index[:, None]
     scores = causal.float().masked_fill(is_later, float("-inf"))
     wide = own.float()
-    # Two tensors all the way: one joined tensor would have to be copied apart again.
+    # Two separate tensors: a concatenated one would have to be split again by copying.
     peak = torch.maximum(scores.amax(-1, keepdim=True), wide.amax(-1, keepdim=True)).detach()
     causal_mass, own_mass = (scores - peak).exp(), (wide - peak).exp()
     total = causal_mass.sum(-1, keepdim=True) + own_mass.sum(-1, keepdim=True)
@@ -75,14 +75,14 @@ def mix_scores(causal: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def loss_forward(
-    logits: Tensor, targets: Tensor, sharpness: Tensor
+    logits: Tensor, targets: Tensor, logit_scales: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return per row KL(p‖q), overlap Σ min(p, q), and the q-mass of tokens with q < p.
 
-    Both sides are looked at with their logits times `sharpness`, 1 / temperature: (N,).
+    All logits are first multiplied by `logit_scales`, 1 / temperature: (N,).
     """
-    log_q = (logits.float() * sharpness[:, None]).log_softmax(-1)
-    log_p = (targets.float() * sharpness[:, None]).log_softmax(-1)
+    log_q = (logits.float() * logit_scales[:, None]).log_softmax(-1)
+    log_p = (targets.float() * logit_scales[:, None]).log_softmax(-1)
     p, q = log_p.exp(), log_q.exp()
     divergence = (p * (log_p - log_q)).sum(-1)
     overlap = torch.minimum(p, q).sum(-1)
@@ -91,20 +91,24 @@ def loss_forward(
 
 
 def loss_backward(
-    logits: Tensor, targets: Tensor, sharpness: Tensor, scales: Tensor, short_mass: Tensor
+    logits: Tensor,
+    targets: Tensor,
+    logit_scales: Tensor,
+    scales: Tensor,
+    short_mass: Tensor,
 ) -> Tensor:
-    """Return d(scales[0] * KL - scales[1] * overlap) / d logits, row by row."""
-    q = (logits.float() * sharpness[:, None]).softmax(-1)
-    p = (targets.float() * sharpness[:, None]).softmax(-1)
+    """Return d(scales[0] * KL - scales[1] * overlap) / d logits of every row."""
+    q = (logits.float() * logit_scales[:, None]).softmax(-1)
+    p = (targets.float() * logit_scales[:, None]).softmax(-1)
     is_short = (q < p).float()
-    kl_scale, overlap_scale = scales * sharpness
-    slope = kl_scale[:, None] * (q - p)
-    slope = slope - overlap_scale[:, None] * q * (is_short - short_mass[:, None])
-    return slope.to(logits.dtype)
+    kl_scale, overlap_scale = scales * logit_scales
+    gradient = kl_scale[:, None] * (q - p)
+    gradient = gradient - overlap_scale[:, None] * q * (is_short - short_mass[:, None])
+    return gradient.to(logits.dtype)
 
 
 def _mix(bits: Tensor) -> Tensor:
-    """Scramble 32 bits (lowbias32); the masks make right shifts logical."""
+    """Hash 32 bits (lowbias32); the masks make right shifts logical."""
     bits = bits ^ ((bits >> 16) & 0xFFFF)
     bits = bits * _FIRST
     bits = bits ^ ((bits >> 15) & 0x1FFFF)
@@ -113,7 +117,7 @@ def _mix(bits: Tensor) -> Tensor:
 
 
 def round_to_q4(weight: Tensor) -> Tensor:
-    """Return what packing a matrix to 4 bits leaves of it, as `csrc/pack.cpp` rounds: (out, in)."""
+    """Round a matrix as packing to 4 bits does in `csrc/pack.cpp`: (out, in)."""
     groups = weight.float().view(-1, GROUP)
     low, high = groups.aminmax(dim=-1, keepdim=True)
     scale = ((high - low) / 15).half().float()

@@ -1,4 +1,4 @@
-"""Who hears how a run goes: a terminal, a log file, a test."""
+"""Progress reports of a run: to a terminal, a log file or a test."""
 
 import json
 import time
@@ -8,17 +8,17 @@ from typing import Any, Protocol
 
 
 class Report(Protocol):
-    """Hears of progress."""
+    """Receives messages and progress."""
 
     def say(self, text: str) -> None:
-        """Take one line for people."""
+        """Take a message for users."""
 
     def progress(self, stage: str, share: float, numbers: Mapping[str, Any]) -> None:
-        """Take how far a stage is, 0…1, with the numbers of the moment."""
+        """Take the completed share of a stage, 0…1, with current figures."""
 
 
 class LoggedReport:
-    """Passes everything on, and keeps the numbers in `log.jsonl` for plots."""
+    """Passes everything on, and writes progress to `log.jsonl` for plots."""
 
     def __init__(self, inner: Report, path: Path) -> None:
         self._inner = inner
@@ -26,11 +26,11 @@ class LoggedReport:
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def say(self, text: str) -> None:
-        """Take one line for people."""
+        """Take a message for users."""
         self._inner.say(text)
 
     def progress(self, stage: str, share: float, numbers: Mapping[str, Any]) -> None:
-        """Log the numbers and pass them on."""
+        """Log the figures and pass them on."""
         record = {"stage": stage, "time": round(time.time(), 2), "share": share, **numbers}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
@@ -38,7 +38,7 @@ class LoggedReport:
 
 
 def read_log(path: Path, stage: str) -> list[dict[str, Any]]:
-    """Read what a stage logged; a line cut off by a kill is passed over."""
+    """Read the log records of a stage; a line cut off by a kill is skipped."""
     records: list[dict[str, Any]] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:

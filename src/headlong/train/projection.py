@@ -1,9 +1,9 @@
-"""Projection: a linear layer that can learn in the format it will run in.
+"""Projection: a linear layer that supports quantisation-aware training (QAT).
 
-In:  rows. Out: rows, through the layer's matrix or, once `learn_packed` was called, through what
-packing it to 4 bits would leave of it. Gradients pass the rounding unchanged, so the weights move
-to where rounding hurts least. Optimisers see the unrounded weights, files the rounded ones: then
-a head is the same in every format it may be packed in.
+In:  rows. Out: rows times the weight matrix. After `enable_qat` the matrix is rounded as packing it
+to 4 bits would round it. Gradients pass the rounding unchanged (straight-through estimator).
+Optimisers update the unrounded weights; files get the rounded ones, so that a head has the same
+weights in every format that it is packed in.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,29 +20,29 @@ class Projection(nn.Linear):
 
     round_weight: Callable[[Tensor], Tensor] | None = None
     rounded: Tensor | None = None
-    """The rounded matrix, while `rounded_once` keeps it."""
+    """The rounded matrix, inside `round_once`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Multiply rows: (N, in) → (N, out)."""
-        weight = self.rounded if self.rounded is not None else self.learned_weight()
+        weight = self.rounded if self.rounded is not None else self.straight_through_weight()
         return F.linear(x, weight, self.bias)
 
-    def learned_weight(self) -> Tensor:
-        """Return the matrix that rows are multiplied with; gradients reach the unrounded one."""
+    def straight_through_weight(self) -> Tensor:
+        """Return the effective matrix; its gradient is passed on to the unrounded one."""
         if self.round_weight is None:
             return self.weight
-        return self.weight + (self.running_weight() - self.weight.detach())
+        return self.weight + (self.effective_weight() - self.weight.detach())
 
-    def running_weight(self) -> Tensor:
-        """Return the matrix that rows are multiplied with, without its history."""
+    def effective_weight(self) -> Tensor:
+        """Return the matrix that rows are multiplied with, detached: rounded under QAT."""
         weight = self.weight.detach()
         return weight if self.round_weight is None else self.round_weight(weight)
 
 
-def learn_packed(head: nn.Module, pointwise: Pointwise) -> None:
-    """Let all projections of a head see their weights in 4-bit groups from now on.
+def enable_qat(head: nn.Module, pointwise: Pointwise) -> None:
+    """Make all projections of a head round their weights in 4-bit groups.
 
-    Rows that are not whole groups stay as they are, as they do when a head is packed.
+    Matrices whose rows are not whole groups are not rounded; packing leaves them out too.
     """
     for module in head.modules():
         if isinstance(module, Projection) and module.in_features % GROUP == 0:
@@ -50,11 +50,11 @@ def learn_packed(head: nn.Module, pointwise: Pointwise) -> None:
 
 
 @contextmanager
-def rounded_once(head: nn.Module) -> Iterator[None]:
-    """Round every matrix of a head once for all its depths; weights must not move meanwhile."""
+def round_once(head: nn.Module) -> Iterator[None]:
+    """Round every matrix of a head once for all depths; weights must not change inside."""
     packed = [m for m in head.modules() if isinstance(m, Projection) and m.round_weight is not None]
     for module in packed:
-        module.rounded = module.learned_weight()
+        module.rounded = module.straight_through_weight()
     try:
         yield
     finally:
@@ -62,11 +62,11 @@ def rounded_once(head: nn.Module) -> Iterator[None]:
             module.rounded = None
 
 
-def running_parameters(head: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield a head's parameters as it runs with them, by name."""
+def effective_parameters(head: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield a head's parameters by name, detached; matrices are rounded under QAT."""
     modules = dict(head.named_modules())
     for name, parameter in head.named_parameters():
         owner, _, leaf = name.rpartition(".")
         module = modules[owner]
         is_matrix = isinstance(module, Projection) and leaf == "weight"
-        yield name, module.running_weight() if is_matrix else parameter.detach()
+        yield name, module.effective_weight() if is_matrix else parameter.detach()

@@ -1,8 +1,8 @@
-"""Composed questions: passages of the prompts asked about anew, code to complete, things to write.
+"""Composed questions: about passages of the prompts, code to complete, texts to write.
 
 In:  the prompts of the files, a recipe, `wordings.toml`.
-Out: texts by kind, each with its share of all questions.
-Prompt files are thin where agents and coders ask most; these fill in, in the forms they use.
+Out: texts by kind, each kind with its share of all questions.
+They supply kinds of prompts that agents and programmers use and prompt files have too few of.
 """
 
 import re
@@ -20,7 +20,7 @@ MIN_PASSAGE_CHARS = 300
 WORDINGS: dict[str, Any] = tomllib.loads(
     Path(__file__).with_name("wordings.toml").read_text("utf-8")
 )
-"""How composed questions are worded."""
+"""Templates of the composed questions."""
 _PASSAGE_TASKS, _CODE_TASKS = WORDINGS["passage_tasks"], WORDINGS["code_tasks"]
 
 COMPOSED_CHAT = "composed_chat"
@@ -34,7 +34,7 @@ _JS_SIGNATURE = re.compile(r"^function (\w+)\(([\w, ]*)\)", re.MULTILINE)
 def compose_questions(
     prompts: Sequence[Prompt], recipe: Recipe
 ) -> list[tuple[float, list[tuple[str, str]]]]:
-    """Return, for every kind that is wanted, its share and its (text, set name) pairs."""
+    """Return the share and the (text, set name) pairs of every kind with a share above 0."""
     wanted = recipe.prompts
     code = [prompt for prompt in prompts if prompt.task == "code"]
     kinds: list[tuple[float, list[tuple[str, str]]]] = []
@@ -50,7 +50,7 @@ def compose_questions(
 
 
 def _code_questions(prompts: Sequence[Prompt]) -> list[tuple[str, str]]:
-    """Put code that stops where a body should begin into a block, with words around it."""
+    """Ask to complete a function: a code block that ends where the body should begin."""
     questions: list[tuple[str, str]] = []
     for number, prompt in enumerate(prompts):
         code = prompt.turns[0].rstrip()
@@ -58,7 +58,7 @@ def _code_questions(prompts: Sequence[Prompt]) -> list[tuple[str, str]]:
         if found is None or not code.startswith(_CODE_BEGINNINGS):
             continue
         set_name = f"{prompt.set_name}_blocks"
-        # Python is asked for most: its functions come in every form, others are turned into it.
+        # Users ask for Python most, so it gets every template; JavaScript is translated as well.
         stub = code if found[1] == "Python" else _as_python(code)
         if stub is not None:
             questions += [
@@ -72,7 +72,7 @@ def _code_questions(prompts: Sequence[Prompt]) -> list[tuple[str, str]]:
 
 
 def _as_python(code: str) -> str | None:
-    """Turn the comment and the signature of a JavaScript function into those of a Python one."""
+    """Translate the comment and the signature of a JavaScript function to Python."""
     signature = _JS_SIGNATURE.search(code)
     if signature is None or "/**" not in code:
         return None
@@ -85,7 +85,7 @@ def _as_python(code: str) -> str | None:
 
 
 def _chat_questions() -> list[tuple[str, str]]:
-    """Put every topic into every wording; the order is left to those who draw."""
+    """Combine every topic with every wording."""
     return [
         (form.format(topic=topic), COMPOSED_CHAT)
         for form in WORDINGS["chat_forms"]
@@ -94,7 +94,7 @@ def _chat_questions() -> list[tuple[str, str]]:
 
 
 def _passage_questions(prompts: Sequence[Prompt]) -> list[tuple[str, str]]:
-    """Ask other things about the passages that reading questions are asked about."""
+    """Ask for other tasks on the passages of reading-comprehension prompts."""
     questions: list[tuple[str, str]] = []
     for number, prompt in enumerate(prompts):
         passage = max(prompt.turns[0].split("\n\n"), key=len).removeprefix("Passage:\n")

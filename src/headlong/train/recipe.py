@@ -1,8 +1,7 @@
-"""Recipe: one readable file that says how a head is made.
+"""Recipe: all settings of a training run.
 
 In:  a TOML file, or nothing for the defaults.
-Out: a frozen `Recipe`, complete and checked; an unknown key is refused, not ignored.
-Knows nothing of models, devices or files to write.
+Out: a frozen `Recipe`, complete and validated; unknown keys are refused.
 """
 
 import tomllib
@@ -22,28 +21,28 @@ MAX_DEPTHS = 8
 
 @dataclass(frozen=True, slots=True)
 class PromptRecipe:
-    """What the backbone is asked."""
+    """Which prompts the backbone answers."""
 
     max_tokens: int = 768
-    """Leave out prompts longer than this."""
+    """Longest prompt; longer ones are left out."""
     self_written_share: float = 0.45
-    """Share of questions that the backbone writes itself, given only its chat prefix."""
+    """Share of prompts that the backbone writes itself, given only its chat prefix."""
     second_turn_share: float = 0.1
-    """Share of finished answers after which the conversation goes on."""
+    """Share of finished answers after which the conversation continues."""
     passage_share: float = 0.08
-    """Share of questions that ask for a summary or a translation of a passage in the prompts."""
+    """Share of prompts that ask for a summary or translation of a passage of another prompt."""
     tool_share: float = 0.12
-    """Share of questions that want a function called, composed from parts."""
+    """Share of prompts that ask for a function call; they are composed."""
     code_share: float = 0.06
-    """Share of questions that show a function of the coding prompts in a block, to complete."""
+    """Share of prompts that ask to complete a function of the coding prompts."""
     work_share: float = 0.0
-    """Share of questions about code of Python's standard library: explain, change, test, port."""
+    """Share of prompts about code of Python's standard library: explain, change, test, port."""
     chat_share: float = 0.0
-    """Share of questions people chat with: things to write, explain and plan, composed."""
+    """Share of composed chat prompts: texts to write, things to explain and to plan."""
     code_turn_share: float = 0.0
     """Share of finished answers with code after which the user asks to change or explain it."""
     template_tools_share: float = 0.0
-    """Share of composed tool questions whose functions the model's own template lists."""
+    """Share of the composed tool prompts whose functions are listed by the chat template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,50 +50,50 @@ class AnswerRecipe:
     """How the backbone answers."""
 
     num_rows: int = 2048
-    """Answers written at the same time."""
+    """Answers generated at the same time."""
     max_tokens: int = 320
     """Longest answer."""
     refill_every: int = 24
-    """Steps between two looks for finished rows; they get new prompts then."""
+    """Steps after which finished rows get new prompts."""
     greedy_share: float = 0.4
     """Share of answers at temperature 0."""
     temperatures: tuple[float, ...] = (0.3, 0.7, 1.0)
-    """The others take one of these."""
+    """Temperatures of the other answers, chosen at random."""
     tokens_wanted: int = 150_000_000
-    """Stop once this many answer tokens are there."""
+    """Number of answer tokens to generate."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadRecipe:
-    """What is trained."""
+    """Which head is trained."""
 
     kind: HeadShape = "eagle3"
     draft_vocab_size: int = 12_288
-    """Most frequent tokens of the backbone's own answers that the head can draft."""
+    """Size of the draft vocabulary: the most frequent tokens of the backbone's answers."""
     num_blocks: int = 1
     """Residual blocks per depth, for medusa."""
     mlp_share: float = 1.0
     """Width of the head's MLP, as a share of the backbone's; it may be wider."""
     packed: PackedName = "full"
-    """Format to learn in: q4 rounds weights in every step as packing to 4 bits will."""
+    """q4 turns on quantisation-aware training: weights are rounded as packing to 4 bits will."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecipe:
-    """How it is trained."""
+    """How the head is trained."""
 
     num_depths: int = 7
-    """Recursive steps the loss goes through."""
+    """Number of depths in the loss."""
     depth_decay: float = 0.8
-    """Weight of each depth relative to the one before."""
+    """Weight of each depth relative to the depth before it."""
     loss: LossName = "lk"
-    """kl: to the backbone's probabilities; lk: mixes in the expected acceptance."""
+    """kl: divergence from the backbone's probabilities; lk: adds the expected acceptance."""
     on_path_share: float = 0.7
-    """How far, by the end, deeper depths learn only where all before them would have stood."""
+    """Final weight of survival in the loss: deeper depths count where all before are accepted."""
     refusal_share: float = 0.5
-    """How far, by the end, drafts are learned where rounds begin: behind tokens likely refused."""
+    """Final weight of refusals in the loss: a row counts if a round is likely to begin there."""
     least_temperature: float = 0.5
-    """Answers teach at the temperature they were written at, greedy ones at this one."""
+    """Lower bound of the loss temperature, which else is the answer's sampling temperature."""
     tokens_per_step: int = 16_384
     learning_rate: float = 1e-3
     warmup_steps: int = 150
@@ -103,13 +102,13 @@ class TrainingRecipe:
     seconds: float = 1000.0
     """Length of the learning-rate schedule in seconds of training, over all calls together."""
     steps: int | None = None
-    """Length in steps instead; exact on resume, for small runs."""
+    """Length in steps instead, for small runs; reproducible when resumed."""
     save_every_s: float = 45.0
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRecipe:
-    """How acceptance is simulated after training."""
+    """How acceptance is evaluated after training."""
 
     max_depth: int = MAX_DEPTHS
     max_tokens: int = 256
@@ -119,7 +118,7 @@ class EvaluationRecipe:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One run."""
+    """All settings of one run."""
 
     seed: int = 1
     prompts: PromptRecipe = field(default_factory=PromptRecipe)
@@ -130,9 +129,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         answers, training = self.answers, self.training
-        asked = self.prompts
-        shares = asked.self_written_share + asked.passage_share + asked.tool_share
-        shares += asked.code_share + asked.work_share + asked.chat_share
+        prompts = self.prompts
+        shares = prompts.self_written_share + prompts.passage_share + prompts.tool_share
+        shares += prompts.code_share + prompts.work_share + prompts.chat_share
         _require(0 <= shares <= 1, "prompts: all shares together", round(shares, 3), "0…1")
         _require(
             0 <= answers.greedy_share <= 1, "answers.greedy_share", answers.greedy_share, "0…1"
@@ -166,11 +165,11 @@ class Recipe:
 
 
 def read_recipe(path: Path | None, changes: Sequence[str] = ()) -> Recipe:
-    """Read a recipe; what it leaves out keeps its default.
+    """Read a recipe; missing keys have their defaults.
 
     Args:
         path: A TOML file; None for the defaults.
-        changes: Lines of TOML that overrule the file, like "training.seconds = 60".
+        changes: Lines of TOML that override the file, like "training.seconds = 60".
     """
     try:
         values = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))
@@ -189,7 +188,7 @@ def read_recipe(path: Path | None, changes: Sequence[str] = ()) -> Recipe:
 
 
 def make_recipe(values: Mapping[str, Any]) -> Recipe:
-    """Fill a recipe from nested plain values."""
+    """Make a recipe of nested dictionaries."""
     defaults = Recipe()
     sections = {f.name: getattr(defaults, f.name) for f in fields(Recipe) if f.name != "seed"}
     filled: dict[str, Any] = {}

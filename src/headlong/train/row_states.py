@@ -1,8 +1,8 @@
-"""Row states: what every layer keeps of the rows that a sampler writes side by side.
+"""Row states: the layer states of all rows of a sampler.
 
 In:  a teacher's layers; prompts' states from a pass over whole sequences; one new token per row.
-Out: the rows after each layer. Attention has a cache of `capacity` positions for every row, a
-recurrence one state. All of it is written in place, so that a CUDA graph can replay a step.
+Out: the hidden rows after each layer. For every row, attention has a cache of `capacity` positions
+and a recurrence has one state. All updates are in place, so that a CUDA graph can replay a step.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,13 +50,13 @@ class RowStates:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all layers and rows; layers that share entries share them here too."""
+        """Bytes of all layers and rows; a cache shared by layers is counted once."""
         parts = [*self._caches.values(), *self._recurrences.values()]
         tensors = {part.data_ptr(): part.nbytes for state in parts for part in state}
         return sum(tensors.values())
 
     def loader(self, rows: Tensor) -> KeepState:
-        """Return what puts the states of whole sequences into some rows."""
+        """Return a function that stores the states of whole sequences in the given rows."""
         return partial(self._load, rows)
 
     def mix(
@@ -73,7 +73,7 @@ class RowStates:
             return x
         ops = self._teacher.ops
         if not isinstance(mixer, RowReading):
-            return x + ops.recurrence(mixer).result(ops, x, partial(self._take_in, index))
+            return x + ops.recurrence(mixer).result(ops, x, partial(self._update, index))
         heads = read_heads(ops, x, mixer, angles[mixer.rope])
         keys, values = self._caches[index]
         if not isinstance(mixer, SharedAttention):
@@ -84,13 +84,13 @@ class RowStates:
         return add_read(ops, x, attended.view(len(x), -1), mixer, heads.gate)
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Put recurrent states back at the end; cached entries are written over again anyway."""
+    def preserved(self) -> Iterator[None]:
+        """Restore recurrent states at the end; caches need not be: entries are overwritten."""
         saved = {i: [part.clone() for part in state] for i, state in self._recurrences.items()}
         yield
         for index, parts in saved.items():
-            for part, before in zip(self._recurrences[index], parts, strict=True):
-                part.copy_(before)
+            for part, original in zip(self._recurrences[index], parts, strict=True):
+                part.copy_(original)
 
     def _empty_cache(
         self, shape: AttentionShape, num_rows: int, capacity: int
@@ -108,10 +108,10 @@ class RowStates:
         for cache, new in zip(self._caches[layer], (first, second), strict=True):
             cache[rows, :, : new.shape[2]] = new
 
-    def _take_in(self, index: int, projected: RecurrentRows, step: Step) -> Tensor:
+    def _update(self, index: int, projected: RecurrentRows, step: Step) -> Tensor:
         state = self._recurrences[index]
         new, read = step(state, projected)
         for part, values in zip(state, new, strict=True):
             part.copy_(values)
-        found: Tensor = read
-        return found
+        result: Tensor = read
+        return result

@@ -1,9 +1,8 @@
-"""Sampler: many answers at once, each row at its own position, with rows refilled as they finish.
+"""Sampler: generates many answers at once, with continuous batching.
 
-In:  prompts for free rows. Out: finished rows as token ids.
-On CUDA one step of all rows is one graph replay; finished rows stand still until they get a new
-prompt, and nothing waits for the slowest. Knows nothing of what the prompts are or what becomes of
-the answers.
+In:  prompts for free rows. Out: token ids of finished rows.
+Each row has its own position. On CUDA one step of all rows is one graph replay. A finished row
+idles until it gets a new prompt; other rows do not wait for it.
 """
 
 from collections.abc import Sequence
@@ -25,14 +24,14 @@ from headlong.train.row_states import RowStates
 from headlong.train.teacher import Teacher
 
 _PREFILL_TOKENS = 65_536
-"""Padded prompt tokens read in one go; bounds the memory of activations."""
+"""Padded prompt tokens in one prefill pass; bounds the memory of activations."""
 _PADDED_LENGTHS = (80, 192, 448)
-"""Prompts are read in groups of about the same length, each padded to one of these."""
+"""Prompts are grouped by length and padded to one of these lengths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One answer to write."""
+    """One answer to generate."""
 
     prompt_ids: IntArray
     max_tokens: int
@@ -41,7 +40,7 @@ class Job:
 
 
 class Sampler:
-    """A fixed number of rows that write answers side by side."""
+    """A fixed number of rows, each of which generates one answer at a time."""
 
     def __init__(
         self,
@@ -70,12 +69,12 @@ class Sampler:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of what is kept of all rows."""
+        """Bytes of the states and token ids of all rows."""
         return self._states.num_bytes + int(self._history.nbytes)
 
     @torch.no_grad()
     def load(self, rows: Sequence[int], jobs: Sequence[Job]) -> None:
-        """Give free rows new prompts; groups of similar length are read together."""
+        """Load prompts into free rows; prompts of similar length are prefilled together."""
         order = sorted(range(len(jobs)), key=lambda i: len(jobs[i].prompt_ids))
         group: list[int] = []
         for place, i in enumerate(order):
@@ -98,11 +97,10 @@ class Sampler:
         sizes = torch.tensor([len(job.prompt_ids) for job in jobs], device=device)
         teacher = self.teacher
         embedded = teacher.embed(prompts)
-        sequences = Sequences(
-            length, teacher.beside(prompts, embedded), self._states.loader(where), sizes - 1
-        )
+        per_layer = teacher.per_layer_inputs(prompts, embedded)
+        sequences = Sequences(length, per_layer, self._states.loader(where), sizes - 1)
         run_sequences(teacher.ops, embedded, teacher.backbone.layers, sequences)
-        # The last prompt token is read again by the first step, which needs its logits.
+        # The first step runs the last prompt token again, for its logits.
         self._history[where, :length] = prompts.int()
         self._token[where] = prompts[torch.arange(len(jobs), device=device), sizes - 1]
         self._position[where] = sizes - 1
@@ -114,7 +112,7 @@ class Sampler:
 
     @torch.no_grad()
     def run(self, num_steps: int) -> None:
-        """Write up to `num_steps` tokens in every row that is not done."""
+        """Generate up to `num_steps` tokens in every row that is not done."""
         is_cuda = self.teacher.device.type == "cuda"
         if is_cuda and self.teacher.has_fixed_shapes and self._graph is None:
             self._graph = self._capture()
@@ -139,15 +137,15 @@ class Sampler:
         }
 
     def _step(self) -> None:
-        """Read every row's newest token and append the next; rows that are done stand still."""
+        """Run every row's newest token and append the next; rows that are done do not change."""
         teacher, ops, layers = self.teacher, self.teacher.ops, self.teacher.backbone.layers
         x = teacher.embed(self._token)
-        beside = teacher.beside(self._token, x)
+        per_layer = teacher.per_layer_inputs(self._token, x)
         angles = angles_by_rope(ops, self._position, layers)
         lengths = (self._position + 1).int()
         for index, layer in enumerate(layers):
             x = self._states.mix(x, index, angles, self._position, lengths)
-            x = add_channels(ops, x, layer, beside)
+            x = add_channels(ops, x, layer, per_layer)
         logits = teacher.logits(ops.norm(x, teacher.backbone.final_norm))
         picked = teacher.pointwise.pick(logits, self._temperature, self._seed, self._position + 1)
         is_alive = ~self._is_done
@@ -159,12 +157,12 @@ class Sampler:
         self._is_done.logical_or_(has_ended & is_alive)
 
     def _capture(self) -> "torch.cuda.CUDAGraph":
-        """Record one step as a CUDA graph; the warm-up runs must not move any row."""
+        """Capture one step as a CUDA graph; the warm-up runs must not change any row."""
         saved = self._is_done.clone()
         self._is_done.fill_(True)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), self._states.kept():
+        with torch.cuda.stream(stream), self._states.preserved():
             for _ in range(3):
                 self._step()
         torch.cuda.current_stream().wait_stream(stream)

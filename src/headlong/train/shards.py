@@ -1,7 +1,7 @@
-"""Shards: the backbone's answers on disk, small, append-only, safe against a kill.
+"""Shards: the backbone's answers on disk, in small append-only files that survive a kill.
 
-In:  answers as they finish. Out: files `shard-00000.npz`, each whole or not there, and `Answers`,
-all of them joined in memory. A damaged shard is named and left out, never half read.
+In:  finished answers. Out: files `shard-00000.npz`, written atomically, and `Answers`, all of them
+joined in memory. A damaged shard is reported and skipped as a whole.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zipfile.
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One prompt and what the backbone wrote after it."""
+    """A prompt and the backbone's answer."""
 
     ids: IntArray
     """Prompt and answer."""
@@ -48,11 +48,11 @@ class Answers:
     temperatures: NDArray[np.float32]  # (n,)
     set_counts: dict[str, int]
     fingerprint: str
-    """Changes whenever the answers do."""
+    """Hash of the token ids."""
     damaged: tuple[str, ...] = ()
     """Shards that could not be read."""
-    next_ask: int = 0
-    """Where a resumed generation goes on."""
+    next_prompt: int = 0
+    """Number of the prompt from which a resumed generation continues."""
 
     def __len__(self) -> int:
         return len(self.prompt_lengths)
@@ -64,7 +64,7 @@ class Answers:
 
     @property
     def num_answer_tokens(self) -> int:
-        """Tokens the backbone wrote."""
+        """Tokens that the backbone generated."""
         return int(self.offsets[-1]) - int(self.prompt_lengths.sum())
 
     def tokens(self, index: int) -> NDArray[np.uint32]:
@@ -73,7 +73,7 @@ class Answers:
 
 
 class ShardWriter:
-    """Collects answers and writes them away in the background."""
+    """Collects answers and writes them to disk in the background."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,26 +85,26 @@ class ShardWriter:
         self._pool = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
 
-    def add(self, answer: Answer, next_ask: int) -> None:
-        """Take one answer; `next_ask` is where a resumed generation would go on."""
+    def add(self, answer: Answer, next_prompt: int) -> None:
+        """Add an answer; a resumed generation would continue from `next_prompt`."""
         self._answers.append(answer)
         self._num_tokens += len(answer.ids)
         is_late = time.monotonic() - self._since > SHARD_SECONDS
         if self._num_tokens >= SHARD_TOKENS or is_late:
-            self.flush(next_ask)
+            self.flush(next_prompt)
 
-    def flush(self, next_ask: int) -> None:
-        """Start writing what was collected as one shard."""
+    def flush(self, next_prompt: int) -> None:
+        """Start writing the collected answers as one shard."""
         self._wait()
         if self._answers:
             path = self._folder / f"shard-{self._number:05}.npz"
-            self._pending = self._pool.submit(write_shard, path, self._answers, next_ask)
+            self._pending = self._pool.submit(write_shard, path, self._answers, next_prompt)
             self._number += 1
         self._answers, self._num_tokens, self._since = [], 0, time.monotonic()
 
-    def close(self, next_ask: int) -> None:
-        """Write the rest and wait for it."""
-        self.flush(next_ask)
+    def close(self, next_prompt: int) -> None:
+        """Write the last answers and wait for the disk."""
+        self.flush(next_prompt)
         self._wait()
         self._pool.shutdown()
 
@@ -114,8 +114,8 @@ class ShardWriter:
             self._pending = None
 
 
-def write_shard(path: Path, answers: Sequence[Answer], next_ask: int) -> None:
-    """Write one shard under another name first, so that a kill leaves no half of it."""
+def write_shard(path: Path, answers: Sequence[Answer], next_prompt: int) -> None:
+    """Write a shard to a temporary file and rename it, so that a kill leaves no partial shard."""
     names = sorted({answer.set_name for answer in answers})
     ids = np.concatenate([answer.ids for answer in answers])
     is_small = int(ids.max(initial=0)) < 2**16
@@ -129,7 +129,7 @@ def write_shard(path: Path, answers: Sequence[Answer], next_ask: int) -> None:
             temperatures=np.array([a.temperature for a in answers], dtype=np.float16),
             sets=np.array([names.index(a.set_name) for a in answers], dtype=np.uint16),
             set_names=np.array(names),
-            next_ask=np.array(next_ask),
+            next_ask=np.array(next_prompt),
         )
     part.replace(path)
 
@@ -140,7 +140,7 @@ def shard_files(folder: Path) -> list[Path]:
 
 
 def read_shards(folder: Path) -> Answers:
-    """Read all whole shards of a folder."""
+    """Read all undamaged shards of a folder."""
     parts: list[dict[str, NDArray[np.generic]]] = []
     damaged: list[str] = []
     digest = hashlib.sha256()
@@ -176,7 +176,7 @@ def read_shards(folder: Path) -> Answers:
         set_counts=counts,
         fingerprint=digest.hexdigest(),
         damaged=tuple(damaged),
-        next_ask=max(int(part["next_ask"]) for part in parts),
+        next_prompt=max(int(part["next_ask"]) for part in parts),
     )
 
 

@@ -1,8 +1,8 @@
-"""The frozen backbone as the teacher of a head: the model of `models/`, on torch, whole batches.
+"""Teacher: the frozen backbone of a head, in torch, over whole batches.
 
 In:  a checkpoint of any architecture; token ids of equally long sequences.
-Out: the hidden rows a head learns from, and the weights it starts from, in bfloat16 on CUDA and
-float32 on the CPU. Nothing of an architecture is defined here; decoding is `sampler`'s business.
+Out: the hidden rows that a head is trained on, in bfloat16 on CUDA and float32 on the CPU.
+The architecture is that of `models/`; decoding is in `sampler.py`.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from headlong.weights.checkpoint import Checkpoint
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """A frozen model on one device, and the maths that training does with it."""
+    """A frozen model on one device, with the functions that training needs."""
 
     backbone: Backbone
     ops: TorchOps
@@ -37,25 +37,25 @@ class Teacher:
 
     @property
     def config(self) -> ModelConfig:
-        """The backbone's numbers."""
+        """The backbone's configuration."""
         return self.backbone.config
 
     @property
     def device(self) -> torch.device:
-        """Where it lives."""
+        """The device of the weights."""
         return self.ops.device
 
     def mixed_precision(self) -> AbstractContextManager[Any]:
-        """Return the context in which a head's float32 weights meet 16-bit rows on CUDA."""
+        """Return the autocast context for a head's float32 weights and 16-bit rows on CUDA."""
         context: AbstractContextManager[Any] = torch.autocast(
             "cuda", dtype=torch.bfloat16, enabled=self.device.type == "cuda"
         )
         return context
 
     def forward(self, token_ids: Tensor, tap_layers: tuple[int, ...] = ()) -> HiddenRows:
-        """Read whole sequences from position 0: (B, T) → rows in the same order."""
+        """Run whole sequences from position 0: (B, T) → rows in the same order."""
         backbone, x = self.backbone, self.embed(token_ids)
-        sequences = Sequences(token_ids.shape[1], self.beside(token_ids, x))
+        sequences = Sequences(token_ids.shape[1], self.per_layer_inputs(token_ids, x))
         x, taps = run_sequences(self.ops, x, backbone.layers, sequences, tap_layers)
         return HiddenRows(x, self.ops.norm(x, backbone.final_norm), taps)
 
@@ -64,27 +64,27 @@ class Teacher:
         table, scale = self.backbone.embedding, self.backbone.embedding_scale
         return self.ops.embed(table, token_ids.reshape(-1), scale)
 
-    def beside(self, token_ids: Tensor, embedded: Tensor) -> Tensor | None:
-        """Return what tokens bring along for every layer, in models where they do: (N, L * P)."""
+    def per_layer_inputs(self, token_ids: Tensor, embedded: Tensor) -> Tensor | None:
+        """Return the per-layer embeddings of tokens, for models that have them: (N, L * P)."""
         if self.backbone.per_layer is None:
             return None
         rows: Tensor = self.backbone.per_layer_rows(token_ids.reshape(-1).cpu().numpy(), embedded)
         return rows
 
     def logits(self, normed: Tensor) -> Tensor:
-        """Score the vocabulary, on the device: (N, H) → (N, V)."""
+        """Return the logits over the vocabulary: (N, H) → (N, V)."""
         return self.cap(self.ops.project(normed, self.backbone.lm_head))
 
     def cap(self, logits: Tensor) -> Tensor:
-        """Bound logits as the backbone bounds its own, if it does."""
+        """Apply the backbone's logit cap, if it has one."""
         cap = self.backbone.logit_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
     @property
     def has_fixed_shapes(self) -> bool:
-        """Whether a step over rows is the same work whatever the rows are, for CUDA graphs.
+        """Whether the shapes of a step do not depend on the rows, as CUDA graphs require.
 
-        Rows go to experts of their own, and embeddings for layers are read on the host.
+        They do with experts, which get varying rows, and with per-layer embeddings from the host.
         """
         channels = [layer.channel for layer in self.backbone.layers]
         return self.backbone.per_layer is None and not any(
@@ -92,17 +92,17 @@ class Teacher:
         )
 
     def lm_rows(self, vocabulary: Tensor) -> Tensor:
-        """Return the LM head's rows of some tokens: (V_draft,) → (V_draft, H)."""
+        """Return the LM head's rows of the given tokens: (V_draft,) → (V_draft, H)."""
         return self.backbone.lm_head.weight.values[vocabulary.to(self.device)]
 
     def scorer(self, vocabulary: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return what scores some tokens only: (N, H) → (N, V_draft)."""
+        """Return a function for the logits of the given tokens: (N, H) → (N, V_draft)."""
         rows = self.lm_rows(vocabulary).contiguous()
         return lambda normed: self.cap(F.linear(normed, rows))
 
 
 def load_teacher(checkpoint: Checkpoint, device: torch.device, *, compile: bool) -> Teacher:
-    """Unpack a checkpoint onto a device; its weights need no gradients."""
+    """Load a checkpoint onto a device, unquantised and without gradients."""
     ops = TorchOps(device, maths=make_row_maths(compile=compile), is_exact=False)
     return Teacher(load_backbone(checkpoint, ops).backbone, ops, make_pointwise(compile=compile))
 

@@ -1,9 +1,9 @@
-"""Tool prompts: questions that want one of a few functions called, composed from parts.
+"""Tool prompts: composed requests to call one of a few functions.
 
-In:  random numbers; coding prompts whose signatures and doctests can serve as functions, too.
-Out: texts with a JSON list of functions and a request, in the forms agents send them.
-Prompt files hold few of these, and a head drafts JSON well only if it has seen the backbone write
-some. All parts are our own words, so what is composed has the licence of this project.
+In:  random numbers; coding prompts, whose signatures and doctests give further functions.
+Out: texts with a JSON list of functions and a request, in the formats of agents.
+Prompt files have few of these, and a head drafts JSON well only if it was trained on the backbone's
+JSON. All texts were written for this project and have its licence.
 """
 
 import json
@@ -59,14 +59,14 @@ TOOL_FUNCTIONS = _read_tool_functions()
 
 
 class ToolPrompts:
-    """Composes prompts of one to four functions each; `code` lends further functions."""
+    """Composes prompts of one to four functions each, some of them from the prompts in `code`."""
 
     def __init__(self, code: Sequence[str] = ()) -> None:
         found = [_read_function(text) for text in code]
         self._functions = [*TOOL_FUNCTIONS, *(function for function in found if function)]
 
     def compose(self, rng: np.random.Generator) -> str:
-        """Write one prompt with the functions in it."""
+        """Return a prompt that contains the functions."""
         schemas, request = self.draw(rng)
         indent = 2 if rng.random() < 0.15 else None
         frames: list[str] = WORDINGS["tool_frames"]
@@ -74,7 +74,7 @@ class ToolPrompts:
         return frame.format(tools=json.dumps(schemas, indent=indent), request=request)
 
     def draw(self, rng: np.random.Generator) -> tuple[list[dict[str, Any]], str]:
-        """Draw schemas and a request: half of the wanted functions are by hand, half any."""
+        """Draw schemas and a request: half the time for a hand-written function, else for any."""
         functions = self._functions
         wanted = functions[
             int(rng.integers(len(TOOL_FUNCTIONS if rng.random() < 0.5 else functions)))
@@ -100,7 +100,7 @@ def _schema(function: Function, type_name: str) -> dict[str, Any]:
 
 
 def _read_function(text: str) -> Function | None:
-    """Turn a typed Python function with a doctest into one that can be asked for."""
+    """Convert a typed Python function with a doctest to a tool function."""
     signature, doctest = _SIGNATURE.search(text), _DOCTEST.search(text)
     if signature is None or doctest is None or doctest[1] != signature[1]:
         return None

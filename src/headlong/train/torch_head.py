@@ -1,8 +1,8 @@
 """Heads in training: EAGLE-3 format, `nextn`, and Medusa's parallel heads.
 
 In:  the backbone's hidden rows and token ids. Out: one state per row and depth, and logits over
-the draft vocabulary. Parameters carry the names that head files use, so that a state dict is
-already the export. The maths is that of `headlong.heads`, which a test holds against it.
+the draft vocabulary. Parameters have their names in head files, so a state dict can be exported
+unchanged. The computation is that of `headlong.heads`; a test compares the two.
 """
 
 from collections.abc import Iterator
@@ -22,33 +22,33 @@ from headlong.heads.nextn_families import NextnSwitches
 from headlong.heads.parallel import make_medusa_config
 from headlong.models.hidden import HiddenRows
 from headlong.models.rope import make_rope
+from headlong.train.backbone_init import init_from_backbone
 from headlong.train.chain_layer import ChainLayer, Norm
 from headlong.train.chains import Chains
-from headlong.train.first_weights import start_from
 from headlong.train.pointwise import GROUP
-from headlong.train.projection import Projection, learn_packed
+from headlong.train.projection import Projection, enable_qat
 from headlong.train.recipe import HeadRecipe
 from headlong.train.teacher import Teacher
 
 
 class TorchHead(nn.Module):
-    """What the trainer knows of a head."""
+    """Interface of a head for the trainer."""
 
     tap_layers: tuple[int, ...] = ()
     max_depth: int | None = None
-    """Depths it can draft; None for any number."""
+    """Number of depths it can draft; None for any number."""
 
     @property
     def frozen(self) -> list[str]:
-        """Which of its tensors stay as they are."""
+        """Names of its tensors that are not trained."""
         return []
 
     def rollout(self, hidden: HiddenRows, token_ids: Tensor) -> Iterator[Tensor]:
-        """Yield the states of depth 1, 2, …: each (B * T, H). Ask for as many as needed."""
+        """Yield the states of depth 1, 2, …: each (B * T, H)."""
         raise NotImplementedError
 
     def logits(self, state: Tensor, depth: int) -> Tensor:
-        """Score the draft vocabulary from states of one depth: (N, H) → (N, V_draft)."""
+        """Return the logits over the draft vocabulary at one depth: (N, H) → (N, V_draft)."""
         raise NotImplementedError
 
     def export_config(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class TorchHead(nn.Module):
         raise NotImplementedError
 
     def scale_logits(self, scale: float) -> None:
-        """Multiply the LM head, or the LM heads of all depths."""
+        """Multiply the LM head, or all LM heads, by a factor."""
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 if name.startswith(("lm_head.", "lm_heads.")):
@@ -78,22 +78,22 @@ class TorchEagle3(TorchHead):
             )
         self.tap_layers = (low, mid, high)
         self._teacher = teacher
-        # What the head's config.json will announce: no stretching.
+        # As in the head's config.json: without RoPE scaling.
         self._rope = make_rope(config.head_dim, config.rope_theta)
         hidden = config.hidden_size
         self.fc = Projection(3 * hidden, hidden, bias=False)
-        self.midlayer = ChainLayer(teacher, inner, beside=True)
+        self.midlayer = ChainLayer(teacher, inner, with_embedding=True)
         self.norm = Norm(hidden, teacher)
         self.lm_head = Projection(hidden, len(vocabulary), bias=False)
         with torch.no_grad():
             self.fc.weight.zero_()
             self.fc.weight[:, 2 * hidden :].copy_(torch.eye(hidden))
-            start_from(self.midlayer, teacher.backbone.layers)
+            init_from_backbone(self.midlayer, teacher.backbone.layers)
             self.norm.weight.copy_(torch.from_numpy(teacher.backbone.final_norm.weight))
             self.lm_head.weight.copy_(teacher.lm_rows(torch.from_numpy(vocabulary)))
 
     def rollout(self, hidden: HiddenRows, token_ids: Tensor) -> Iterator[Tensor]:
-        """Yield the states of depth 1, 2, …, chains fed with the true tokens."""
+        """Yield the states of depth 1, 2, …, with the true tokens as input."""
         assert hidden.taps is not None
         state = self.fc(hidden.taps)
         batch, length = token_ids.shape
@@ -105,11 +105,11 @@ class TorchEagle3(TorchHead):
             yield state
 
     def logits(self, state: Tensor, depth: int) -> Tensor:
-        """Score the draft vocabulary."""
+        """Return the logits over the draft vocabulary."""
         return self.lm_head(self.norm(state))
 
     def export_config(self) -> dict[str, Any]:
-        """Return the config.json other engines read too."""
+        """Return the config.json, which other engines can read."""
         config = replace(self._teacher.config, intermediate_size=self._inner)
         return make_eagle3_config(config, self.lm_head.out_features)
 
@@ -126,18 +126,18 @@ class TorchNextn(TorchHead):
         self.pre_fc_norm_embedding = Norm(hidden, teacher)
         self.pre_fc_norm_hidden = Norm(hidden, teacher)
         self.fc = Projection(2 * hidden, hidden, bias=False)
-        self.layers = nn.ModuleList([ChainLayer(teacher, inner, beside=False)])
+        self.layers = nn.ModuleList([ChainLayer(teacher, inner, with_embedding=False)])
         self.norm = Norm(hidden, teacher)
         self.lm_head = Projection(hidden, len(vocabulary), bias=False)
         with torch.no_grad():
             self.fc.weight.mul_(0.1)
             self.fc.weight[:, hidden:].add_(torch.eye(hidden))
-            start_from(self.layers[0], teacher.backbone.layers)
+            init_from_backbone(self.layers[0], teacher.backbone.layers)
             self.norm.weight.copy_(torch.from_numpy(teacher.backbone.final_norm.weight))
             self.lm_head.weight.copy_(teacher.lm_rows(torch.from_numpy(vocabulary)))
 
     def rollout(self, hidden: HiddenRows, token_ids: Tensor) -> Iterator[Tensor]:
-        """Yield the normed states of depth 1, 2, …, chains fed with the true tokens."""
+        """Yield the normed states of depth 1, 2, …, with the true tokens as input."""
         state = hidden.normed
         batch, length = token_ids.shape
         teacher = self._teacher
@@ -149,7 +149,7 @@ class TorchNextn(TorchHead):
             yield state
 
     def logits(self, state: Tensor, depth: int) -> Tensor:
-        """Score the draft vocabulary; carried states are normed already."""
+        """Return the logits; carried states are already normed."""
         return self.lm_head(state)
 
     def export_config(self) -> dict[str, Any]:
@@ -178,12 +178,12 @@ class TorchMedusa(TorchHead):
                 lm_head.weight.copy_(rows)
 
     def rollout(self, hidden: HiddenRows, token_ids: Tensor) -> Iterator[Tensor]:
-        """Yield the states of every depth; none of them sees drafted tokens."""
+        """Yield the states of every depth; none of them depends on drafted tokens."""
         for blocks in self.blocks:
             yield blocks(hidden.normed)
 
     def logits(self, state: Tensor, depth: int) -> Tensor:
-        """Score the draft vocabulary with the LM head of `depth`."""
+        """Return the logits of the LM head of `depth`."""
         return self.lm_heads[depth - 1](state)
 
     def export_config(self) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class TorchMedusa(TorchHead):
 
 
 class _MedusaBlocks(nn.Module):
-    """x + silu(Wx + b), a few times; W starts at zero, so that x passes unchanged."""
+    """x + silu(Wx + b), repeated; W and b start at zero, so that the output is x."""
 
     def __init__(self, hidden: int, num_blocks: int) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ class _MedusaBlocks(nn.Module):
 def make_head(
     recipe: HeadRecipe, teacher: Teacher, vocabulary: IntArray, num_depths: int
 ) -> TorchHead:
-    """Build a head that starts from the backbone's own last layer and LM head."""
+    """Build a head, initialised from the backbone's last layer and LM head."""
     inner = _share_of(teacher.config.intermediate_size, recipe.mlp_share)
     if recipe.kind == "eagle3":
         head: TorchHead = TorchEagle3(teacher, vocabulary, inner)
@@ -222,15 +222,18 @@ def make_head(
         head = TorchMedusa(teacher, vocabulary, num_depths, recipe.num_blocks)
     head.to(teacher.device)
     if recipe.packed == "q4":
-        learn_packed(head, teacher.pointwise)
+        enable_qat(head, teacher.pointwise)
     return head
 
 
 def _share_of(inner: int, share: float) -> int:
-    """Return a part of an MLP's width, in whole groups of packed weights."""
+    """Return a share of an MLP's width, rounded to whole groups of packed weights."""
     return inner if share == 1 else max(GROUP, round(inner * share / GROUP) * GROUP)
 
 
 def embed_ahead(teacher: Teacher, token_ids: Tensor, shift: int) -> Tensor:
-    """Return the embedding of the token `shift` places on; the end wraps and is never judged."""
+    """Return the embeddings of the tokens `shift` places ahead.
+
+    Rows at the end wrap around; they are in no loss.
+    """
     return teacher.embed(token_ids.roll(-shift, 1))

@@ -1,8 +1,8 @@
-"""Trainer: the loop that fits a head to its frozen backbone, resumable after a kill.
+"""Trainer: the training loop of a head, resumable after a kill.
 
-In:  a teacher, a head, answers, a recipe, a file to keep the state in.
-Out: a trained head. The schedule is a function of how much of the budget is spent, so that a run
-cut into several calls learns as one would. Between two saves, at most a minute is lost.
+In:  a teacher, a head, answers, a recipe, a file for the training state.
+Out: a trained head. The schedule is a function of the spent share of the budget, so a run may be
+divided into several calls. A kill loses the steps since the last save, by default at most 45 s.
 """
 
 import math
@@ -21,28 +21,29 @@ from headlong.errors import RequestError
 from headlong.train.batches import Batch, plan_epoch, read_batches
 from headlong.train.loss import Targets, depth_weights, draft_loss, make_targets
 from headlong.train.progress import Report
-from headlong.train.projection import rounded_once
+from headlong.train.projection import round_once
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answers
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 
-_WARM_STEPS = 8
-"""Steps of each call that do not count against the budget: compilers work then."""
+_WARM_UP_STEPS = 8
+"""First steps of each call, which include compilation and do not count against the budget."""
 _REPORT_EVERY_S = 5.0
-_LEAST_RATE = 0.02
+_FINAL_RATE = 0.02
+"""Learning rate at the end of the schedule, relative to the maximum."""
 
 
 @dataclass(slots=True)
 class TrainState:
-    """Where training stands."""
+    """Position in the training run."""
 
     step: int = 0
     seconds: float = 0.0
-    """Time trained so far, without warm-up."""
+    """Training time so far, without warm-up."""
     epoch: int = 0
     place: int = 0
-    """Batches of the epoch already seen."""
+    """Number of batches of the epoch already trained on."""
     fingerprint: str = ""
     """Of the answers the epoch was planned for."""
 
@@ -73,37 +74,37 @@ class Trainer:
 
     @property
     def share_done(self) -> float:
-        """How much of the budget is spent, 0…1."""
+        """Spent share of the budget, 0…1."""
         settings = self.recipe.training
         if settings.steps is not None:
             return min(1.0, self.state.step / settings.steps)
         return min(1.0, self.state.seconds / settings.seconds)
 
     def learning_rate(self) -> float:
-        """Return the rate of the coming step: warm-up, then a cosine over the budget."""
+        """Return the rate of the next step: linear warm-up and a cosine over the budget."""
         settings = self.recipe.training
-        warm = min(1.0, (self.state.step + 1) / max(1, settings.warmup_steps))
+        warm_up = min(1.0, (self.state.step + 1) / max(1, settings.warmup_steps))
         cosine = 0.5 * (1 + math.cos(math.pi * self.share_done))
-        return settings.learning_rate * warm * (_LEAST_RATE + (1 - _LEAST_RATE) * cosine)
+        return settings.learning_rate * warm_up * (_FINAL_RATE + (1 - _FINAL_RATE) * cosine)
 
     def train(self, answers: Answers, path: Path, time_limit_s: float, report: Report) -> None:
-        """Train until the budget or this call's time is spent; the state lies at `path`."""
+        """Train until the budget or the time limit is spent; save the state to `path`."""
         self._begin(answers, report)
         started = last_save = last_report = tick = measured_from = time.monotonic()
         num_tokens = 0
         for num_steps, batch in enumerate(self._batches(answers), 1):
             loss, overlaps = self.run_step(batch)
             num_tokens += batch.ids.size
-            if num_steps <= _WARM_STEPS:
-                loss.item()  # waits for the device, so that warm-up ends where it should
+            if num_steps <= _WARM_UP_STEPS:
+                loss.item()  # synchronises with the device
                 num_tokens, measured_from = 0, time.monotonic()
             now = time.monotonic()
-            if num_steps > _WARM_STEPS:
+            if num_steps > _WARM_UP_STEPS:
                 self.state.seconds += now - tick
             tick = now
             is_over = self.share_done >= 1 or now - started >= time_limit_s
             if is_over or now - last_report >= _REPORT_EVERY_S:
-                self._say(report, loss, overlaps, num_tokens / max(now - measured_from, 1e-9))
+                self._report(report, loss, overlaps, num_tokens / max(now - measured_from, 1e-9))
                 last_report = now
             if is_over:
                 break
@@ -113,7 +114,7 @@ class Trainer:
         self.save(path)
 
     def run_step(self, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-        """Learn from one batch; return the loss and the mean overlap of every depth."""
+        """Train on one batch; return the loss and the mean overlap of every depth."""
         for group in self._optimiser.param_groups:
             group["lr"] = self.learning_rate()
         device = self.teacher.device
@@ -121,16 +122,16 @@ class Trainer:
             torch.from_numpy(array).to(device, non_blocking=True)
             for array in (batch.ids, batch.starts, batch.sequences, batch.temperatures)
         )
-        least = self.recipe.training.least_temperature
+        lower_bound = self.recipe.training.least_temperature
         # Padding rows have no weight, so their temperature does not matter.
-        sharpness = 1 / temperatures.clamp(min=least)[sequences.clamp(min=0)]
+        logit_scales = 1 / temperatures.clamp(min=lower_bound)[sequences.clamp(min=0)]
         depths = self.recipe.training.num_depths
         with torch.no_grad():
             hidden = self.teacher.forward(ids, self.head.tap_layers)
             targets = make_targets(hidden.normed, self._score, starts, sequences, depths)
-        with self.teacher.mixed_precision(), rounded_once(self.head):
+        with self.teacher.mixed_precision(), round_once(self.head):
             states = self.head.rollout(hidden, ids)
-            total, overlaps = self._sum_depths(states, starts, targets, sharpness)
+            total, overlaps = self._sum_depths(states, starts, targets, logit_scales)
         self._optimiser.zero_grad(set_to_none=True)
         total.backward()
         limit = self.recipe.training.max_grad_norm
@@ -141,35 +142,41 @@ class Trainer:
         return total.detach(), overlaps
 
     def _sum_depths(
-        self, states: Iterator[Tensor], starts: Tensor, targets: Targets, sharpness: Tensor
+        self,
+        states: Iterator[Tensor],
+        starts: Tensor,
+        targets: Targets,
+        logit_scales: Tensor,
     ) -> tuple[Tensor, list[Tensor]]:
-        """Add up the losses of all depths; return them with every depth's mean overlap."""
+        """Return the weighted sum of the losses of all depths, and each depth's mean overlap."""
         settings = self.recipe.training
         on_path = settings.on_path_share * self.share_done
         total = torch.zeros((), device=starts.device)
-        begins = survival = torch.ones(len(starts), device=starts.device)
+        begin_weights = survival = torch.ones(len(starts), device=starts.device)
         overlaps: list[Tensor] = []
         for depth, weight in enumerate(self._depth_weights, 1):
-            # index_select, since the gradient of plain indexing sorts.
+            # index_select: the gradient of plain indexing needs a sort.
             rows = torch.index_select(next(states), 0, starts)
             losses, overlap = draft_loss(
                 self.head.logits(rows, depth),
                 targets.at_depth(depth),
-                sharpness,
+                logit_scales,
                 self.teacher.pointwise,
                 settings.loss,
             )
             if depth == 1:
-                begins = begin_shares(overlap, settings.refusal_share * self.share_done)
+                refusal_share = settings.refusal_share * self.share_done
+                begin_weights = round_begin_weights(overlap, refusal_share)
             is_valid = targets.is_valid(depth).float()
-            shares = is_valid * begins * (1 - on_path + on_path * survival)
-            total = total + (losses * shares).sum() * (weight / shares.sum().clamp(min=1e-6))
+            row_weights = is_valid * begin_weights * (1 - on_path + on_path * survival)
+            row_sum = row_weights.sum().clamp(min=1e-6)
+            total = total + (losses * row_weights).sum() * (weight / row_sum)
             survival = survival * overlap
             overlaps.append((overlap * is_valid).sum() / is_valid.sum().clamp(min=1))
         return total, overlaps
 
     def save(self, path: Path) -> None:
-        """Write weights, optimiser and position; a kill meanwhile leaves the last state whole."""
+        """Save weights, optimiser and position atomically: a kill leaves the last saved state."""
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
         stored = {
@@ -181,7 +188,7 @@ class Trainer:
         os.replace(part, path)
 
     def restore(self, path: Path) -> None:
-        """Go on from a saved state."""
+        """Load a saved state."""
         stored: dict[str, Any] = torch.load(
             path, map_location=self.teacher.device, weights_only=True
         )
@@ -190,16 +197,16 @@ class Trainer:
         except RuntimeError as error:
             raise RequestError(
                 f"{path} is the state of another head than this run trains.",
-                "Give another --work folder, or the recipe and options it was begun with.",
+                "Give another --work folder, or the recipe and options of the first call.",
             ) from error
         self._optimiser.load_state_dict(stored["optimiser"])
         self.state = TrainState(**stored["position"])
 
     def _begin(self, answers: Answers, report: Report) -> None:
-        """Keep the place in the epoch only while the answers are the same."""
+        """Start a new epoch if the answers have changed."""
         state = self.state
         if state.fingerprint not in ("", answers.fingerprint):
-            report.say("The answers have changed since the last call; a new epoch begins.")
+            report.say("The answers have changed since the last call; starting a new epoch.")
             state.epoch, state.place = state.epoch + 1, 0
         state.fingerprint = answers.fingerprint
 
@@ -211,7 +218,7 @@ class Trainer:
             yield from read_batches(answers, plan[state.place :])
             state.epoch, state.place = state.epoch + 1, 0
 
-    def _say(self, report: Report, loss: Tensor, overlaps: list[Tensor], rate: float) -> None:
+    def _report(self, report: Report, loss: Tensor, overlaps: list[Tensor], rate: float) -> None:
         settings, state = self.recipe.training, self.state
         left = (1 - self.share_done) * settings.seconds if settings.steps is None else None
         report.progress(
@@ -229,11 +236,12 @@ class Trainer:
         )
 
 
-def begin_shares(first_overlap: Tensor, refusal_share: float) -> Tensor:
-    """Return how much a draft from each start row counts: (N,).
+def round_begin_weights(first_overlap: Tensor, refusal_share: float) -> Tensor:
+    """Return the loss weight of each start row, by the chance that a round begins there: (N,).
 
-    A round begins behind a token that no draft got right, or behind a whole draft. The row before
-    spoke about that token at depth 1, so its overlap says how likely that was.
+    A round begins after a refused draft token, or after a draft that was accepted as a whole; the
+    latter is ignored here. The previous row predicted the token at depth 1, so the chance that it
+    was refused is 1 minus the overlap of the previous row.
     """
     refused = 1 - F.pad(first_overlap[:-1], (1, 0))
     return 1 - refusal_share + refusal_share * refused

@@ -1,8 +1,8 @@
-"""Start: the head that training begins with, if not with the backbone's last layer.
+"""Initial weights: what training starts from, if not from the backbone's last layer.
 
-In:  the model's checkpoint, what the user asked for, the recipe.
-Out: its weights: the model's own MTP layer, or a head of a file, trained here or published as MTP
-     layers are; and the head in training that drafts as they do.
+In:  the model's checkpoint, the options --from-head and --from-native, the recipe.
+Out: the weights of the model's own MTP layer, or of a head or MTP layer in a file; the head to
+     train, initialised with them.
 """
 
 import json
@@ -24,73 +24,73 @@ from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead, make_head
 from headlong.weights.checkpoint import Checkpoint
 
-_OTHERWISE = "Train a head of its own instead: leave --from-native out."
+_OMIT_FROM_NATIVE = "Omit --from-native to train a new head instead."
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """The weights that training begins with."""
+class InitialWeights:
+    """The weights that training starts from."""
 
     weights: HeadWeights
     file: Path | None
-    """Where they came from; None for the model's own file."""
+    """The file or folder they were read from; None for the model's own file."""
 
     @property
     def is_native(self) -> bool:
-        """Whether they are an MTP layer that the model came with, maybe tuned since."""
+        """Whether they are an MTP layer of the model, published or tuned."""
         return self.weights.checkpoint is not None
 
     def describe(self) -> dict[str, Any]:
-        """Return what it was, and how it was made where that is known."""
+        """Return their origin, and from run.json how they were trained."""
         if self.file is None:
             return {"native": True}
         folder = self.file if self.file.is_dir() else self.file.parent
         weights = folder / WEIGHTS_FILE if self.file.is_dir() else self.file
         record = folder / RUN_FILE
-        made = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+        run = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
         kept = ("training", "recipe", "data", "started_from")
         return {
             "native": self.is_native,
             "sha256": hash_file(weights) if weights.is_file() else None,
-            "run": {name: made[name] for name in kept if name in made},
+            "run": {name: run[name] for name in kept if name in run},
         }
 
 
-def read_start(
+def read_initial_weights(
     checkpoint: Checkpoint, recipe: Recipe, from_head: Path | None, *, from_native: bool
-) -> Start | None:
-    """Read what training shall begin with; None for the backbone's last layer."""
+) -> InitialWeights | None:
+    """Read the weights to start from; None for the backbone's last layer."""
     if from_native and from_head is not None:
         raise RequestError(
             "--from-native and --from-head were both given.",
-            "The first begins with the model's own MTP layer, the second with a file.",
+            "The first starts from the model's own MTP layer, the second from a file.",
         )
     if from_native:
-        start = Start(_read_native(checkpoint), None)
+        initial = InitialWeights(_read_native(checkpoint), None)
     elif from_head is not None:
-        start = Start(_read_for_tuning(from_head, recipe), from_head)
+        initial = InitialWeights(_read_for_tuning(from_head, recipe), from_head)
     else:
         return None
-    if start.is_native:
-        _check_native(start.weights, recipe)
-    return start
+    if initial.is_native:
+        _check_native(initial.weights, recipe)
+    return initial
 
 
-def begin_head(
-    recipe: Recipe, teacher: Teacher, vocabulary: IntArray, start: Start | None
+def build_head(
+    recipe: Recipe, teacher: Teacher, vocabulary: IntArray, initial: InitialWeights | None
 ) -> TorchHead:
-    """Build the head that is trained, as it is before its first step."""
-    if start is not None and start.is_native:
-        return TorchNative(teacher, vocabulary, start.weights)
+    """Build the head to train, in its state before the first step."""
+    if initial is not None and initial.is_native:
+        return TorchNative(teacher, vocabulary, initial.weights)
     head = make_head(recipe.head, teacher, vocabulary, recipe.training.num_depths)
-    if start is not None:
-        grow_from(head, start.weights, vocabulary)
+    if initial is not None:
+        grow_from(head, initial.weights, vocabulary)
     return head
 
 
-def as_started(recipe: Recipe, start: Start | None) -> Recipe:
-    """Return the recipe of what is really trained: an MTP layer is what it is."""
-    if start is None or not start.is_native:
+def adapt_recipe(recipe: Recipe, initial: InitialWeights | None) -> Recipe:
+    """Return the recipe with the kind of head that is trained: an MTP layer is `nextn`."""
+    if initial is None or not initial.is_native:
         return recipe
     return replace(recipe, head=replace(recipe.head, kind="nextn"))
 
@@ -99,13 +99,13 @@ def _read_native(checkpoint: Checkpoint) -> HeadWeights:
     weights = read_native_head(checkpoint, checkpoint.num_layers or 0)
     if weights is None:
         raise find_stripped(checkpoint) or HeadError(
-            f"{checkpoint.path} brings no MTP layer along.", _OTHERWISE
+            f"{checkpoint.path} has no MTP layer.", _OMIT_FROM_NATIVE
         )
     if weights.checkpoint is None:
         raise HeadError(
-            f"{checkpoint.path} brings {weights.kind} heads along, which are not tuned here: each "
-            "of them drafts one depth.",
-            _OTHERWISE,
+            f"{checkpoint.path} has {weights.kind} heads, which cannot be tuned: each of them "
+            "drafts one depth.",
+            _OMIT_FROM_NATIVE,
         )
     return weights
 
@@ -116,21 +116,22 @@ def _read_for_tuning(folder: Path, recipe: Recipe) -> HeadWeights:
         return weights
     if weights.kind != kind or weights.vocabulary is None:
         raise HeadError(
-            f"{folder} holds a head of kind {weights.kind}; the recipe trains {kind} heads with a "
+            f"{folder} has a head of kind {weights.kind}; the recipe trains {kind} heads with a "
             "draft vocabulary of their own.",
-            "Set head.kind in the recipe to the head's kind, or start from nothing.",
+            "Set head.kind in the recipe to the head's kind, or omit --from-head.",
         )
     return weights
 
 
 def _check_native(weights: HeadWeights, recipe: Recipe) -> None:
-    """Refuse what could not be written, and what a recipe says of heads of another make."""
+    """Refuse families that cannot be written, and recipe keys that only fit new heads."""
     assert weights.checkpoint is not None
     check_family(weights.checkpoint)
     head = recipe.head
     for name, value, only in (("packed", head.packed, "full"), ("mlp_share", head.mlp_share, 1)):
         if value != only:
             raise RequestError(
-                f"The recipe has head.{name} = {value!r}; a model's own MTP layer keeps its form.",
-                f"Set head.{name} = {only!r}; --head-quant packs it when it drafts.",
+                f"The recipe has head.{name} = {value!r}, which is for new heads; a model's own "
+                "MTP layer keeps its form.",
+                f"Set head.{name} = {only!r}; --head-quant packs the layer for drafting.",
             )

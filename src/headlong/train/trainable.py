@@ -1,9 +1,9 @@
-"""Learning: blocks of the op set over weights that are still moving.
+"""Trainable weights: blocks of the op set whose tensors are torch parameters.
 
-In:  a checkpoint's tensors, each with a parameter in its place (`LearningTensor`).
-Out: what an architecture's own file builds of them, as specs that `LearningOps` computes with
-gradients. Whatever a builder makes of a tensor (some of its rows, blocks turned over) is made again
-of the parameter, so parameters stay what the file holds and are ready to be written.
+In:  a checkpoint's tensors, each backed by a parameter (`TrainableTensor`).
+Out: the specs that the architecture's builder makes of them; `TrainableOps` computes these with
+gradients. Where the builder selects rows or transposes blocks of a tensor, the same operation is
+applied to the parameter in every step. So parameters keep the layout of the file.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,25 +22,25 @@ from headlong.weights.weight_reader import WeightReader
 
 
 @dataclass(frozen=True, slots=True)
-class LearningTensor(StoredTensor):
-    """A tensor of a checkpoint whose numbers a parameter holds."""
+class TrainableTensor(StoredTensor):
+    """A tensor of a checkpoint whose values are those of a parameter."""
 
     read: Callable[[], Tensor] = field(kw_only=True)
-    """Returns them as they are now, with their history."""
+    """Returns the current values, attached to the autograd graph."""
 
     def to_float32(self) -> FloatArray:
-        """Copy the numbers of the moment."""
+        """Copy the current values."""
         values: FloatArray = self.read().detach().float().cpu().numpy().copy()
         return values
 
     def cut(self, first: int, stop: int) -> StoredTensor:
-        """Return some consecutive rows; those of a stack of matrices are counted throughout."""
+        """Return consecutive rows; rows of stacked matrices are numbered through all of them."""
         columns = self.shape[-1]
         shape = (min(stop, self.read().numel() // columns) - first, columns)
         return replace(self, shape=shape, read=lambda: self.read().view(-1, columns)[first:stop])
 
     def with_rows(self, order: IntArray) -> StoredTensor:
-        """Return some rows in some order."""
+        """Return the rows in `order`."""
         rows = torch.as_tensor(order, device=self.read().device)
         shape = (len(order), *self.shape[1:])
         return replace(self, shape=shape, read=lambda: self.read().index_select(0, rows))
@@ -56,10 +56,10 @@ class LearningTensor(StoredTensor):
         return replace(self, shape=shape, read=turn)
 
 
-class LearningReader(WeightReader):
-    """Remembers under which name a builder got each vector."""
+class RecordingReader(WeightReader):
+    """A reader that records the arrays a builder has read, by name."""
 
-    def __init__(self, checkpoint: Checkpoint, ops: "LearningOps", num_layers: int) -> None:
+    def __init__(self, checkpoint: Checkpoint, ops: "TrainableOps", num_layers: int) -> None:
         super().__init__(checkpoint, ops.matrix, num_layers)
         self.arrays: dict[str, FloatArray] = {}
 
@@ -70,43 +70,43 @@ class LearningReader(WeightReader):
         return values
 
 
-class LearningOps(TorchOps):
-    """The torch backend, all rows together, over weights that learn beside frozen ones."""
+class TrainableOps(TorchOps):
+    """The torch backend over whole batches, with trainable and frozen weights."""
 
     def __init__(self, frozen: TorchOps) -> None:
         super().__init__(frozen.device, frozen.dtype, frozen.maths, is_exact=False)
-        self._matrices: list[tuple[TorchMatrix, LearningTensor]] = []
+        self._matrices: list[tuple[TorchMatrix, TrainableTensor]] = []
         self._vectors: Mapping[int, Tensor] = {}
 
     @property
     def names(self) -> set[str]:
-        """The tensors of which matrices were made."""
+        """Names of the trainable tensors that became matrices."""
         return {tensor.name for _, tensor in self._matrices}
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> TorchMatrix:
-        """Return a matrix that follows its parameter, or a frozen one."""
-        if not isinstance(tensor, LearningTensor):
+        """Return a matrix: of a parameter, or frozen."""
+        if not isinstance(tensor, TrainableTensor):
             return super().matrix(tensor, quant)
         made = TorchMatrix(tensor.read())
         self._matrices.append((made, tensor))
         return made
 
-    def learn_vectors(self, parameters: Mapping[int, Tensor]) -> None:
-        """Let parameters stand for arrays that specs hold, given by their identity."""
+    def bind_vectors(self, parameters: Mapping[int, Tensor]) -> None:
+        """Use parameters in place of the specs' arrays, which are given by `id`."""
         self._vectors = parameters
 
     def refresh(self) -> None:
-        """Make all matrices anew of their parameters; each backward pass needs its own."""
+        """Derive all matrices from their parameters again; each backward pass needs this."""
         for matrix, tensor in self._matrices:
             matrix.values = tensor.read()
 
     def vector(self, spec: object, values: FloatArray) -> Tensor:
         """Return the one vector of a norm, a projection or a rope on the device."""
-        learned = self._vectors.get(id(values))
-        return super().vector(spec, values) if learned is None else learned
+        parameter = self._vectors.get(id(values))
+        return super().vector(spec, values) if parameter is None else parameter
 
     def project_fused(self, x: Tensor, spec: object, *linears: Linear) -> Tensor:
-        """Apply a block's projections one by one: fused, they would not follow."""
+        """Apply a block's projections one by one; fused copies would not be trained."""
         return torch.cat([self.project(x, linear) for linear in linears], -1)
 
 
@@ -124,7 +124,7 @@ def scales_and_biases(*specs: object) -> Iterator[FloatArray]:
             yield from scales_and_biases(*spec)
 
 
-def as_learning(tensor: StoredTensor, parameter: nn.Parameter) -> LearningTensor:
-    """Return a tensor with a parameter in the place of its numbers."""
+def make_trainable(tensor: StoredTensor, parameter: nn.Parameter) -> TrainableTensor:
+    """Return the tensor with the parameter's values."""
     plain = {one.name: getattr(tensor, one.name) for one in fields(StoredTensor)}
-    return LearningTensor(**plain, read=lambda: parameter)
+    return TrainableTensor(**plain, read=lambda: parameter)

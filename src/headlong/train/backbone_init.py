@@ -1,8 +1,8 @@
-"""First weights: what the layer of a new head copies of its backbone.
+"""Initialises the layer of a new head from its backbone.
 
-In:  a layer in training, the backbone's layers. Out: the layer, each of its two parts filled from
-the last backbone layer that has one like it. Where none has (latent attention, recurrences, experts
-only) a part begins by adding nothing, and learns from there.
+In:  a layer in training, the backbone's layers. Out: the layer. Attention and MLP are each copied
+from the last backbone layer with a part of the same kind and size. Where there is none (latent
+attention, recurrences, experts only), the part's output projection starts at zero.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from headlong.train.chain_layer import ChainLayer, SelfAttention
 
 
 @torch.no_grad()
-def start_from(layer: ChainLayer, sources: Sequence[Layer]) -> None:
-    """Fill a layer from the last backbone layers that fit it."""
+def init_from_backbone(layer: ChainLayer, sources: Sequence[Layer]) -> None:
+    """Initialise a layer from the last backbone layers that fit it."""
     mixers = [source.mixer for source in reversed(sources)]
     channels = [source.channel for source in reversed(sources)]
-    attention = next((m for m in mixers if _attends_alike(m, layer.self_attn)), None)
+    attention = next((m for m in mixers if _is_same_attention(m, layer.self_attn)), None)
     if isinstance(attention, Attention):
         _copy_attention(layer, attention)
     else:
@@ -30,8 +30,8 @@ def start_from(layer: ChainLayer, sources: Sequence[Layer]) -> None:
         _copy_mlp(layer, mlp)
 
 
-def _attends_alike(mixer: object, own: SelfAttention) -> bool:
-    """Tell whether a mixer is attention with heads as many and as large."""
+def _is_same_attention(mixer: object, own: SelfAttention) -> bool:
+    """Return whether a mixer is attention with the same number and size of heads."""
     if not isinstance(mixer, Attention):
         return False
     ours = [proj.out_features for proj in (own.q_proj, own.k_proj, own.v_proj)]
@@ -40,7 +40,7 @@ def _attends_alike(mixer: object, own: SelfAttention) -> bool:
 
 
 def _copy_attention(layer: ChainLayer, attention: Attention) -> None:
-    """Copy attention; a doubled input reads both halves the way the layer read one."""
+    """Copy attention; for a doubled input, each half gets the backbone's weights."""
     for projection, linear in (
         (layer.self_attn.q_proj, attention.query),
         (layer.self_attn.k_proj, attention.key),
@@ -57,8 +57,8 @@ def _copy_attention(layer: ChainLayer, attention: Attention) -> None:
 def _copy_mlp(layer: ChainLayer, mlp: GatedMlp) -> None:
     """Copy an MLP.
 
-    A narrower one takes the inner numbers with the largest weights around them; in a wider one the
-    further numbers add nothing until they learn to.
+    A narrower MLP takes the inner units with the largest weights. In a wider one, the output
+    weights of the additional units start at zero.
     """
     assert mlp.gate is not None
     up, down = mlp.up.weight.values, mlp.down.weight.values

@@ -164,7 +164,7 @@ def test_too_little_memory_is_reported_with_the_keys_to_lower() -> None:
     needy = StagePlan(
         "train",
         {"tokens": 1_000_000, "steps": 61},
-        {"the head, there and back": 4000.0, "the model's pass": 1000.0},
+        {"the head's forward and backward pass": 4000.0, "the model's forward pass": 1000.0},
         {"model": 2 * 10**9, "activations": 6 * 10**9},
         ("training.tokens_per_step", "training.num_depths"),
     )

@@ -54,8 +54,8 @@ class Estimator:
             "generate",
             {"answers": num_answers, "tokens": num_tokens, "steps": steps},
             {
-                "reading prompts": trial.seconds["reading"] * num_answers / num_rows,
-                "writing": trial.seconds["writing"] * steps,
+                "prefill": trial.seconds["prefill"] * num_answers / num_rows,
+                "decoding": trial.seconds["decoding"] * steps,
             },
             {"model": model_bytes(self.teacher), "caches": trial.num_bytes},
             ("answers.num_rows", "answers.max_tokens", "prompts.max_tokens"),
@@ -119,9 +119,9 @@ class Estimator:
                 "steps": rounds * settings.max_tokens,
             },
             {
-                "reading prompts": answered.seconds["reading"] * num_answers / num_rows,
-                "writing": answered.seconds["writing"] * rounds * settings.max_tokens,
-                "judging": evaluated.seconds["judging"] * num_evaluated / _EVALUATION_ROWS,
+                "prefill": answered.seconds["prefill"] * num_answers / num_rows,
+                "decoding": answered.seconds["decoding"] * rounds * settings.max_tokens,
+                "evaluation": evaluated.seconds["evaluation"] * num_evaluated / _EVALUATION_ROWS,
             },
             {
                 "model": model_bytes(self.teacher),
@@ -138,11 +138,11 @@ class Estimator:
         def trial(size: int) -> Trial:
             sampler = self.make_sampler(size, capacity)
             chosen = [jobs[i % len(jobs)] for i in range(size)]
-            reading = time_call(self.teacher.device, lambda: sampler.load(range(size), chosen))
+            prefill_s = time_call(self.teacher.device, lambda: sampler.load(range(size), chosen))
             sampler.run(1)  # captures the CUDA graph
             steps_s = time_call(self.teacher.device, lambda: sampler.run(_TRIAL_STEPS))
             logits = 3 * 4 * size * self.teacher.config.vocab_size
-            seconds = {"reading": reading, "writing": steps_s / _TRIAL_STEPS}
+            seconds = {"prefill": prefill_s, "decoding": steps_s / _TRIAL_STEPS}
             return Trial(size, seconds, sampler.num_bytes + logits)
 
         return extrapolate(self.teacher.device, trial, num_rows)
@@ -153,8 +153,8 @@ class Estimator:
         forward = time_call(self.teacher.device, lambda: self._forward(ids, trainer.head))
         with ActivationMemory(self.teacher.device) as memory:
             whole = time_call(self.teacher.device, lambda: trainer.run_step(batch))
-        seconds = {"the model's pass": min(forward, whole)}
-        seconds["the head, there and back"] = max(0.0, whole - forward)
+        seconds = {"the model's forward pass": min(forward, whole)}
+        seconds["the head's forward and backward pass"] = max(0.0, whole - forward)
         return Trial(size, seconds, memory.num_bytes)
 
     def _try_evaluation(self, head: TorchHead, length: int) -> Trial:
@@ -174,7 +174,7 @@ class Estimator:
         def trial(num_rows: int) -> Trial:
             ids, device = self._random_batch(num_rows, padded).ids, self.teacher.device
             seconds = time_call(device, lambda: evaluate_rows(torch.from_numpy(ids).to(device)))
-            return Trial(num_rows, {"judging": seconds}, 3 * size)
+            return Trial(num_rows, {"evaluation": seconds}, 3 * size)
 
         return extrapolate(self.teacher.device, trial, _EVALUATION_ROWS)
 

@@ -10,14 +10,6 @@ from typing import Any
 
 _GB = 1e9
 _COUNTS = ("answers", "tokens", "steps")
-_LABELS = {
-    "reading prompts": "prefill",
-    "writing": "decoding",
-    "the model's pass": "the model's forward pass",
-    "the head, there and back": "the head's forward and backward pass",
-    "judging": "evaluation of the head",
-}
-"""How the table names the keys of `StagePlan.seconds`, which JSON readers may rely on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +113,7 @@ def _dominant(one: StagePlan) -> str:
     largest = max(one.num_bytes, key=lambda name: one.num_bytes[name])
     share = one.seconds[slowest] / max(one.total_seconds, 1e-9)
     part = one.num_bytes[largest] / max(one.total_bytes, 1)
-    time = f"{share:.0%} of the time for {_LABELS.get(slowest, slowest)}"
+    time = f"{share:.0%} of the time for {slowest}"
     return f"{one.stage}: {time}, {part:.0%} of the memory for {largest}"
 
 

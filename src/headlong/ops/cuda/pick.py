@@ -57,20 +57,22 @@ def pick_columns(
 
     `token_ids` (V,) names the tokens of the columns; None means column = token id.
     """
-    best = logits.amax(1, keepdim=True)  # NaN counts as largest
-    is_finite = best[:, 0].isfinite()
+    # Of equal maxima the first; NaN counts as largest. One launch on a GPU.
+    best, columns = logits.max(1, keepdim=True)
+    is_finite = (best - best == 0)[:, 0]
     if draw is Draw.GREEDY:
-        return Picked(_first_column(logits == best), is_finite)
+        return Picked(columns[:, 0], is_finite)
     is_drawn = rule.temperature[:, None] > 0
     divisors = torch.where(is_drawn, rule.temperature[:, None], 1.0)
     scaled = (logits.double() - best.double()) / divisors
     if draw is Draw.FILTERS:
         scaled = torch.where(is_drawn, _filtered(scaled, rule), scaled)
-    columns = torch.arange(logits.shape[1], device=logits.device)
-    ids = columns if token_ids is None else token_ids
+    ids = token_ids
+    if ids is None:
+        ids = torch.arange(logits.shape[1], device=logits.device)
     noise = _gumbel(rule.stream, positions, ids)
     scores = scaled + torch.where(is_drawn, noise, 0.0)
-    return Picked(_first_column(scores == scores.amax(1, keepdim=True)), is_finite)
+    return Picked(scores.argmax(1), is_finite)
 
 
 def probs_of(logits: Tensor, columns: Tensor, rule: PickRows) -> Tensor:
@@ -80,8 +82,7 @@ def probs_of(logits: Tensor, columns: Tensor, rule: PickRows) -> Tensor:
     """
     temperature = torch.where(rule.temperature > 0, rule.temperature, 1.0).float()
     scaled = logits / temperature[:, None]
-    chosen = scaled.gather(1, columns[:, None])[:, 0]
-    return (chosen - scaled.logsumexp(1)).exp()
+    return scaled.log_softmax(1).gather(1, columns[:, None])[:, 0].exp()
 
 
 def by_row(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -89,13 +90,6 @@ def by_row(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     if x.device.type != "cpu":
         return function(x)
     return torch.stack([function(row) for row in x])
-
-
-def _first_column(is_best: Tensor) -> Tensor:
-    """Return the lowest column that is True; the last one where none is."""
-    num_columns = is_best.shape[1]
-    columns = torch.arange(num_columns, device=is_best.device)
-    return torch.where(is_best, columns, num_columns - 1).amin(1)
 
 
 def _filtered(scaled: Tensor, rule: PickRows) -> Tensor:

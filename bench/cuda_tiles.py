@@ -3,8 +3,9 @@
 from contextlib import suppress
 from functools import partial
 
+from cuda_report import say
 from cuda_shapes import LARGE, PACKINGS, SMALL, Model, Pass, Shape
-from cuda_timing import BANDWIDTH, CONTEXT, make_ops, milliseconds, say, steps_of
+from cuda_timing import BANDWIDTH, CONTEXT, make_ops, milliseconds, steps_of
 
 from headlong.ops.cuda.triton_tiles import FEW_ROWS, Tile, Weights
 

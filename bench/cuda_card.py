@@ -26,7 +26,7 @@ import cuda_timing
 import exactness
 import torch
 from cuda_jobs import JOBS, run_jobs
-from cuda_kernels import time_chunk, time_levels, time_passes, time_prefill
+from cuda_kernels import time_chunk, time_levels, time_mates, time_passes, time_prefill
 from cuda_profile import profile_large, profile_small
 from cuda_report import Report, say
 from cuda_rounds import (
@@ -58,6 +58,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=540, help="of each part")
     parser.add_argument("--out", type=Path, default=Path("cuda-report"))
     parser.add_argument("--model", help="the small model; random weights when not said")
+    parser.add_argument("--quant", help="of --model; bf16 when not said, its own for `exact`")
     parser.add_argument("--only", metavar="STEP,…", help="of all steps that the parts have")
     parser.add_argument("--answers", type=int, default=10_000, help="of `exact`")
     parser.add_argument("--rehearse", action="store_true", help="tiny shapes, on any machine")
@@ -120,7 +121,7 @@ def measure_speed(report: Report, args: argparse.Namespace) -> None:
     """Time what the issue asks for, the most wanted first."""
     lengths = TINY_LENGTHS if args.rehearse else Lengths()
     small, large = (TINY, TINY) if args.rehearse else (SMALL, LARGE)
-    subject = Subject(args.model, lengths, small)
+    subject = Subject(args.model, lengths, small, args.quant or "bf16")
     ceilings = {"bandwidth": cuda_timing.BANDWIDTH, "rate": cuda_timing.RATE}
 
     def measured() -> dict[str, float]:
@@ -158,6 +159,7 @@ def compare_answers(report: Report, args: argparse.Namespace) -> None:
         "6" if args.rehearse else "64",
     ]
     told += ["--model", args.model] if args.model else []
+    told += ["--quant", args.quant] if args.quant else []
 
     def compare() -> dict[str, str]:
         if exactness.main(told):
@@ -171,12 +173,14 @@ def profile_rounds(report: Report, args: argparse.Namespace) -> None:
     """See where a round's time goes."""
     lengths = TINY_LENGTHS if args.rehearse else Lengths()
     small, large = (TINY, TINY) if args.rehearse else (SMALL, LARGE)
-    report.run("small", lambda: profile_small(Subject(args.model, lengths, small)))
+    subject = Subject(args.model, lengths, small, args.quant or "bf16")
+    report.run("small", lambda: profile_small(subject))
     report.run("large", lambda: profile_large(lengths, large), 60)
 
 
 def try_tiles(report: Report, args: argparse.Namespace) -> None:
-    """Compile other tiles side by side, then time them."""
+    """Time rows turned apart from attention, then other tiles, compiled side by side."""
+    report.run("mates", time_mates)
     report.run("compile", lambda: run_jobs(("tiles",), report.seconds_left / 3))
     report.run("tiles", search_tiles)
 

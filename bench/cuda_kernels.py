@@ -83,6 +83,23 @@ def time_chunk(model: Model, count: int) -> dict[str, float]:
     return {"ms_a_layer": took, "share": share, "attend_ms": attend, "mlp_ms": mlp}
 
 
+def time_mates() -> dict[str, Any]:
+    """Time passes whose rows are turned by the kernel that attends, and by one of their own."""
+    from headlong.ops.cuda import triton_attention  # needs Triton
+
+    usual = triton_attention.MOST_MATES
+    found = {}
+    try:
+        for most in (usual, 0):
+            say(f"  turned while attending: up to {most} rows")
+            triton_attention.MOST_MATES = most
+            for shape in (SMALL, LARGE):
+                found[f"{shape.name}, {most}"] = time_passes(shape, "bf16", (1, 8))
+    finally:
+        triton_attention.MOST_MATES = usual
+    return found
+
+
 WARM = ((SMALL, "bf16"), (LARGE, "bf16"), (LARGE, "q4"), (LARGE, "q8"), (SMALL, "q4"))
 
 

@@ -18,7 +18,7 @@ from cuda_timing import CONTEXT, make_ops
 from headlong.bench.pass_cost import PassPlan, make_stand_in_head
 from headlong.bench.prompt_sets import read_prompt_set
 from headlong.bench.round_cost import measure_rounds
-from headlong.config import MtpMode, SamplingParams, StopParams
+from headlong.config import MtpMode, QuantName, SamplingParams, StopParams
 from headlong.decode.choose_runner import choose_runner
 from headlong.decode.device.runner import DeviceRunner
 from headlong.decode.request import Request
@@ -54,8 +54,14 @@ class Lengths:
 class Subject:
     """The small model that rounds and answers are measured of, loaded when first asked for."""
 
-    def __init__(self, model: str | None, lengths: Lengths, shape: Shape = SMALL) -> None:
-        self._model, self._shape = model, shape
+    def __init__(
+        self,
+        model: str | None,
+        lengths: Lengths,
+        shape: Shape = SMALL,
+        quant: QuantName = "bf16",
+    ) -> None:
+        self._model, self._shape, self._quant = model, shape, quant
         self.lengths = lengths
 
     @cached_property
@@ -63,7 +69,7 @@ class Subject:
         """The model with its tokenizer; None where it is a random one."""
         if self._model is None:
             return None
-        llm = LLM.load(self._model, backend="cuda")
+        llm = LLM.load(self._model, backend="cuda", quant=self._quant)
         say(f"  {llm.model_path.name}: {llm.engine.backend}")
         return llm
 

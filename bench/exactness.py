@@ -1,7 +1,7 @@
 """Many answers with MTP on against the same answers with it off: how many tokens differ?
 
-    python bench/exactness.py [--model MODEL] [--backend NAME] [--answers 10000] [--seconds 600]
-                              [--tokens 40] [--prompts FILE.jsonl] [--json FILE]
+    python bench/exactness.py [--model MODEL] [--backend NAME] [--quant FORMAT] [--answers 10000]
+                              [--seconds 600] [--tokens 40] [--prompts FILE.jsonl] [--json FILE]
 
 The requests are a mix: every task, temperatures 0 to 1, filters, penalties, logprobs, prompts that
 begin alike. The truth is what an engine gives with MTP off, many streams at a time. Engines under
@@ -93,7 +93,7 @@ def main(told: Sequence[str] | None = None) -> int:
     args = read_arguments(told)
     ends_s = time.monotonic() + args.seconds
     console = Console(stderr=True)
-    llm = LLM.load(args.model, backend=args.backend)
+    llm = LLM.load(args.model, backend=args.backend, quant=args.quant)
     gc.freeze()
     requests = draw_requests(llm, args)
     conditions = list_conditions(llm, requests, args.streams)
@@ -131,6 +131,7 @@ def read_arguments(told: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", help="the default model when not said")
     parser.add_argument("--backend", default="auto")
+    parser.add_argument("--quant", help="of the weights; the file's own when not said")
     parser.add_argument("--answers", type=int, default=10_000, help="to compare")
     parser.add_argument("--tokens", type=int, default=40, help="of an answer in the mean, at most")
     parser.add_argument("--seconds", type=float, default=600.0, help="stop after so long")
@@ -149,7 +150,8 @@ def record_of(llm: LLM, args: argparse.Namespace, outcomes: dict[str, Outcome]) 
         "total": asdict(sum_up(outcomes)),
         "conditions": {name: asdict(one) for name, one in outcomes.items()},
         "asked": {
-            name: getattr(args, name) for name in ("answers", "tokens", "seconds", "streams")
+            name: getattr(args, name)
+            for name in ("answers", "tokens", "seconds", "streams", "quant")
         },
         "provenance": read_provenance().to_dict(),
     }

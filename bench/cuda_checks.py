@@ -70,11 +70,13 @@ def check_picks(case: int) -> bool:
     streams = torch.randint(2**62, (24,), generator=generator)
     rule = PickRows(temperature, top_k, top_p, torch.zeros_like(top_p), streams)
     positions = torch.arange(24)
+    noise = make_ops().paged.noise
     there = [one.to(DEVICE) for one in (logits, positions, *rule)]
 
     def picked(rows: slice, draw: Draw) -> torch.Tensor:
         scores, places, *numbers = (one[rows] for one in there)
-        return pick_columns(scores, PickRows(*numbers), places, draw).columns.cpu()
+        picks = pick_columns(scores, PickRows(*numbers), places, draw, None, noise)
+        return picks.columns.cpu()
 
     together = picked(slice(24), Draw.FILTERS)
     alone = torch.cat([picked(slice(i, i + 1), Draw.FILTERS) for i in range(24)])

@@ -133,6 +133,7 @@ class DeviceRound:
             rule.repeated(shape.depth + 1),
             (_places(lanes.lengths, shape.depth + 1) + 1).reshape(-1),
             shape.draw,
+            make_noise=self._tensors.ops.paged.noise,
         )
         picks = picked.columns.view(shape.lanes, -1)
         places = torch.arange(shape.depth, device=picks.device)
@@ -188,7 +189,7 @@ class DeviceRound:
         is_given = places < lanes.column(Column.NUM_GIVEN)[:, None]
         is_real = places < lanes.column(Column.NUM_DRAFTED)[:, None]
         is_real = is_real & (lanes.column(Column.OBSERVES) > 0)[:, None]
-        positions = _places(lanes.lengths, shape.depth + 1)
+        positions, noise = _places(lanes.lengths, shape.depth + 1), self._tensors.ops.paged.noise
         ids: list[Tensor] = []
         scores: list[Tensor] = []
         picks: list[Tensor] = []
@@ -198,7 +199,7 @@ class DeviceRound:
                 rows = lanes.rows(ids[-1][:, None], positions[:, before], is_real[:, now])
                 state = self._head.step(state, rows, self._tensors.head_pages[0])
             logits, after = self._head.logits(state), positions[:, depth + 1]
-            columns = pick_columns(logits, rule, after, shape.draw, self._vocabulary).columns
+            columns = pick_columns(logits, rule, after, shape.draw, self._vocabulary, noise).columns
             token_ids = columns if self._vocabulary is None else self._vocabulary[columns]
             ids.append(torch.where(is_given[:, depth], given[:, depth], token_ids))
             scores.append(logits)

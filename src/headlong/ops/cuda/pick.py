@@ -10,7 +10,7 @@ boundary, the sums were equal to ten digits.
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -50,8 +50,34 @@ class Picked(NamedTuple):
     is_finite: Tensor  # (N,) bool: whether the row has a finite maximum
 
 
+class MakeNoise(Protocol):
+    """Returns the noise of `noise.gumbel`: streams (N,), positions (N,) → (N, V) float64."""
+
+    def __call__(
+        self, streams: Tensor, positions: Tensor, num_columns: int, token_ids: Tensor | None
+    ) -> Tensor:
+        """Return it; `token_ids` (V,) names the tokens of the columns, None their numbers."""
+
+
+def gumbel(
+    streams: Tensor, positions: Tensor, num_columns: int, token_ids: Tensor | None
+) -> Tensor:
+    """Return the noise, made by torch."""
+    if token_ids is None:
+        token_ids = torch.arange(num_columns, device=streams.device)
+    keys = _mixed(streams + _GOLDEN * (positions.long() + 1))
+    bits = _mixed(keys[:, None] + _GOLDEN * (token_ids + 1))
+    uniform = (_shifted(bits, 12).double() + 0.5) * 2.0**-52
+    return by_row(lambda row: -(-row.log()).log(), uniform)
+
+
 def pick_columns(
-    logits: Tensor, rule: PickRows, positions: Tensor, draw: Draw, token_ids: Tensor | None = None
+    logits: Tensor,
+    rule: PickRows,
+    positions: Tensor,
+    draw: Draw,
+    token_ids: Tensor | None = None,
+    make_noise: MakeNoise = gumbel,
 ) -> Picked:
     """Pick one column of every row: (N, V) float32 → (N,).
 
@@ -67,10 +93,7 @@ def pick_columns(
     scaled = (logits.double() - best.double()) / divisors
     if draw is Draw.FILTERS:
         scaled = torch.where(is_drawn, _filtered(scaled, rule), scaled)
-    ids = token_ids
-    if ids is None:
-        ids = torch.arange(logits.shape[1], device=logits.device)
-    noise = _gumbel(rule.stream, positions, ids)
+    noise = make_noise(rule.stream, positions, logits.shape[1], token_ids)
     scores = scaled + torch.where(is_drawn, noise, 0.0)
     return Picked(scores.argmax(1), is_finite)
 
@@ -110,14 +133,6 @@ def _filtered(scaled: Tensor, rule: PickRows) -> Tensor:
     is_kept = is_kept & is_needed & (probs >= rule.min_p[:, None])
     dropped = torch.full_like(scaled, -torch.inf)
     return dropped.scatter(1, order, torch.where(is_kept, ranked, -torch.inf))
-
-
-def _gumbel(streams: Tensor, positions: Tensor, token_ids: Tensor) -> Tensor:
-    """Return the noise of `noise.gumbel`: (N, V) float64."""
-    keys = _mixed(streams + _GOLDEN * (positions.long() + 1))
-    bits = _mixed(keys[:, None] + _GOLDEN * (token_ids + 1))
-    uniform = (_shifted(bits, 12).double() + 0.5) * 2.0**-52
-    return by_row(lambda row: -(-row.log()).log(), uniform)
 
 
 def _mixed(words: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ loaded_server() { # a server of its own, asked by `bench load`
 
 take conditions MUST conditions "$BACKEND"
 if [ "$BACKEND" = cuda ] && [ -z "$quick" ]; then
-    take kernels MUST "$PYTHON" bench/cuda_card.py checks speed --seconds 170 --out "$folder"
+    take kernels MUST "$PYTHON" bench/cuda_card.py checks speed --seconds 120 --out "$folder"
 fi
 take exactness MUST "$PYTHON" bench/exactness.py ${model[@]+"${model[@]}"} --backend "$BACKEND" \
     --answers $answers --seconds $seconds --streams $streams --json "$folder/exactness.json"

@@ -11,6 +11,10 @@
 #
 # PYTHON names another interpreter than .venv/bin/python, ONLY the steps to take. The exit status is 1
 # where something that has to hold did not.
+#
+# A card that is lent for half an hour, on a machine that has torch and Triton but no network, is
+# better used part by part, since each leaves its figures at once: the plan is in
+# docs/design/0008-kernels-on-the-gpu.md, the parts are bench/cuda_card.py.
 set -uo pipefail
 started_in=$PWD
 cd "$(dirname "$0")/.." || exit 2
@@ -69,8 +73,7 @@ loaded_server() { # a server of its own, asked by `bench load`
 
 take conditions MUST conditions "$BACKEND"
 if [ "$BACKEND" = cuda ] && [ -z "$quick" ]; then
-    take kernels MUST env PYTHONPATH="bench${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" \
-        bench/cuda_kernels.py --seconds 170
+    take kernels MUST "$PYTHON" bench/cuda_card.py checks speed --seconds 120 --out "$folder"
 fi
 take exactness MUST "$PYTHON" bench/exactness.py ${model[@]+"${model[@]}"} --backend "$BACKEND" \
     --answers $answers --seconds $seconds --streams $streams --json "$folder/exactness.json"

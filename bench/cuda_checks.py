@@ -1,11 +1,14 @@
 """The CUDA kernels against plain torch, and a row's bits in passes of all sizes."""
 
 import torch
-from cuda_shapes import LARGE, SMALL, Model, Pass
-from cuda_timing import make_ops, say
+from cuda_report import say
+from cuda_shapes import LARGE, SMALL, TINY, Model, Pass
+from cuda_timing import DEVICE, make_ops
 
+from headlong.ops.cuda.pick import Draw, PickRows, pick_columns
 from headlong.ops.cuda.plain_paged_blocks import PlainPagedBlocks
 
+REHEARSED = ((TINY, "bf16"), (TINY, "q4"))
 TWINS = ((SMALL, "bf16"), (LARGE, "bf16"), (SMALL, "q4"), (SMALL, "q8"), (SMALL, "q6"))
 CASES = (
     (SMALL, "bf16", 4),
@@ -20,32 +23,74 @@ CHUNK = 512
 SCORED = 64
 
 
-def check_twin() -> None:
+TOLERANCE = 0.05
+"""Of the largest number: kernels and plain torch round at different places."""
+
+
+def check_twin(case: int) -> bool:
     """Compare a layer and the LM head with plain torch, in the same type."""
-    for shape, kind in TWINS:
-        ops = make_ops()
-        model = Model(ops, shape, kind, layers=1)
-        results = []
-        for paged in (ops.paged, PlainPagedBlocks(ops)):
-            ops.paged = paged
-            work = Pass(model, 3, 256)
-            found = [work.run(work.rows([0] * 70, list(range(70))))]
-            rows = work.rows([0, 0, 2, -1, 1], [70, 71, 0, 0, 0])
-            found += [work.run(rows, with_logits=scored)[[0, 1, 2, 4]] for scored in (False, True)]
-            results.append([one.float() for one in found])
-        away = [
-            f"{((a - b).abs().max() / b.abs().max()).item():.4f}"
-            for a, b in zip(*results, strict=True)
-        ]
-        say(f"  twin {shape.name} {kind}: many rows {away[0]}, few {away[1]}, logits {away[2]}")
-    say("  (largest difference / largest number)")
+    shape, kind = (REHEARSED if DEVICE.type == "cpu" else TWINS)[case]
+    ops = make_ops()
+    model = Model(ops, shape, kind, layers=1)
+    results = []
+    for paged in (ops.paged, PlainPagedBlocks(ops)):
+        ops.paged = paged
+        work = Pass(model, 3, 256)
+        found = [work.run(work.rows([0] * 70, list(range(70))))]
+        rows = work.rows([0, 0, 2, -1, 1], [70, 71, 0, 0, 0])
+        found += [work.run(rows, with_logits=scored)[[0, 1, 2, 4]] for scored in (False, True)]
+        results.append([one.float() for one in found])
+    away = [((a - b).abs().max() / b.abs().max()).item() for a, b in zip(*results, strict=True)]
+    told = ", ".join(
+        f"{name} {value:.4f}"
+        for name, value in zip(("many rows", "few", "logits"), away, strict=True)
+    )
+    say(f"twin {shape.name} {kind}: {told} of the largest number")
+    return all(value < TOLERANCE for value in away)
 
 
-def check_bits(case: int) -> None:
+def check_bits(case: int) -> bool:
     """Compare bits between one chunk of rows and passes of other sizes, with others beside them."""
     shape, kind, layers = CASES[case]
     wrong = differing(Model(make_ops(), shape, kind, layers))
-    say(f"  bits {shape.name} {kind} {layers} layers: {wrong[:12] if wrong else 'all equal'}")
+    say(f"bits {shape.name} {kind} {layers} layers: {wrong[:12] if wrong else 'all equal'}")
+    return not wrong
+
+
+def check_picks(case: int) -> bool:
+    """Compare picks of rows together with those of each alone, ties included, and with the CPU's.
+
+    The CPU's noise may differ in the last bit of a logarithm, so its picks decide nothing there.
+    """
+    generator = torch.Generator().manual_seed(case)
+    logits = torch.randn(24, 5003, generator=generator).mul(3).round()  # nearly all are ties
+    temperature = torch.tensor([0.0, 0.7, 1.0, 0.3] * 6, dtype=torch.float64)
+    top_k = torch.tensor([0, 0, 40] * 8)
+    top_p = torch.tensor([1.0, 0.9] * 12, dtype=torch.float64)
+    streams = torch.randint(2**62, (24,), generator=generator)
+    rule = PickRows(temperature, top_k, top_p, torch.zeros_like(top_p), streams)
+    positions = torch.arange(24)
+    noise = make_ops().paged.noise
+    there = [one.to(DEVICE) for one in (logits, positions, *rule)]
+
+    def picked(rows: slice, draw: Draw) -> torch.Tensor:
+        scores, places, *numbers = (one[rows] for one in there)
+        picks = pick_columns(scores, PickRows(*numbers), places, draw, None, noise)
+        return picks.columns.cpu()
+
+    together = picked(slice(24), Draw.FILTERS)
+    alone = torch.cat([picked(slice(i, i + 1), Draw.FILTERS) for i in range(24)])
+    greedy = temperature == 0
+    plain = ~greedy & (top_k == 0) & (top_p == 1)
+    found = {
+        "alone": torch.equal(together, alone),
+        "greedy": torch.equal(picked(slice(24), Draw.GREEDY)[greedy], together[greedy]),
+        "noise": torch.equal(picked(slice(24), Draw.NOISE)[plain], together[plain]),
+        "first of ties": torch.equal(together[greedy], logits.argmax(1)[greedy]),
+    }
+    on_host = pick_columns(logits, rule, positions, Draw.FILTERS).columns
+    say(f"picks: {found}; {int((on_host != together).sum())} of 24 differ from the CPU's")
+    return all(found.values())
 
 
 def differing(model: Model) -> list[str]:

@@ -32,6 +32,8 @@ class Shape:
 
 SMALL = Shape("135M", 30, 576, 9, 3, 64, 1536, 49152)
 LARGE = Shape("8B", 32, 4096, 32, 8, 128, 14336, 128256)
+TINY = Shape("tiny", 7, 64, 4, 2, 16, 64, 96)
+"""Of no model: to try a bench where there is no card."""
 
 
 class Model:

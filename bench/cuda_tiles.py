@@ -3,8 +3,9 @@
 from contextlib import suppress
 from functools import partial
 
+from cuda_report import say
 from cuda_shapes import LARGE, PACKINGS, SMALL, Model, Pass, Shape
-from cuda_timing import BANDWIDTH, CONTEXT, make_ops, milliseconds, say, steps_of
+from cuda_timing import BANDWIDTH, CONTEXT, make_ops, milliseconds, steps_of
 
 from headlong.ops.cuda.triton_tiles import FEW_ROWS, Tile, Weights
 
@@ -42,15 +43,15 @@ LARGE_TILES = [
 LEVEL_TILES = [
     Tile(FEW_ROWS, outputs, inputs, stages, warps, lines)
     for outputs, inputs, stages, warps, lines in (
-        (64, 64, 4, 4, 8),
-        (64, 64, 8, 4, 8),
-        (64, 128, 4, 4, 8),
-        (32, 64, 6, 4, 8),
         (32, 128, 4, 4, 8),
-        (128, 64, 4, 4, 8),
-        (128, 64, 4, 8, 8),
-        (16, 128, 4, 4, 8),
+        (32, 64, 6, 4, 8),
+        (32, 256, 3, 4, 8),
         (16, 128, 4, 2, 8),
+        (64, 128, 4, 4, 8),
+        (64, 64, 8, 4, 8),
+        (64, 128, 4, 8, 8),
+        (128, 128, 3, 8, 8),
+        (32, 128, 4, 4, 0),
     )
 ]
 

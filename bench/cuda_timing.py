@@ -1,6 +1,6 @@
-"""Captured work and its time on the GPU, for the benches of kernels."""
+"""Captured work and its time on the GPU, for the benches of kernels; on the CPU plain calls."""
 
-import sys
+import time
 from collections.abc import Callable
 
 import torch
@@ -12,13 +12,9 @@ from headlong.ops.cuda.triton_tiles import Tile, Tiles, Weights
 CONTEXT = 512
 BANDWIDTH = 4.3e12
 RATE = 790e12
-DEVICE = torch.device("cuda")
+"""Of an H200, until `measure_ceilings` has looked."""
 
-
-def say(text: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 class Chosen(Tiles):
@@ -48,6 +44,8 @@ def captured(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
 
 def milliseconds(work: Callable[[], object], repeats: int = 30) -> float:
     """Return the time of one replay, the median of five measurements."""
+    if DEVICE.type == "cpu":
+        return _call_milliseconds(work)
     graph = captured(work)
     for _ in range(5):
         graph.replay()
@@ -63,9 +61,26 @@ def milliseconds(work: Callable[[], object], repeats: int = 30) -> float:
     return sorted(times)[2]
 
 
-def make_ops(dtype: torch.dtype = torch.bfloat16) -> CudaOps:
+def _call_milliseconds(work: Callable[[], object]) -> float:
+    began_s = time.perf_counter()
+    work()
+    return (time.perf_counter() - began_s) * 1e3
+
+
+def measure_ceilings(size: int = 8192) -> dict[str, float]:
+    """Return what a copy moves, bytes read and written, and what a bf16 product computes."""
+    source = torch.randn(16 * size * size, device=DEVICE).bfloat16()
+    target = torch.empty_like(source)
+    a, b = (source[i * size * size :][: size * size].view(size, size) for i in range(2))
+    copy_ms = milliseconds(lambda: target.copy_(source), 10)
+    product_ms = milliseconds(lambda: a @ b, 10)
+    copied, computed = 2 * source.nbytes / copy_ms * 1e3, 2 * size**3 / product_ms * 1e3
+    return {"bandwidth": copied, "rate": computed}
+
+
+def make_ops() -> CudaOps:
     """Return the backend with tiles that can be set."""
-    ops = CudaOps(torch.device("cuda"), dtype)
+    ops = CudaOps(DEVICE)
     ops.paged.tiles = Chosen()  # type: ignore[attr-defined]
     return ops
 

@@ -1,7 +1,7 @@
 """Many answers with MTP on against the same answers with it off: how many tokens differ?
 
-    python bench/exactness.py [--model MODEL] [--backend NAME] [--answers 10000] [--seconds 600]
-                              [--tokens 40] [--prompts FILE.jsonl] [--json FILE]
+    python bench/exactness.py [--model MODEL] [--backend NAME] [--quant FORMAT] [--answers 10000]
+                              [--seconds 600] [--tokens 40] [--prompts FILE.jsonl] [--json FILE]
 
 The requests are a mix: every task, temperatures 0 to 1, filters, penalties, logprobs, prompts that
 begin alike. The truth is what an engine gives with MTP off, many streams at a time. Engines under
@@ -17,7 +17,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from headlong.decode.request import Request
 from headlong.engine.client import TokenStream
 from headlong.engine.engine import Engine
 from headlong.engine.limits import EngineLimits
+from headlong.errors import HeadlongError
 from headlong.llm import LLM, GenerateOptions, make_request
 from headlong.provenance import read_provenance
 
@@ -83,23 +84,16 @@ class Outcome:
     seconds: float = 0.0
     first: dict[str, Any] | None = None
     """The first answer that differed."""
+    error: str | None = None
+    """What ended the condition before its time."""
 
 
-def main() -> int:
+def main(told: Sequence[str] | None = None) -> int:
     """Compare, print, write."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", help="the default model when not said")
-    parser.add_argument("--backend", default="auto")
-    parser.add_argument("--answers", type=int, default=10_000, help="to compare")
-    parser.add_argument("--tokens", type=int, default=40, help="of an answer in the mean, at most")
-    parser.add_argument("--seconds", type=float, default=600.0, help="stop after so long")
-    parser.add_argument("--streams", type=int, default=64, help="at one time, where there are many")
-    parser.add_argument("--prompts", help="a file of prompts; the built-in tasks when not said")
-    parser.add_argument("--json", type=Path, help="write the result there")
-    args = parser.parse_args()
+    args = read_arguments(told)
     ends_s = time.monotonic() + args.seconds
     console = Console(stderr=True)
-    llm = LLM.load(args.model, backend=args.backend)
+    llm = LLM.load(args.model, backend=args.backend, quant=args.quant)
     gc.freeze()
     requests = draw_requests(llm, args)
     conditions = list_conditions(llm, requests, args.streams)
@@ -120,27 +114,47 @@ def main() -> int:
             asked = [replace(requests[i], mtp=rng.choice(one.modes)) for i in order]
             left = sum(later.share for later in conditions[place:])
             stop_s = time.monotonic() + (ends_s - time.monotonic()) * one.share / left
-            for stream, i in zip(run(llm, one, asked, stop_s, own), order, strict=False):
-                compare(stream, truth[i], own)
-                progress.advance(task)
+            streams = run(llm, one, asked, stop_s, own)
+            compare_all(streams, [truth[i] for i in order], own)
+            progress.advance(task, own.answers)
+            record = record_of(llm, args, outcomes)
+            if args.json is not None:  # at once: what was compared stays, whatever comes next
+                args.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     show(console, outcomes)
     total = sum_up(outcomes)
-    record = {
+    sys.stdout.write(json.dumps(record) + "\n")
+    return 1 if total.wrong_answers or total.error or not total.answers else 0
+
+
+def read_arguments(told: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", help="the default model when not said")
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--quant", help="of the weights; the file's own when not said")
+    parser.add_argument("--answers", type=int, default=10_000, help="to compare")
+    parser.add_argument("--tokens", type=int, default=40, help="of an answer in the mean, at most")
+    parser.add_argument("--seconds", type=float, default=600.0, help="stop after so long")
+    parser.add_argument("--streams", type=int, default=64, help="at one time, where there are many")
+    parser.add_argument("--prompts", help="a file of prompts; the built-in tasks when not said")
+    parser.add_argument("--json", type=Path, help="write the result there")
+    return parser.parse_args(told)
+
+
+def record_of(llm: LLM, args: argparse.Namespace, outcomes: dict[str, Outcome]) -> dict[str, Any]:
+    """Return what has been found so far, and under which conditions."""
+    return {
         "model": llm.model_path.name,
         "drafter": None if llm.drafter is None else llm.drafter.name,
         "backend": llm.engine.backend,
-        "total": asdict(total),
+        "total": asdict(sum_up(outcomes)),
         "conditions": {name: asdict(one) for name, one in outcomes.items()},
         "asked": {
-            name: getattr(args, name) for name in ("answers", "tokens", "seconds", "streams")
+            name: getattr(args, name)
+            for name in ("answers", "tokens", "seconds", "streams", "quant")
         },
         "provenance": read_provenance().to_dict(),
     }
-    text = json.dumps(record)
-    if args.json is not None:
-        args.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    sys.stdout.write(text + "\n")
-    return 1 if total.wrong_answers or not total.answers else 0
 
 
 def many(num_streams: int, **limits: Any) -> EngineLimits:
@@ -185,6 +199,7 @@ def run(
     llm: LLM, how: Condition, asked: Sequence[Request], stop_s: float, outcome: Outcome
 ) -> Iterator[TokenStream]:
     """Answer requests in order until time is up; what has begun is brought to its end."""
+    gc.collect()  # the engine before this one may hold most of a card
     engine = Engine.for_model(llm.backbone, llm.drafter, how.limits)
     began_s = time.monotonic()
     waiting, running = list(reversed(asked)), list[TokenStream]()
@@ -206,6 +221,17 @@ def read(stream: TokenStream) -> tuple[int, ...]:
     if stream.error is not None:
         raise stream.error
     return tuple(emitted.pick.token_id for emitted in stream.take())
+
+
+def compare_all(
+    streams: Iterable[TokenStream], truths: Sequence[tuple[int, ...]], outcome: Outcome
+) -> None:
+    """Compare the answers of a condition; an error ends it, since others may show its cause."""
+    try:
+        for stream, truth in zip(streams, truths, strict=False):
+            compare(stream, truth, outcome)
+    except HeadlongError as error:
+        outcome.error = str(error)
 
 
 def compare(stream: TokenStream, truth: tuple[int, ...], outcome: Outcome) -> None:
@@ -237,9 +263,10 @@ def sum_up(outcomes: dict[str, Outcome]) -> Outcome:
     total = Outcome()
     for one in outcomes.values():
         for name, value in asdict(one).items():
-            if name != "first":
+            if name not in ("first", "error"):
                 setattr(total, name, getattr(total, name) + value)
         total.first = total.first or one.first
+        total.error = total.error or one.error
     return total
 
 

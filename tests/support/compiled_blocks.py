@@ -29,6 +29,8 @@ _TYPES = {
     torch.bfloat16: "*bf16",
     torch.float32: "*fp32",
     torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.float64: "*fp64",
     torch.uint8: "*u8",
 }
 
@@ -132,6 +134,12 @@ class EmptyModel:
         """Compile the projections of one row."""
         x = self._empty(1, self.sizes.hidden, dtype=torch.bfloat16)
         self.blocks.qkv(x, self.layer().attention, x if self.reads_beside else None)
+
+    def compile_noise(self) -> None:
+        """Compile the noise that picks."""
+        numbers = self._empty(4, dtype=torch.int64)
+        for ids in (None, numbers):
+            self.blocks.noise(numbers, numbers, 4, ids)
 
     def compile(self, num_rows: int, vocabulary: int = 4096) -> None:
         """Compile a pass over one layer, with embedding and LM head."""

@@ -113,6 +113,16 @@ def check_ends(ops: CudaOps, kind: str) -> None:
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-3)
 
 
+def check_noise(ops: CudaOps) -> None:
+    """Compare noise, of columns that are tokens and of others, from numbers that lie apart."""
+    kernels, plain = TritonPagedBlocks(ops), ops.paged
+    numbers = torch.randint(-(2**62), 2**62, (3, 5), generator=torch.Generator().manual_seed(1))
+    positions = torch.tensor([[0, 9], [513, 9], [2**30, 9]])[:, 0]
+    for ids in (None, torch.arange(700) * 181):
+        found, wanted = (one.noise(numbers[:, 2], positions, 700, ids) for one in (kernels, plain))
+        torch.testing.assert_close(found, wanted, atol=0, rtol=1e-14)
+
+
 def main() -> None:
     """Check layers of all kinds."""
     torch.set_num_threads(1)
@@ -122,3 +132,4 @@ def main() -> None:
     check(Parts(ops).layer(heads=6, head_dim=24), ops)  # neither a power of two
     for kind in ("Q4_0", "Q5_1", "Q8_0"):
         check_ends(ops, kind)
+    check_noise(ops)

@@ -29,7 +29,7 @@ from headlong.models.traffic import pass_bytes
 from headlong.ops.cuda.graph_replay import Fetched
 from headlong.ops.cuda.ops import CudaOps
 
-_IN_A_ROW = 20
+IN_A_ROW = 20
 """Rounds that are started before waiting for the last of them."""
 
 
@@ -77,13 +77,13 @@ def measure_rounds(runner: DeviceRunner, plan: PassPlan) -> RoundCost:
             f"most {MAX_DRAFT_TOKENS + 1}.",
             "Give smaller numbers with --rows.",
         )
-    greedy, sampled = (_begun(runner, temperature, plan.context)[0] for temperature in (0.0, 0.8))
+    greedy, sampled = (begun(runner, temperature, plan.context)[0] for temperature in (0.0, 0.8))
     greedy.plan = DraftPlan(DRAFT_LENGTH)
     fewest = min(plan.row_counts)
-    rounds = [_round(runner, greedy, _given(count - 1)) for count in plan.row_counts]
-    rounds.append(_round(runner, sampled, _given(fewest - 1)))
+    rounds = [repeated(runner, greedy, _given(count - 1)) for count in plan.row_counts]
+    rounds.append(repeated(runner, sampled, _given(fewest - 1)))
     if runner.drafters.head is not None:
-        rounds += [_round(runner, greedy, one) for one in (NO_DRAFT, _given(DRAFT_LENGTH))]
+        rounds += [repeated(runner, greedy, one) for one in (NO_DRAFT, _given(DRAFT_LENGTH))]
     found = _milliseconds(rounds, plan.num_rounds)
     times = dict(zip(plan.row_counts, found, strict=False))
     picked, *drafts = (together for _, together in found[len(times) :])
@@ -100,7 +100,7 @@ def measure_rounds(runner: DeviceRunner, plan: PassPlan) -> RoundCost:
     )
 
 
-def _begun(
+def begun(
     runner: DeviceRunner, temperature: float, num_rows: int
 ) -> tuple[DecodingSequence, float]:
     """Return a sequence whose prompt of random tokens is through, and the seconds of that."""
@@ -122,7 +122,7 @@ def _given(num_tokens: int) -> Draft:
     return Draft((0,) * num_tokens, (1.0,) * num_tokens, (NGRAM,) * num_tokens)
 
 
-def _round(
+def repeated(
     runner: DeviceRunner, sequence: DecodingSequence, given: Draft
 ) -> Callable[[], RoundResults]:
     """Return what begins a round that is never read, so that it can be made again and again."""
@@ -139,15 +139,16 @@ def _milliseconds(
     together: list[list[float]] = [[] for _ in rounds]
     for _ in range(repeats):
         for begin, own, own_together in zip(rounds, alone, together, strict=True):
-            own.append(_timed(begin, 1))
-            own_together.append(_timed(begin, _IN_A_ROW))
+            own.append(timed_ms(begin, 1))
+            own_together.append(timed_ms(begin, IN_A_ROW))
     return [
         (statistics.median(own), statistics.median(own_together))
         for own, own_together in zip(alone, together, strict=True)
     ]
 
 
-def _timed(begin: Callable[[], RoundResults], times: int) -> float:
+def timed_ms(begin: Callable[[], RoundResults], times: int) -> float:
+    """Return the milliseconds of one round of so many, begun behind each other."""
     start = time.perf_counter()
     for _ in range(times - 1):
         begin()
@@ -157,7 +158,7 @@ def _timed(begin: Callable[[], RoundResults], times: int) -> float:
 
 def _prefill_s(runner: DeviceRunner, num_rows: int) -> float:
     """Time a prompt; a head observes it at once."""
-    sequence, seconds = _begun(runner, 0.0, num_rows)
+    sequence, seconds = begun(runner, 0.0, num_rows)
     runner.release(sequence, keeps=False)
     return seconds
 

@@ -270,3 +270,27 @@ def test_memory_that_torch_holds_in_reserve_counts_as_free(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free[0], 10_000))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: free.append(free.pop() + 7_000))
     assert device_memory._free_bytes(torch.device("cuda")) == int(0.85 * 8_000)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_launch_that_fails_is_asked_after(
+    monkeypatch: pytest.MonkeyPatch, *, answers: bool
+) -> None:
+    """Triton says in its own words what a kernel before did."""
+
+    def synchronize() -> None:
+        if not answers:
+            raise LOST
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    faults = DeviceFaults()
+    with pytest.raises(RuntimeError if answers else EngineError), faults.guard():
+        raise RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered")
+    assert (faults.lost is None) is answers
+
+
+def test_memory_short_in_the_drivers_words_loses_nothing() -> None:
+    faults = DeviceFaults()
+    with pytest.raises(DeviceMemoryError), faults.guard():
+        raise torch.AcceleratorError("CUDA error: out of memory\nMore.")
+    assert faults.lost is None

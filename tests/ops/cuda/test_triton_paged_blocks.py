@@ -42,6 +42,7 @@ def test_kernels_compile_for_hopper(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "attend_kernel",
     }
     EmptyModel("bf16", reads_beside=True).compile_qkv()
+    model.compile_noise()
 
 
 @pytest.mark.slow

@@ -35,13 +35,13 @@ class DeviceFaults:
         self.check()
         try:
             yield
-        except torch.OutOfMemoryError as error:
-            raise DeviceMemoryError(
-                f"The GPU has too little free memory: {_first_line(error)}",
-                "Leave the engine less memory for caches (limits.kv_bytes), run fewer requests at "
-                "once, or end what else uses the GPU.",
-            ) from error
         except RuntimeError as error:
+            if "out of memory" in str(error):  # torch's own, or what the driver says of graphs
+                raise DeviceMemoryError(
+                    f"The GPU has too little free memory: {_first_line(error)}",
+                    "Leave the engine less memory for caches (limits.kv_bytes), run fewer requests "
+                    "at once, or end what else uses the GPU.",
+                ) from error
             if not is_device_lost(error):
                 raise
             self.lost = EngineError(
@@ -56,7 +56,18 @@ def is_device_lost(error: RuntimeError) -> bool:
     """Tell whether a device that raised this can still be used."""
     kind = getattr(torch, "AcceleratorError", None)  # older releases raise plain RuntimeErrors
     is_of_device = kind is not None and isinstance(error, kind)
-    return is_of_device or "CUDA error" in str(error)
+    if is_of_device or "CUDA error" in str(error):
+        return True
+    # A launch of Triton's fails for its own reasons, or says what kernels before it did.
+    return "Triton Error [CUDA]" in str(error) and not _answers()
+
+
+def _answers() -> bool:
+    try:
+        torch.cuda.synchronize()
+    except (RuntimeError, AssertionError):
+        return False
+    return True
 
 
 def _first_line(error: Exception) -> str:

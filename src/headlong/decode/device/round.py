@@ -133,6 +133,7 @@ class DeviceRound:
             rule.repeated(shape.depth + 1),
             (_places(lanes.lengths, shape.depth + 1) + 1).reshape(-1),
             shape.draw,
+            make_noise=self._tensors.ops.paged.noise,
         )
         picks = picked.columns.view(shape.lanes, -1)
         places = torch.arange(shape.depth, device=picks.device)
@@ -183,22 +184,29 @@ class DeviceRound:
             return given, torch.ones_like(given, dtype=torch.float32)
         assert self._head is not None
         assert state is not None
+        # What all depths have in common is made once: launches cost as much as a step's kernels.
+        places = torch.arange(shape.depth, device=given.device)
+        is_given = places < lanes.column(Column.NUM_GIVEN)[:, None]
+        is_real = places < lanes.column(Column.NUM_DRAFTED)[:, None]
+        is_real = is_real & (lanes.column(Column.OBSERVES) > 0)[:, None]
+        positions, noise = _places(lanes.lengths, shape.depth + 1), self._tensors.ops.paged.noise
         ids: list[Tensor] = []
-        probs: list[Tensor] = []
+        scores: list[Tensor] = []
+        picks: list[Tensor] = []
         for depth in range(shape.depth):
-            logits = self._head.logits(state)
-            positions = lanes.lengths + depth + 1
-            columns = pick_columns(logits, rule, positions, shape.draw, self._vocabulary).columns
+            if depth:
+                before, now = slice(depth - 1, depth), slice(depth, depth + 1)
+                rows = lanes.rows(ids[-1][:, None], positions[:, before], is_real[:, now])
+                state = self._head.step(state, rows, self._tensors.head_pages[0])
+            logits, after = self._head.logits(state), positions[:, depth + 1]
+            columns = pick_columns(logits, rule, after, shape.draw, self._vocabulary, noise).columns
             token_ids = columns if self._vocabulary is None else self._vocabulary[columns]
-            is_given = depth < lanes.column(Column.NUM_GIVEN)
-            ids.append(torch.where(is_given, given[:, depth], token_ids))
-            probs.append(torch.where(is_given, 1.0, probs_of(logits, columns, rule)))
-            if depth + 1 < shape.depth:
-                is_real = depth + 1 < lanes.column(Column.NUM_DRAFTED)
-                is_real = is_real & (lanes.column(Column.OBSERVES) > 0)
-                own = (ids[-1][:, None], (positions - 1)[:, None], is_real[:, None])
-                state = self._head.step(state, lanes.rows(*own), self._tensors.head_pages[0])
-        return torch.stack(ids, 1), torch.stack(probs, 1)
+            ids.append(torch.where(is_given[:, depth], given[:, depth], token_ids))
+            scores.append(logits)
+            picks.append(columns)
+        all_scores, all_picks = torch.stack(scores, 1).flatten(0, 1), torch.stack(picks, 1)
+        probs = probs_of(all_scores, all_picks.reshape(-1), rule.repeated(shape.depth))
+        return torch.stack(ids, 1), torch.where(is_given, 1.0, probs.view_as(is_given))
 
     def _verify(self, lanes: _Lanes, shape: RoundShape, drafted: Tensor) -> Tensor:
         """Run the backbone over newest tokens and drafts; return logits: (B * (depth + 1), V)."""

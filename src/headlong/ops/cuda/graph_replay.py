@@ -85,9 +85,9 @@ class Replay(Generic[Shape, Result]):
         self._function(shape, numbers)  # compiles kernels and makes what is kept of weights
         try:
             captured = capture(lambda: self._function(shape, numbers), self._pool)
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:  # the function has just run, so what fails is the capture
+            if "out of memory" in str(error):  # others may be given back, and it is tried again
+                raise
             self.captures, self.problem = False, str(error).split("\n")[0].rstrip(".")
             return
         self._pool = captured.pool

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headlong.ops.blocks import Attention, GatedMlp, Layer, Linear, Matrix, Norm
 from headlong.ops.cuda.packed_matrix import PackedMatrix, Packing
+from headlong.ops.cuda.pick import gumbel
 
 PAGE_SIZE = 64
 """Positions of a page."""
@@ -76,6 +77,11 @@ class PagedBlocks(Protocol):
     def mlp(self, x: Tensor, block: GatedMlp) -> Tensor:
         """x plus the dense MLP of it: (N, H) → (N, H)."""
 
+    def noise(
+        self, streams: Tensor, positions: Tensor, num_columns: int, token_ids: Tensor | None
+    ) -> Tensor:
+        """Return the noise that picks: (N,), (N,) → (N, V) float64, see `pick.MakeNoise`."""
+
     def run_layer(
         self,
         x: Tensor,
@@ -98,7 +104,13 @@ class PagedBlocks(Protocol):
 
 
 class LayerByLayer:
-    """The part of `PagedBlocks` that is made of the others."""
+    """The part of `PagedBlocks` that is made of the others, or of torch alone."""
+
+    def noise(
+        self, streams: Tensor, positions: Tensor, num_columns: int, token_ids: Tensor | None
+    ) -> Tensor:
+        """Return the noise, made by torch."""
+        return gumbel(streams, positions, num_columns, token_ids)
 
     def run_layer(
         self: PagedBlocks,

@@ -10,7 +10,7 @@ boundary, the sums were equal to ten digits.
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -50,27 +50,52 @@ class Picked(NamedTuple):
     is_finite: Tensor  # (N,) bool: whether the row has a finite maximum
 
 
+class MakeNoise(Protocol):
+    """Returns the noise of `noise.gumbel`: streams (N,), positions (N,) → (N, V) float64."""
+
+    def __call__(
+        self, streams: Tensor, positions: Tensor, num_columns: int, token_ids: Tensor | None
+    ) -> Tensor:
+        """Return it; `token_ids` (V,) names the tokens of the columns, None their numbers."""
+
+
+def gumbel(
+    streams: Tensor, positions: Tensor, num_columns: int, token_ids: Tensor | None
+) -> Tensor:
+    """Return the noise, made by torch."""
+    if token_ids is None:
+        token_ids = torch.arange(num_columns, device=streams.device)
+    keys = _mixed(streams + _GOLDEN * (positions.long() + 1))
+    bits = _mixed(keys[:, None] + _GOLDEN * (token_ids + 1))
+    uniform = (_shifted(bits, 12).double() + 0.5) * 2.0**-52
+    return by_row(lambda row: -(-row.log()).log(), uniform)
+
+
 def pick_columns(
-    logits: Tensor, rule: PickRows, positions: Tensor, draw: Draw, token_ids: Tensor | None = None
+    logits: Tensor,
+    rule: PickRows,
+    positions: Tensor,
+    draw: Draw,
+    token_ids: Tensor | None = None,
+    make_noise: MakeNoise = gumbel,
 ) -> Picked:
     """Pick one column of every row: (N, V) float32 → (N,).
 
     `token_ids` (V,) names the tokens of the columns; None means column = token id.
     """
-    best = logits.amax(1, keepdim=True)  # NaN counts as largest
-    is_finite = best[:, 0].isfinite()
+    # Of equal maxima the first; NaN counts as largest. One launch on a GPU.
+    best, columns = logits.max(1, keepdim=True)
+    is_finite = (best - best == 0)[:, 0]
     if draw is Draw.GREEDY:
-        return Picked(_first_column(logits == best), is_finite)
+        return Picked(columns[:, 0], is_finite)
     is_drawn = rule.temperature[:, None] > 0
     divisors = torch.where(is_drawn, rule.temperature[:, None], 1.0)
     scaled = (logits.double() - best.double()) / divisors
     if draw is Draw.FILTERS:
         scaled = torch.where(is_drawn, _filtered(scaled, rule), scaled)
-    columns = torch.arange(logits.shape[1], device=logits.device)
-    ids = columns if token_ids is None else token_ids
-    noise = _gumbel(rule.stream, positions, ids)
+    noise = make_noise(rule.stream, positions, logits.shape[1], token_ids)
     scores = scaled + torch.where(is_drawn, noise, 0.0)
-    return Picked(_first_column(scores == scores.amax(1, keepdim=True)), is_finite)
+    return Picked(scores.argmax(1), is_finite)
 
 
 def probs_of(logits: Tensor, columns: Tensor, rule: PickRows) -> Tensor:
@@ -80,8 +105,7 @@ def probs_of(logits: Tensor, columns: Tensor, rule: PickRows) -> Tensor:
     """
     temperature = torch.where(rule.temperature > 0, rule.temperature, 1.0).float()
     scaled = logits / temperature[:, None]
-    chosen = scaled.gather(1, columns[:, None])[:, 0]
-    return (chosen - scaled.logsumexp(1)).exp()
+    return scaled.log_softmax(1).gather(1, columns[:, None])[:, 0].exp()
 
 
 def by_row(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -89,13 +113,6 @@ def by_row(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     if x.device.type != "cpu":
         return function(x)
     return torch.stack([function(row) for row in x])
-
-
-def _first_column(is_best: Tensor) -> Tensor:
-    """Return the lowest column that is True; the last one where none is."""
-    num_columns = is_best.shape[1]
-    columns = torch.arange(num_columns, device=is_best.device)
-    return torch.where(is_best, columns, num_columns - 1).amin(1)
 
 
 def _filtered(scaled: Tensor, rule: PickRows) -> Tensor:
@@ -116,14 +133,6 @@ def _filtered(scaled: Tensor, rule: PickRows) -> Tensor:
     is_kept = is_kept & is_needed & (probs >= rule.min_p[:, None])
     dropped = torch.full_like(scaled, -torch.inf)
     return dropped.scatter(1, order, torch.where(is_kept, ranked, -torch.inf))
-
-
-def _gumbel(streams: Tensor, positions: Tensor, token_ids: Tensor) -> Tensor:
-    """Return the noise of `noise.gumbel`: (N, V) float64."""
-    keys = _mixed(streams + _GOLDEN * (positions.long() + 1))
-    bits = _mixed(keys[:, None] + _GOLDEN * (token_ids + 1))
-    uniform = (_shifted(bits, 12).double() + 0.5) * 2.0**-52
-    return by_row(lambda row: -(-row.log()).log(), uniform)
 
 
 def _mixed(words: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from headlong.ops.cuda.paged_blocks import DeviceRows, LayerByLayer, PagedKeys
 from headlong.ops.cuda.plain_paged_blocks import make_paged_keys
 from headlong.ops.cuda.triton_attention import PagedAttention
 from headlong.ops.cuda.triton_launch import Launch, make_launcher
+from headlong.ops.cuda.triton_noise import noise_kernel
 from headlong.ops.cuda.triton_row_maths import embed_kernel, norm_kernel
 from headlong.ops.cuda.triton_rows_kernel import rows_kernel
 from headlong.ops.cuda.triton_tiles import FEW_ROWS, Tiles, Weights
@@ -29,6 +30,7 @@ from headlong.ops.cuda.triton_tiles_kernel import scale_kernel, tiles_kernel
 if TYPE_CHECKING:
     from headlong.ops.cuda.ops import CudaOps
 
+_NOISE_BLOCK = 512
 _GATES = {"silu": 1, "gelu_tanh": 2}
 
 
@@ -112,6 +114,21 @@ class TritonPagedBlocks(LayerByLayer):
             product = _Product(matrix, bias, gains, block.norm.eps, beside)
             self._multiply(x, product, out[:, first : first + matrix.num_outputs])
             first += matrix.num_outputs
+        return out
+
+    def noise(
+        self, streams: Tensor, positions: Tensor, num_columns: int, token_ids: Tensor | None
+    ) -> Tensor:
+        """Return the noise that picks."""
+        out = streams.new_empty(len(streams), num_columns, dtype=torch.float64)
+        ids = streams if token_ids is None else token_ids.contiguous()
+        sizes = (streams.stride(0), positions.stride(0), num_columns)
+        self._launch(
+            noise_kernel,
+            (len(streams), triton.cdiv(num_columns, _NOISE_BLOCK)),
+            (streams, positions, ids, out, *sizes),
+            {"HAS_IDS": token_ids is not None, "BLOCK": _NOISE_BLOCK},
+        )
         return out
 
     def attend(self, qkv: Tensor, block: Attention, pages: PagedKeys, rows: DeviceRows) -> Tensor:

@@ -76,8 +76,12 @@ def summed(
 ):
     # fmt: on
     """Return the sums over all columns of a part: products, those of `up`, and squares."""
-    acc = tl.zeros((o.shape[0], r.shape[0]), tl.float32)
-    up = tl.zeros((o.shape[0], r.shape[0]), tl.float32)
+    # Levels stand on the right: there no two warps unpack the same ones.
+    IS_LEVELS: tl.constexpr = FORM[0] <= 8
+    HEIGHT: tl.constexpr = r.shape[0] if IS_LEVELS else o.shape[0]
+    WIDTH: tl.constexpr = o.shape[0] if IS_LEVELS else r.shape[0]
+    acc = tl.zeros((HEIGHT, WIDTH), tl.float32)
+    up = tl.zeros((HEIGHT, WIDTH), tl.float32)
     gram = tl.zeros((r.shape[0], r.shape[0]), tl.float32)
     for start in tl.range(0, K, BLOCK_K, num_stages=STAGES):
         if FORM[0] > 8:
@@ -99,6 +103,8 @@ def summed(
                     acc, up, gram, source, gains, weights, words, o, is_output, r, num_rows,
                     num_outputs, stride, start + i * 64, part, K, IS_NORMED, GATE, FORM,
                 )  # fmt: skip
+    if IS_LEVELS:
+        acc, up = tl.trans(acc), tl.trans(up)
     return acc, up, gram
 
 
@@ -126,7 +132,7 @@ def with_chunk(
         if IS_NORMED:
             gram = with_squares(gram, raw)
             read = scaled_rows(raw, gains, k, K, 32)
-        acc = tl.dot(pair[half], tl.trans(read), acc, input_precision="ieee")
+        acc = tl.dot(read, tl.trans(pair[half]), acc, input_precision="ieee")
         if GATE:
-            up = tl.dot(second[half], tl.trans(read), up, input_precision="ieee")
+            up = tl.dot(read, tl.trans(second[half]), up, input_precision="ieee")
     return acc, up, gram

@@ -47,8 +47,10 @@ class Tiles:
     def few_rows(self, weights: Weights) -> Tile:
         """Return the tile of a product with at most `FEW_ROWS` rows."""
         if weights.bits <= 8:
-            outputs = 16 if weights.outputs < 4096 else 64
-            return Tile(FEW_ROWS, outputs, 64, 4, 4, 8)
+            # A warp unpacks eight outputs: 32 are the fewest that four warps share. Chunks must
+            # fill a step, also where there are two inputs.
+            outputs = 32 if weights.outputs < 8192 else 64
+            return Tile(FEW_ROWS, outputs, 64 if weights.inputs % 256 else 128, 4, 4, 8)
         if weights.bits > 16:
             return Tile(FEW_ROWS, 16, 32, 2, 4)
         if weights.inputs <= 2048 and weights.outputs < 8192:

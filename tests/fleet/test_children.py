@@ -14,10 +14,10 @@ import pytest
 
 import http_engine
 from headlong.errors import EngineDownError
-from headlong.fleet import children, warden
+from headlong.fleet import children, supervisor
 from headlong.fleet.children import ChildPlan, Children, last_words
 
-WARDEN = [sys.executable, "-I", warden.__file__, "0.2"]
+SUPERVISOR = [sys.executable, "-I", supervisor.__file__, "0.2"]
 ENGINE = [sys.executable, http_engine.__file__, "--port"]
 
 
@@ -57,7 +57,7 @@ def engine_of(url: str) -> psutil.Process:
 
 
 def is_engine(process: psutil.Process) -> bool:
-    return warden.__file__ not in process.cmdline()
+    return supervisor.__file__ not in process.cmdline()
 
 
 def test_engines_answer_within_the_block_and_are_gone_behind_it(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_children_of_an_engine_that_leave_its_group_go_with_it() -> None:
         "print(left.pid, flush=True)\n"
     )
     process = subprocess.Popen(
-        [*WARDEN, sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*SUPERVISOR, sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with process:
         assert process.stdout is not None
@@ -210,7 +210,7 @@ def test_a_program_that_ignores_the_signal_is_killed() -> None:
         "time.sleep(60)"
     )
     process = subprocess.Popen(
-        [*WARDEN, sys.executable, "-c", deaf], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*SUPERVISOR, sys.executable, "-c", deaf], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with process:
         assert process.stdout is not None

@@ -64,6 +64,19 @@ def test_greedy_answer_that_has_begun_goes_on_elsewhere(fault: Fault) -> None:
         assert bad.num_requests > 0
 
 
+def test_time_of_the_first_token_is_not_that_of_the_second_engine() -> None:
+    """The answer's `prefill_ms` was negative: it began before it was sent."""
+    cut = Fault("cut", at_token=3)
+    with (
+        run_engine(choose_fault=lambda number: cut if number == 0 else None, token_s=0.01) as only,
+        run_fleet(only) as engine,
+    ):
+        stream = engine.submit(GREEDY)
+        step_until_done(engine, stream)
+        assert only.num_requests == 2
+        assert stream.report().timings.prefill_s > 0
+
+
 @pytest.mark.parametrize("fault", LATER[:3], ids=lambda fault: fault.kind)
 def test_sampled_answer_that_has_begun_is_told(fault: Fault) -> None:
     """It would go on with other dice than it began with."""

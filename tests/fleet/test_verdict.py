@@ -11,6 +11,7 @@ JSON = json_schema_grammar(TOKENIZER, {"type": "object"})
 PATTERN = given_form(TOKENIZER, "%llguidance {}\nstart: /[0-9]/", None)
 REQUESTS = {
     "greedy": Request((1,)),
+    "greedy by top_p": Request((1,), SamplingParams(temperature=0.7, top_p=0.0)),
     "sampled": Request((1,), SamplingParams(temperature=0.7)),
     "logprobs": Request((1,), SamplingParams(logprobs=0)),
     "json": Request((1,), grammar=JSON),

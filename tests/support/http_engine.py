@@ -48,6 +48,8 @@ class HttpEngine:
     num_running: int = 0
     token_ids: tuple[int, ...] | None = None
     """What it says the tokens of any text are; None where it has no path for that."""
+    models: str | None = None
+    """What it says its models are; None for the truth."""
     num_left: int = 0
     """Answers whose reader went away."""
     num_drafted: int = 0
@@ -111,7 +113,8 @@ class HttpEngine:
             is_llama, num = self.dialect == "llama.cpp", self.context_length
             size = {"meta": {"n_ctx": num}} if is_llama else {"max_model_len": num}
             about = {"id": self.model_name, **size}
-            await exchange.send(200, json.dumps({"object": "list", "data": [about]}))
+            listed = json.dumps({"object": "list", "data": [about]})
+            await exchange.send(200, listed if self.models is None else self.models)
         elif path == "/tokenize" and self.token_ids is not None:
             await exchange.send(200, json.dumps({"tokens": self.token_ids}))
         elif path == "/metrics":

@@ -20,6 +20,7 @@ from headlong.fleet.dialect import Delta
 from headlong.fleet.exchange import Exchanger, UnreachableError
 from headlong.fleet.gain import kind_of
 from headlong.fleet.health import Health
+from headlong.fleet.needs import is_greedy
 from headlong.fleet.replica import Replica
 from headlong.fleet.routing import Route, Router
 
@@ -148,7 +149,7 @@ def _can_go_on(request: Request, replica: Replica) -> bool:
     sampling, free = request.sampling, SamplingParams()
     counts = ("repetition_penalty", "presence_penalty", "frequency_penalty")
     return (
-        (sampling.temperature == 0 or sampling.top_p == 0)
+        is_greedy(request)
         and all(getattr(sampling, name) == getattr(free, name) for name in counts)
         and request.grammar is None
         and replica.knows_tokens

@@ -1,6 +1,6 @@
 """Routing: which replica runs a request, and what its client is told about that.
 
-In:  a request, the replicas as they are now, measured gains, a die.
+In:  a request, the replicas as they are now, measured gains, a random number.
 Out: a `Route`; None where nobody can take it now. What a request asks of drafts comes first, then
      what replicas can do, then gain and load. Pure: the records are read and not changed.
 """
@@ -58,9 +58,9 @@ class Router:
             )
 
     def choose(
-        self, request: Request, die: float, without: Collection[Replica] = ()
+        self, request: Request, draw: float, without: Collection[Replica] = ()
     ) -> Route | None:
-        """Return where a request goes now; `die` is a random number from 0 to 1."""
+        """Return where a request goes now; `draw` is a random number from 0 to 1."""
         able = [one for one in self.replicas if one not in without and _can_run(one, request)]
         able = [one for one in able if one.state is ReplicaState.UP] or able
         plain = [one for one in able if not one.drafts]
@@ -74,10 +74,10 @@ class Router:
             return Route(_pick(plain, request), f"No drafts: {reason}", off_reason=reason)
         if request.mtp != "auto":
             return _route_fixed(request, request.mtp, drafting)
-        return self._route_auto(request, die, plain, drafting)
+        return self._route_auto(request, draw, plain, drafting)
 
     def _route_auto(
-        self, request: Request, die: float, plain: list[Replica], drafting: list[Replica]
+        self, request: Request, draw: float, plain: list[Replica], drafting: list[Replica]
     ) -> Route:
         """Go where an answer is expected soonest: by measured gain, and by load."""
         seen = self.gains.forecast(kind_of(request))
@@ -86,7 +86,7 @@ class Router:
             return Route(_pick(drafting, request), text, plain_s=seen.plain_s)
         waits = [_busyness(plain), _busyness(drafting) / seen.gain]
         drafts = waits[1] <= waits[0]
-        if die < (TRY_SHARE if seen.is_measured else FIRST_TRY_SHARE):
+        if draw < (TRY_SHARE if seen.is_measured else FIRST_TRY_SHARE):
             replica = _pick(plain if drafts else drafting, request)
             way = "without" if drafts else "with"
             text = f"One of the few that are run {way} drafts to measure it. {_numbers(seen)}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from headlong.decode.request import Request
+from headlong.fleet.needs import is_greedy, is_json_schema
 
 
 class Aspect(StrEnum):
@@ -116,11 +117,10 @@ class Verdict:
 def _needed(request: Request) -> tuple[Aspect, ...]:
     """Return what must hold for this request besides what must hold for all."""
     needed = []
-    if request.sampling.temperature > 0:
+    if not is_greedy(request):
         needed.append(Aspect.SAMPLED)
     if request.sampling.logprobs is not None:
         needed.append(Aspect.LOGPROBS)
     if request.grammar is not None:
-        is_schema = request.grammar.source.startswith("{")
-        needed.append(Aspect.JSON if is_schema else Aspect.GRAMMAR)
+        needed.append(Aspect.JSON if is_json_schema(request) else Aspect.GRAMMAR)
     return tuple(needed)

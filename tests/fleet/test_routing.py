@@ -47,6 +47,12 @@ def test_mtp_chooses_the_pool() -> None:
     )
 
 
+def test_fixed_k_is_held_against_the_plain_pool_too() -> None:
+    """Only "auto" told `measured_speedup`."""
+    plain, drafting = replica(), replica(4)
+    assert choose(plain, drafting, mtp=4).plain_s == pytest.approx(0.01)
+
+
 def test_replicas_that_were_not_probed_are_named_as_the_reason() -> None:
     plain, drafting = replica(), replica(4)
     drafting.verdict = None
@@ -55,6 +61,14 @@ def test_replicas_that_were_not_probed_are_named_as_the_reason() -> None:
     assert drafting.obstacle == "The replica 10.0.4.0:8000 has not been probed yet."
     drafting.verdict = Verdict(0.0)
     assert drafting.obstacle is None
+
+
+def test_replicas_that_are_probed_again_are_named_as_the_reason() -> None:
+    plain, drafting = replica(), replica(4)
+    drafting.is_isolated = True
+    reason = choose(plain, drafting, mtp=4).off_reason
+    assert reason == "The replicas that draft are being probed again."
+    assert "while it is probed again" in str(drafting.obstacle)
 
 
 def test_auto_goes_where_measured_gain_says() -> None:

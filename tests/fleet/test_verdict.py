@@ -34,6 +34,7 @@ def test_what_all_need_blocks_all(aspect: Aspect) -> None:
     ("aspect", "blocked"),
     [
         (Aspect.SAMPLED, ["sampled"]),
+        (Aspect.MIXED, ["sampled"]),
         (Aspect.LOGPROBS, ["logprobs"]),
         (Aspect.JSON, ["json"]),
         (Aspect.GRAMMAR, ["pattern"]),

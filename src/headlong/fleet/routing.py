@@ -73,7 +73,8 @@ class Router:
             reason = self._why_no_drafts(request)
             return Route(_pick(plain, request), f"No drafts: {reason}", off_reason=reason)
         if request.mtp != "auto":
-            return _route_fixed(request, request.mtp, drafting)
+            plain_s = self.gains.forecast(kind_of(request)).plain_s
+            return _route_fixed(request, request.mtp, drafting, plain_s)
         return self._route_auto(request, draw, plain, drafting)
 
     def _route_auto(
@@ -114,6 +115,8 @@ class Router:
             return f"The replicas that draft lack {lacks[0]} while drafting."
         if all(one.verdict is None for one in drafting):
             return "No replica that drafts has been probed yet."
+        if all(one.is_isolated for one in drafting):
+            return "The replicas that draft are being probed again."
         return "No replica that drafts can take it now."
 
 
@@ -124,7 +127,9 @@ def _route_off(request: Request, plain: list[Replica], drafting: list[Replica]) 
     return Route(_pick(drafting, request), text)
 
 
-def _route_fixed(request: Request, num_wanted: int, drafting: list[Replica]) -> Route:
+def _route_fixed(
+    request: Request, num_wanted: int, drafting: list[Replica], plain_s: float | None
+) -> Route:
     """Go to the replica whose K is nearest, and say so where it is another."""
     far = min(abs(one.num_draft_tokens - num_wanted) for one in drafting)
     near = [one for one in drafting if abs(one.num_draft_tokens - num_wanted) == far]
@@ -134,8 +139,8 @@ def _route_fixed(request: Request, num_wanted: int, drafting: list[Replica]) -> 
     return Route(
         replica,
         f"Drafts K={num}: the request asked for K={num_wanted}.",
-        None,
-        bound if far else None,
+        bound_reason=bound if far else None,
+        plain_s=plain_s,
     )
 
 

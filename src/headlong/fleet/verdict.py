@@ -21,6 +21,8 @@ class Aspect(StrEnum):
     LENGTH = "max_tokens"
     STOP = "stop tokens"
     SAMPLED = "sampled text"
+    MIXED = "mixed batches"
+    """That greedy answers stay what they are while others in the same passes are sampled."""
     JSON = "JSON"
     GRAMMAR = "grammars"
     LOGPROBS = "logprobs"
@@ -41,7 +43,8 @@ class Outcome(StrEnum):
 
 
 _OF_ALL_REQUESTS = (Aspect.GREEDY, Aspect.LENGTH, Aspect.STOP)
-_OF_SOME_REQUESTS = (Aspect.SAMPLED, Aspect.JSON, Aspect.GRAMMAR, Aspect.LOGPROBS)
+_OF_SAMPLED_REQUESTS = (Aspect.SAMPLED, Aspect.MIXED)
+_OF_SOME_REQUESTS = (*_OF_SAMPLED_REQUESTS, Aspect.JSON, Aspect.GRAMMAR, Aspect.LOGPROBS)
 _NOTHING_FOUND = (Outcome.NOT_CHECKED, Outcome.NOT_SETTLED)
 _REFUSING = {
     Outcome.FAILED: "failed the probe",
@@ -116,9 +119,7 @@ class Verdict:
 
 def _needed(request: Request) -> tuple[Aspect, ...]:
     """Return what must hold for this request besides what must hold for all."""
-    needed = []
-    if not is_greedy(request):
-        needed.append(Aspect.SAMPLED)
+    needed = [] if is_greedy(request) else [*_OF_SAMPLED_REQUESTS]
     if request.sampling.logprobs is not None:
         needed.append(Aspect.LOGPROBS)
     if request.grammar is not None:

@@ -126,10 +126,13 @@ def test_a_replica_with_known_faults_is_probed_alone(
                 await asyncio.sleep(0.5)
                 assert not gets_requests(drafting)
                 assert engine.num_requests == 0, "an answer is still under way"
-                drafting.num_in_flight = 0
+                plain.state = ReplicaState.DOWN
+                await asyncio.sleep(0.5)
+                assert gets_requests(drafting), "it is needed again"
+                plain.state, drafting.num_in_flight = ReplicaState.UP, 0
                 async with asyncio.timeout(30):
                     while drafting.verdict is failed:
-                        assert not gets_requests(drafting)
+                        assert not (engine.num_requests and gets_requests(drafting))
                         await asyncio.sleep(0.01)
                 assert gets_requests(drafting)
                 watching.cancel()

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from engine_faults import Fault
+from headlong.fleet.exchange import CONNECT_TIMEOUT_S
 from headlong.fleet.transport import ReplicaTransport
 from http_engine import HttpEngine, run_engine
 
@@ -41,7 +42,7 @@ async def serving(answer: Answer) -> AsyncIterator[tuple[str, list[int]]]:
 
 def client() -> httpx.AsyncClient:
     """Return a client over the transport."""
-    return httpx.AsyncClient(transport=ReplicaTransport(1.0), timeout=None)
+    return httpx.AsyncClient(transport=ReplicaTransport(CONNECT_TIMEOUT_S), timeout=None)
 
 
 def say(text: bytes) -> Answer:

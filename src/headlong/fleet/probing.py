@@ -68,7 +68,7 @@ class Probing:
             if _is_up(replica) and is_due and self._can_be_spared(replica):
                 verdict = _unprobed() if every_s is None else await self.examine(replica)
                 replica.verdict = replica.verdict or verdict
-                if every_s is None or verdict is None or self._is_clear(verdict):
+                if every_s is None or (verdict is not None and self._is_clear(verdict)):
                     wait_s, again_s = every_s or math.inf, FIRST_AGAIN_S
                 else:
                     wait_s, again_s = min(again_s, every_s), 2 * again_s
@@ -79,14 +79,28 @@ class Probing:
         """Examine a replica now, telling judgements as they come; None where it goes down."""
         judge = await self._find_judge()
         _log.info("The replica %s is being probed.", replica.name)
+        if _has_faults(replica):
+            return await self._examine_alone(replica, judge, tell)
+        return await self._examine(replica, judge, tell)
+
+    async def _examine_alone(
+        self, replica: Replica, judge: Replica | None, tell: Tell
+    ) -> Verdict | None:
+        """Examine a replica while it gets no requests; end early where it is needed for them."""
+        is_needed, replica.is_isolated = replica.is_usable, True
+        work = asyncio.ensure_future(self._examine(replica, judge, tell))
         try:
-            if _has_faults(replica):
-                await _isolate(replica)
-            return await self._examine(replica, judge, tell)
+            while not work.done() and (self._has_stand_in(replica) or not is_needed):
+                await asyncio.wait([work], timeout=_LOOK_S)
+            return work.result() if work.done() else None
         finally:
+            work.cancel()
+            await asyncio.wait([work])
             replica.is_isolated = False
 
     async def _examine(self, replica: Replica, judge: Replica | None, tell: Tell) -> Verdict | None:
+        while replica.is_isolated and replica.num_in_flight and _is_up(replica):
+            await asyncio.sleep(_LOOK_S)
         before = replica.verdict
         budget = Budget(self._options.seconds, self._options.num_tokens)
         plain = None if judge is None else self._side(judge, budget, is_plain=True)
@@ -100,9 +114,12 @@ class Probing:
 
     def _can_be_spared(self, replica: Replica) -> bool:
         """Tell whether nobody needs it, or others can take requests while it gets none."""
-        others = (one for one in self._replicas if one is not replica)
         is_needed = _has_faults(replica) and replica.is_usable
-        return not is_needed or any(one.is_usable for one in others)
+        return not is_needed or self._has_stand_in(replica)
+
+    def _has_stand_in(self, replica: Replica) -> bool:
+        """Tell whether another replica takes requests."""
+        return any(one.is_usable for one in self._replicas if one is not replica)
 
     def _is_clear(self, verdict: Verdict) -> bool:
         """Tell whether nothing speaks for looking again soon."""
@@ -143,13 +160,6 @@ def _is_up(replica: Replica) -> bool:
 
 def _has_faults(replica: Replica) -> bool:
     return replica.verdict is not None and bool(replica.verdict.refused)
-
-
-async def _isolate(replica: Replica) -> None:
-    """Send a replica no more requests, and let those that it has end."""
-    replica.is_isolated = True
-    while replica.num_in_flight and _is_up(replica):
-        await asyncio.sleep(_LOOK_S)
 
 
 def _unprobed() -> Verdict:

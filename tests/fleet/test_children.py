@@ -80,6 +80,12 @@ def test_an_engine_that_dies_at_its_start_is_told_with_its_last_words(tmp_path: 
     assert not is_up(sound.url)  # nothing is left of the others
 
 
+def test_an_engine_that_dies_without_a_word_is_told_so(tmp_path: Path) -> None:
+    silent = plan(tmp_path, [sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(EngineDownError, match=r"status 3 .* It wrote nothing"), Children([silent]):
+        pytest.fail("it is not up")
+
+
 def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with (
         pytest.raises(EngineDownError, match="no-such-program cannot be started"),

@@ -251,6 +251,8 @@ def _died_at_start(child: _Child, status: int) -> EngineDownError:
     known = (remedy for sign, remedy in _REMEDIES if sign in words)
     problem = f"The engine {child.plan.name} ended with status {status} while it was starting."
     remedy = next(known, "Start it by hand to see why.")
+    if not words:
+        return EngineDownError(f"{problem} It wrote nothing.", remedy)
     return EngineDownError(f"{problem} Its last words:\n{words}", f"{remedy} {_all_of(child)}")
 
 

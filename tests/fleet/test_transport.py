@@ -138,7 +138,9 @@ def test_bodies_are_read_however_they_end(text: bytes) -> None:
         (b"HTTP/1.1 OK\r\n\r\n", httpx.RemoteProtocolError),
         (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", httpx.RemoteProtocolError),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000, httpx.RemoteProtocolError),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nhi", httpx.RemoteProtocolError),
         (CHUNKED + b"zz\r\n", httpx.RemoteProtocolError),
+        (CHUNKED + b"-2\r\nhi\r\n0\r\n\r\n", httpx.RemoteProtocolError),
         (CHUNKED + b"1\r\nhi\r\n", httpx.RemoteProtocolError),
     ],
 )

@@ -46,6 +46,14 @@ def test_one_failure_blocks_who_needs_it(aspect: Aspect, blocked: list[str]) -> 
     assert Verdict(0.0, (Judgement(aspect, Outcome.FAILED, "Seen."),)).problem is None
 
 
+def test_a_sampled_request_is_told_of_samples_first() -> None:
+    """That greedy ones would suffer beside it is the smaller reason."""
+    both = (Aspect.MIXED, Aspect.SAMPLED)
+    verdict = Verdict(0.0, tuple(Judgement(one, Outcome.FAILED, "Seen.") for one in both))
+    reason = verdict.blocks(REQUESTS["sampled"])
+    assert reason == "Its sampled text with drafts failed the probe: Seen."
+
+
 def test_what_is_not_settled_blocks_who_needs_it() -> None:
     """A probe that ran out of time let sampled requests through to a wrong sampler."""
     assert blocked_by(Aspect.SAMPLED, Outcome.NOT_SETTLED) == ["sampled"]

@@ -188,6 +188,8 @@ class _Body(httpx.AsyncByteStream):
             pass  # trailers
 
     async def _exactly(self, num_bytes: int) -> AsyncIterator[bytes]:
+        if num_bytes < 0:
+            raise ValueError("a length is below 0")
         while num_bytes:
             piece = await self._connection.reader.read(min(num_bytes, _PIECE))
             if not piece:

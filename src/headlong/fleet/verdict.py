@@ -111,10 +111,11 @@ class Verdict:
         return replace(self, judgements=judgements)
 
     def _refusal(self, needed: tuple[Aspect, ...]) -> str | None:
-        for one in self.refused:
-            if one.aspect in needed:
-                return f"Its {one.aspect} with drafts {_REFUSING[one.outcome]}: {one.seen}"
-        return None
+        refused = {one.aspect: one for one in self.refused}
+        one = next((refused[aspect] for aspect in needed if aspect in refused), None)
+        if one is None:
+            return None
+        return f"Its {one.aspect} with drafts {_REFUSING[one.outcome]}: {one.seen}"
 
 
 def _needed(request: Request) -> tuple[Aspect, ...]:

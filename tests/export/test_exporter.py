@@ -215,6 +215,8 @@ def test_readme_tells_how_to_start_and_what_to_expect(pair: Pair, tmp_path: Path
         text = (out / "README.md").read_text()
         assert exported.command in text
         assert target.title in text
+        assert target.tried in text
+        assert ("samples wrongly while it drafts" in text) == exported.command.startswith("vllm")
         assert "--dtype float32" in text or target.takes_gguf
         assert "| code | 1.50 | 2.00 | 2.25 | 2.50 | 2.70 | 2.90 |" in text
         assert "trained on another model" in text

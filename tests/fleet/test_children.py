@@ -14,10 +14,10 @@ import pytest
 
 import http_engine
 from headlong.errors import EngineDownError
-from headlong.fleet import children, warden
+from headlong.fleet import children, supervisor
 from headlong.fleet.children import ChildPlan, Children, last_words
 
-WARDEN = [sys.executable, "-I", warden.__file__, "0.2"]
+SUPERVISOR = [sys.executable, "-I", supervisor.__file__, "0.2"]
 ENGINE = [sys.executable, http_engine.__file__, "--port"]
 
 
@@ -57,7 +57,7 @@ def engine_of(url: str) -> psutil.Process:
 
 
 def is_engine(process: psutil.Process) -> bool:
-    return warden.__file__ not in process.cmdline()
+    return supervisor.__file__ not in process.cmdline()
 
 
 def test_engines_answer_within_the_block_and_are_gone_behind_it(tmp_path: Path) -> None:
@@ -78,6 +78,12 @@ def test_an_engine_that_dies_at_its_start_is_told_with_its_last_words(tmp_path: 
     assert "--engine-command" in refused.value.remedy
     assert str(dying.log_path) in refused.value.remedy
     assert not is_up(sound.url)  # nothing is left of the others
+
+
+def test_an_engine_that_dies_without_a_word_is_told_so(tmp_path: Path) -> None:
+    silent = plan(tmp_path, [sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(EngineDownError, match=r"status 3 .* It wrote nothing"), Children([silent]):
+        pytest.fail("it is not up")
 
 
 def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
@@ -195,7 +201,7 @@ def test_children_of_an_engine_that_leave_its_group_go_with_it() -> None:
         "print(left.pid, flush=True)\n"
     )
     process = subprocess.Popen(
-        [*WARDEN, sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*SUPERVISOR, sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with process:
         assert process.stdout is not None
@@ -210,7 +216,7 @@ def test_a_program_that_ignores_the_signal_is_killed() -> None:
         "time.sleep(60)"
     )
     process = subprocess.Popen(
-        [*WARDEN, sys.executable, "-c", deaf], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*SUPERVISOR, sys.executable, "-c", deaf], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with process:
         assert process.stdout is not None

@@ -85,7 +85,9 @@ def test_more_requests_than_may_wait_are_refused() -> None:
     limits = EngineLimits(max_running=1, max_waiting=1)
     with run_engine(token_s=0.01) as plain, run_fleet(plain, limits=limits) as engine:
         streams = [engine.submit(request()), engine.submit(request(8))]
-        with pytest.raises(BusyError, match="1 requests are waiting"):
+        with pytest.raises(
+            BusyError, match="2 requests run or wait; the limits are 1 that run and 1"
+        ):
             engine.submit(request())
         while not streams[0].num_ready:
             engine.step()
@@ -97,7 +99,7 @@ def test_more_requests_than_may_wait_are_refused() -> None:
 def test_requests_that_no_replica_could_run_are_refused() -> None:
     impossible = {
         "has 5000 tokens": request(*([5] * 5000)),
-        "has 0 tokens": request().__class__(()),
+        "prompt is empty": request().__class__(()),
         "Token id 266": request(266),
         "needs embeddings": request(pooling="mean"),
     }

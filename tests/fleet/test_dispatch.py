@@ -8,7 +8,7 @@ from engine_faults import Fault
 from front_parts import answers, expected, request, run_fleet, step_until_done
 from headlong.config import SamplingParams, StopParams
 from headlong.engine.request import FinishReason
-from headlong.errors import BusyError, EngineError, GarbledError, RequestError
+from headlong.errors import BusyError, EngineDownError, EngineError, GarbledError, RequestError
 from headlong.fleet.replica import ReplicaState
 from http_engine import run_engine
 
@@ -64,6 +64,19 @@ def test_greedy_answer_that_has_begun_goes_on_elsewhere(fault: Fault) -> None:
         assert bad.num_requests > 0
 
 
+def test_time_of_the_first_token_is_not_that_of_the_second_engine() -> None:
+    """The answer's `prefill_ms` was negative: it began before it was sent."""
+    cut = Fault("cut", at_token=3)
+    with (
+        run_engine(choose_fault=lambda number: cut if number == 0 else None, token_s=0.01) as only,
+        run_fleet(only) as engine,
+    ):
+        stream = engine.submit(GREEDY)
+        step_until_done(engine, stream)
+        assert only.num_requests == 2
+        assert stream.report().timings.prefill_s > 0
+
+
 @pytest.mark.parametrize("fault", LATER[:3], ids=lambda fault: fault.kind)
 def test_sampled_answer_that_has_begun_is_told(fault: Fault) -> None:
     """It would go on with other dice than it began with."""
@@ -74,6 +87,18 @@ def test_sampled_answer_that_has_begun_is_told(fault: Fault) -> None:
         assert isinstance(stream.error, EngineError)
         assert stream.num_ready == 3
         assert bad.num_requests == 1
+
+
+def test_answer_that_cannot_go_on_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nobody else up it waited 30 s for a replica that could not have gone on with it."""
+    monkeypatch.setattr("headlong.fleet.health.MAX_FAILURES", 1)
+    cut = Fault("cut", at_token=3)
+    with run_engine(choose_fault=lambda number: cut) as bad, run_fleet(bad) as engine:
+        bad.is_healthy = False
+        stream = engine.submit(SAMPLED)
+        step_until_done(engine, stream)
+        assert isinstance(stream.error, EngineError)
+        assert stream.num_ready == 3
 
 
 def test_request_is_not_tried_on_every_replica() -> None:
@@ -132,6 +157,17 @@ def test_log_probabilities_that_are_none_are_refused() -> None:
         step_until_done(engine, stream)
         assert isinstance(stream.error, GarbledError)
         assert stream.num_ready == 0
+
+
+def test_down_for_too_long_is_told_as_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told as a failure of the one replica that it had tried: HTTP 500 instead of 503."""
+    monkeypatch.setattr("headlong.fleet.dispatch.PATIENCE_S", 0.2)
+    with run_engine() as only, run_fleet(only) as engine:
+        only.kill()
+        stream = engine.submit(GREEDY)
+        step_until_done(engine, stream)
+        assert isinstance(stream.error, EngineDownError)
+        assert "No engine behind this server can take the request now." in stream.error.problem
 
 
 def test_busy_for_too_long_is_told_as_busy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,15 @@ def test_only_those_that_draft_get_the_head() -> None:
     assert [num for _, num in plan_engines(WISH)] == [0, 3]
 
 
+def test_vllm_is_started_to_tell_what_the_front_reads() -> None:
+    """Without the first flag no answer said how much of its prompt was cached."""
+    plain, drafting = commands(WISH)
+    assert "--enable-prompt-tokens-details" in plain
+    assert option(plain, "--structured-outputs-config.backend") == "guidance"
+    assert "--enable-prompt-tokens-details" in drafting
+    assert option(drafting, "--per-request-spec-decode-metrics") == "detailed"
+
+
 @pytest.mark.parametrize(
     ("changes", "options"),
     [

@@ -131,6 +131,32 @@ def test_engine_with_other_tokens_gets_no_requests(dialect: str) -> None:
             assert not engine.replicas[0].is_usable
 
 
+def test_engine_that_was_wrong_at_first_may_come_back_right() -> None:
+    """It was held to the wrong model's name for ever, though the log asked for the right one."""
+    ours = tuple(MODEL.tokenizer.encode(TOKEN_TEXT))
+    with (
+        run_engine(model_name="wrong", token_ids=ours[::-1]) as mistaken,
+        run_engine() as right,
+        run_fleet(mistaken, right) as engine,
+    ):
+        replica = engine.replicas[0]
+        assert "runs another model" in str(replica.problem)
+        mistaken.model_name, mistaken.token_ids = "scripted", ours
+        wait_for(lambda: replica.state is ReplicaState.UP)
+        assert answers(engine, request()) == [expected(right, request())]
+
+
+@pytest.mark.parametrize("listed", ["[]", '{"data": 5}', '{"data": [{"id": 7}]}', "<html>"])
+def test_what_is_no_list_of_models_is_told(listed: str) -> None:
+    """Some of these ended the watch for good, and nobody looked at the replica any more."""
+    with run_engine() as odd, run_engine() as right, run_fleet(odd, right) as engine:
+        odd.models = listed
+        wait_for(lambda: engine.replicas[0].state is ReplicaState.DOWN)
+        assert "The engine sent the" in str(engine.replicas[0].problem)
+        odd.models = None
+        wait_for(lambda: engine.replicas[0].state is ReplicaState.UP)
+
+
 def test_fleet_says_what_it_waits_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

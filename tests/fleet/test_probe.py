@@ -48,6 +48,7 @@ def test_an_honest_engine_passes_every_check() -> None:
         ("wrong", Aspect.GREEDY),
         ("uniform", Aspect.SAMPLED),
         ("greedy", Aspect.SAMPLED),
+        ("mixed", Aspect.MIXED),
         ("long", Aspect.LENGTH),
         ("deaf", Aspect.STOP),
         ("unformed", Aspect.JSON),
@@ -60,10 +61,10 @@ def test_a_lie_fails_the_check_it_concerns(lie: str, aspect: Aspect) -> None:
     assert examine(liar(lie))[aspect].outcome is Outcome.FAILED
 
 
-@pytest.mark.parametrize("lie", ["uniform", "greedy", "wrong logprobs"])
+@pytest.mark.parametrize("lie", ["uniform", "greedy", "mixed", "wrong logprobs"])
 def test_other_checks_pass_beside_a_lie(lie: str) -> None:
     failed = [one.aspect for one in verdict_on(liar(lie)).failed]
-    assert failed in ([Aspect.SAMPLED], [Aspect.LOGPROBS])
+    assert failed in ([Aspect.SAMPLED], [Aspect.MIXED], [Aspect.LOGPROBS])
 
 
 def test_a_wrong_token_is_told_with_its_place_and_what_it_lags() -> None:

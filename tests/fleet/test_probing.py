@@ -13,7 +13,7 @@ from headlong.fleet import probe, probing
 from headlong.fleet.exchange import Exchanger, make_http
 from headlong.fleet.probing import ProbeOptions, Probing
 from headlong.fleet.replica import Replica, ReplicaState
-from headlong.fleet.verdict import Aspect, Outcome, Verdict
+from headlong.fleet.verdict import Aspect, Judgement, Outcome, Verdict
 from headlong.fleet.vllm_dialect import VllmDialect
 from http_engine import HttpEngine, run_engine
 from scripted_model import ScriptedModel
@@ -38,6 +38,10 @@ def _few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
 def replica_of(engine: HttpEngine) -> Replica:
     num = engine.num_spec_tokens
     return Replica(engine.url, VllmDialect(), num, model="scripted", state=ReplicaState.UP)
+
+
+def gets_requests(replica: Replica) -> bool:
+    return replica.is_usable
 
 
 def examine(*replicas: Replica) -> Verdict | None:
@@ -86,6 +90,56 @@ def test_a_wrong_sampler_loses_sampled_requests_only(
     assert verdict.blocks(GREEDY) is None
     errors = [line for line in caplog.records if line.levelno == logging.ERROR]
     assert [replica.name in line.getMessage() for line in errors] == [True]
+
+
+@pytest.mark.usefixtures("_few_questions")
+def test_an_engine_that_mixes_requests_up_gets_greedy_ones_only(plain_engine: HttpEngine) -> None:
+    """vLLM's CPU build writes wrong greedy text as soon as another request is sampled."""
+    with drafting_engine("mixed", token_s=0.001) as engine:
+        verdict = examine(replica_of(engine), replica_of(plain_engine))
+    assert verdict is not None
+    assert "answers are others beside sampled ones" in str(verdict.blocks(SAMPLED))
+    assert verdict.blocks(GREEDY) is None
+
+
+@pytest.mark.usefixtures("_few_questions")
+def test_a_replica_with_known_faults_is_probed_alone(
+    plain_engine: HttpEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Greedy answers of clients were cut and wrong whenever the probe sampled beside them."""
+    monkeypatch.setattr(probing, "FIRST_AGAIN_S", 0.01)
+    failed = Verdict(0.0, (Judgement(Aspect.SAMPLED, Outcome.FAILED, "Seen."),))
+    with drafting_engine("mixed") as engine:
+        replicas = [replica_of(engine), replica_of(plain_engine)]
+        drafting, plain = replicas
+        drafting.verdict, drafting.num_in_flight = failed, 1
+        plain.state = ReplicaState.DOWN
+
+        async def run() -> None:
+            async with make_http() as http:
+                exchanger = Exchanger(http, TOKENIZER.vocab_size)
+                probing_ = Probing(replicas, exchanger, TOKENIZER)
+                watching = asyncio.create_task(probing_.watch(drafting))
+                await asyncio.sleep(0.5)
+                assert gets_requests(drafting), "nobody else could take its requests"
+                plain.state = ReplicaState.UP
+                await asyncio.sleep(0.5)
+                assert not gets_requests(drafting)
+                assert engine.num_requests == 0, "an answer is still under way"
+                plain.state = ReplicaState.DOWN
+                await asyncio.sleep(0.5)
+                assert gets_requests(drafting), "it is needed again"
+                plain.state, drafting.num_in_flight = ReplicaState.UP, 0
+                async with asyncio.timeout(30):
+                    while drafting.verdict is failed:
+                        assert not (engine.num_requests and gets_requests(drafting))
+                        await asyncio.sleep(0.01)
+                    while not gets_requests(drafting):
+                        await asyncio.sleep(0.01)
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+
+        asyncio.run(run())
 
 
 @pytest.mark.usefixtures("_few_questions")

@@ -14,7 +14,7 @@ from headlong.fleet.verdict import Aspect, Judgement, Outcome, Verdict
 from headlong.fleet.vllm_dialect import VllmDialect
 
 NO_TRY = 0.99
-"""A die that sends no request the other way."""
+"""A random number that sends no request the other way."""
 
 
 def replica(num_draft_tokens: int = 0, number: int = 0) -> Replica:
@@ -31,8 +31,8 @@ def gaining(factor: float) -> Gains:
     return gains
 
 
-def choose(*replicas: Replica, gain: float = 2.0, die: float = NO_TRY, **asked: object) -> Route:
-    route = Router(replicas, gaining(gain)).choose(request(**asked), die)  # type: ignore[arg-type]
+def choose(*replicas: Replica, gain: float = 2.0, draw: float = NO_TRY, **asked: object) -> Route:
+    route = Router(replicas, gaining(gain)).choose(request(**asked), draw)  # type: ignore[arg-type]
     assert route is not None
     return route
 
@@ -47,6 +47,12 @@ def test_mtp_chooses_the_pool() -> None:
     )
 
 
+def test_fixed_k_is_held_against_the_plain_pool_too() -> None:
+    """Only "auto" told `measured_speedup`."""
+    plain, drafting = replica(), replica(4)
+    assert choose(plain, drafting, mtp=4).plain_s == pytest.approx(0.01)
+
+
 def test_replicas_that_were_not_probed_are_named_as_the_reason() -> None:
     plain, drafting = replica(), replica(4)
     drafting.verdict = None
@@ -55,6 +61,14 @@ def test_replicas_that_were_not_probed_are_named_as_the_reason() -> None:
     assert drafting.obstacle == "The replica 10.0.4.0:8000 has not been probed yet."
     drafting.verdict = Verdict(0.0)
     assert drafting.obstacle is None
+
+
+def test_replicas_that_are_probed_again_are_named_as_the_reason() -> None:
+    plain, drafting = replica(), replica(4)
+    drafting.is_isolated = True
+    reason = choose(plain, drafting, mtp=4).off_reason
+    assert reason == "The replicas that draft are being probed again."
+    assert "while it is probed again" in str(drafting.obstacle)
 
 
 def test_auto_goes_where_measured_gain_says() -> None:
@@ -70,11 +84,11 @@ def test_auto_goes_where_measured_gain_says() -> None:
 
 def test_few_requests_go_the_other_way_to_measure_it() -> None:
     plain, drafting = replica(), replica(4)
-    assert choose(plain, drafting, gain=2.0, die=0.01).replica is plain
-    assert choose(plain, drafting, gain=0.5, die=0.01).replica is drafting
+    assert choose(plain, drafting, gain=2.0, draw=0.01).replica is plain
+    assert choose(plain, drafting, gain=0.5, draw=0.01).replica is drafting
     unknown = Router((plain, drafting), Gains())
-    dice = [number / 100 for number in range(100)]
-    places = Counter(route.replica for die in dice if (route := unknown.choose(request(), die)))
+    draws = [number / 100 for number in range(100)]
+    places = Counter(route.replica for draw in draws if (route := unknown.choose(request(), draw)))
     assert places[plain] == 25
 
 

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from engine_faults import Fault
+from headlong.fleet.exchange import CONNECT_TIMEOUT_S
 from headlong.fleet.transport import ReplicaTransport
 from http_engine import HttpEngine, run_engine
 
@@ -41,7 +42,7 @@ async def serving(answer: Answer) -> AsyncIterator[tuple[str, list[int]]]:
 
 def client() -> httpx.AsyncClient:
     """Return a client over the transport."""
-    return httpx.AsyncClient(transport=ReplicaTransport(1.0), timeout=None)
+    return httpx.AsyncClient(transport=ReplicaTransport(CONNECT_TIMEOUT_S), timeout=None)
 
 
 def say(text: bytes) -> Answer:
@@ -137,7 +138,9 @@ def test_bodies_are_read_however_they_end(text: bytes) -> None:
         (b"HTTP/1.1 OK\r\n\r\n", httpx.RemoteProtocolError),
         (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", httpx.RemoteProtocolError),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000, httpx.RemoteProtocolError),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nhi", httpx.RemoteProtocolError),
         (CHUNKED + b"zz\r\n", httpx.RemoteProtocolError),
+        (CHUNKED + b"-2\r\nhi\r\n0\r\n\r\n", httpx.RemoteProtocolError),
         (CHUNKED + b"1\r\nhi\r\n", httpx.RemoteProtocolError),
     ],
 )
@@ -151,7 +154,7 @@ def test_nobody_at_an_address_is_told_at_once() -> None:
         async with client() as http:
             await http.get("http://127.0.0.1:9")
 
-    with pytest.raises(httpx.ConnectError):
+    with pytest.raises(httpx.ConnectError, match=r"^Connection refused$"):
         asyncio.run(run())
 
 
@@ -178,7 +181,11 @@ def test_streams_that_break_are_told(kind: str) -> None:
         async with client() as http:
             await http.post(f"{engine.url}/v1/completions", json=ASK)
 
-    with run_engine(choose_fault=lambda _: Fault(kind)) as engine, pytest.raises(httpx.ReadError):
+    words = r"^(the answer was cut|Connection reset by peer)$"
+    with (
+        run_engine(choose_fault=lambda _: Fault(kind)) as engine,
+        pytest.raises(httpx.ReadError, match=words),
+    ):
         asyncio.run(run(engine))
 
 

@@ -11,6 +11,7 @@ JSON = json_schema_grammar(TOKENIZER, {"type": "object"})
 PATTERN = compile_user_grammar(TOKENIZER, "%llguidance {}\nstart: /[0-9]/", None)
 REQUESTS = {
     "greedy": Request((1,)),
+    "greedy by top_p": Request((1,), SamplingParams(temperature=0.7, top_p=0.0)),
     "sampled": Request((1,), SamplingParams(temperature=0.7)),
     "logprobs": Request((1,), SamplingParams(logprobs=0)),
     "json": Request((1,), grammar=JSON),
@@ -33,6 +34,7 @@ def test_what_all_need_blocks_all(aspect: Aspect) -> None:
     ("aspect", "blocked"),
     [
         (Aspect.SAMPLED, ["sampled"]),
+        (Aspect.MIXED, ["sampled"]),
         (Aspect.LOGPROBS, ["logprobs"]),
         (Aspect.JSON, ["json"]),
         (Aspect.GRAMMAR, ["pattern"]),
@@ -42,6 +44,14 @@ def test_what_all_need_blocks_all(aspect: Aspect) -> None:
 def test_one_failure_blocks_who_needs_it(aspect: Aspect, blocked: list[str]) -> None:
     assert blocked_by(aspect) == blocked
     assert Verdict(0.0, (Judgement(aspect, Outcome.FAILED, "Seen."),)).problem is None
+
+
+def test_a_sampled_request_is_told_of_samples_first() -> None:
+    """That greedy ones would suffer beside it is the smaller reason."""
+    both = (Aspect.MIXED, Aspect.SAMPLED)
+    verdict = Verdict(0.0, tuple(Judgement(one, Outcome.FAILED, "Seen.") for one in both))
+    reason = verdict.blocks(REQUESTS["sampled"])
+    assert reason == "Its sampled text with drafts failed the probe: Seen."
 
 
 def test_what_is_not_settled_blocks_who_needs_it() -> None:

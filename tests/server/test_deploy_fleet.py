@@ -82,6 +82,7 @@ def test_engines_have_what_the_server_counts_on(url: str) -> None:
     """Its grammars need guidance; a plain replica does not start with statistics of drafts."""
     arguments = ENGINES[url]
     assert "--structured-outputs-config.backend=guidance" in arguments
+    assert "--enable-prompt-tokens-details" in arguments
     has_statistics = "--per-request-spec-decode-metrics=detailed" in arguments
     assert has_statistics == bool(_depth(arguments))
 

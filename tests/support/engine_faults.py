@@ -5,6 +5,7 @@ from dataclasses import dataclass
 FAULTS = (
     "lie",  # says another token from `at_token` on
     "uniform",  # draws sampled tokens from the wrong distribution
+    "mixed",  # says wrong tokens in greedy answers while others are sampled
     "stall",  # says nothing for `seconds` before `at_token`
     "slow",  # waits `seconds` before every event
     "cut",  # ends the connection before `at_token`

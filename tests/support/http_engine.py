@@ -48,8 +48,12 @@ class HttpEngine:
     num_running: int = 0
     token_ids: tuple[int, ...] | None = None
     """What it says the tokens of any text are; None where it has no path for that."""
+    models: str | None = None
+    """What it says its models are; None for the truth."""
     num_left: int = 0
     """Answers whose reader went away."""
+    num_sampled: int = 0
+    """Answers in the making that are sampled."""
     num_drafted: int = 0
     num_accepted: int = 0
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
@@ -111,7 +115,8 @@ class HttpEngine:
             is_llama, num = self.dialect == "llama.cpp", self.context_length
             size = {"meta": {"n_ctx": num}} if is_llama else {"max_model_len": num}
             about = {"id": self.model_name, **size}
-            await exchange.send(200, json.dumps({"object": "list", "data": [about]}))
+            listed = json.dumps({"object": "list", "data": [about]})
+            await exchange.send(200, listed if self.models is None else self.models)
         elif path == "/tokenize" and self.token_ids is not None:
             await exchange.send(200, json.dumps({"tokens": self.token_ids}))
         elif path == "/metrics":
@@ -136,7 +141,9 @@ class HttpEngine:
             refusal = {"message": problem, "type": "BadRequestError", "param": None, "code": 400}
             await exchange.send(400, json.dumps({"error": refusal}))
         else:
+            is_sampled = bool(body.get("temperature", 1))
             self.num_running += 1
+            self.num_sampled += is_sampled
             try:
                 await _Answer(self, exchange, body, fault).give()
             except ConnectionError:
@@ -144,6 +151,7 @@ class HttpEngine:
                 raise
             finally:
                 self.num_running -= 1
+                self.num_sampled -= is_sampled
 
     def _problem(self, body: dict[str, Any]) -> str | None:
         """Return why an engine would refuse the request."""
@@ -239,6 +247,8 @@ class _Answer:
         for number, (token_id, state) in enumerate(tokens):
             late = self._fault is not None and number >= self._fault.at_token
             if late and self._is("lie"):
+                token_id = model.likely(state, can_end=False)[1]
+            if self._is("mixed") and self._engine_is_greedy() and self._engine.num_sampled:
                 token_id = model.likely(state, can_end=False)[1]
             if self._is("uniform") and not self._engine_is_greedy():
                 token_id = model.words[(state * 31) % len(model.words)]

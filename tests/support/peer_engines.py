@@ -22,7 +22,7 @@ K = 4
 _DRAFTS = '{"method": "eagle3", "model": "HEAD", "num_speculative_tokens": K}'
 _VLLM = ("--dtype", "float32", "--enforce-eager", "--max-model-len", "2048")
 _FORMS = ("--structured-outputs-config.backend", "guidance")
-_TELLS = ("--enable-per-request-metrics", "--enable-prompt-tokens-details")
+_TELLS = ("--enable-prompt-tokens-details",)
 
 
 def peers_folder() -> Path:

@@ -33,17 +33,23 @@ class ScriptedSide:
     lacks: frozenset[Feature] = frozenset()
     drafts: bool = False
     requests: list[Request] = field(default_factory=list)
+    num_sampled: int = 0
+    """Requests under way that are sampled."""
 
     async def ask(self, request: Request) -> Delta:
         """Answer as an engine would."""
         self.requests.append(request)
         number = len(self.requests)
+        is_sampled = request.sampling.temperature > 0
+        self.num_sampled += is_sampled
         await asyncio.sleep(30 if "stall" in self.lies else 0)
+        is_mixed = self.num_sampled > 0 and not is_sampled
+        self.num_sampled -= is_sampled
         if "gone" in self.lies:
             raise UnreachableError("Nobody listens there.", "Start it.")
         if "fail" in self.lies or ("moody" in self.lies and number % 3 == 0):
             raise EngineError("The engine has no power.", "Wait.")
-        words = list(self._words(request))
+        words = list(self._words(request, is_wrong=is_mixed and "mixed" in self.lies))
         token_ids = tuple(token_id for token_id, _ in words)
         ended = token_ids[-1] in request.eos_ids
         delta = Delta(
@@ -78,7 +84,7 @@ class ScriptedSide:
         """Return it as a side of a probe."""
         return Side(self.ask, self.missing, budget, VOCAB_SIZE, is_plain)
 
-    def _words(self, request: Request) -> Iterator[tuple[int, int]]:
+    def _words(self, request: Request, *, is_wrong: bool) -> Iterator[tuple[int, int]]:
         """Yield the tokens of an answer, each with the state before it."""
         sampling, most = request.sampling, request.stopping.max_tokens + 2 * ("long" in self.lies)
         temperature = 0.0 if "greedy" in self.lies else sampling.temperature
@@ -95,7 +101,8 @@ class ScriptedSide:
             elif temperature:
                 token_id = self._draw(state, dice, temperature)
             else:
-                token_id = MODEL.likely(state)["wrong" in self.lies and number % 16 == 9]
+                is_slip = is_wrong or ("wrong" in self.lies and number % 16 == 9)
+                token_id = MODEL.likely(state)[is_slip]
             yield token_id, state
             state = MODEL.after(state, token_id)
             if token_id in request.eos_ids and "deaf" not in self.lies:

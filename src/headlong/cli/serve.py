@@ -227,6 +227,7 @@ def _lines(model: "ServedModel", settings: ServerSettings, url: str) -> dict[str
     head = "" if model.head_words == "none" else f" ({model.head_words})"
     mode = f"mtp={settings.mtp} unless a request says otherwise"
     kv = "unbounded" if settings.kv_bytes is None else format_bytes(settings.kv_bytes)
+    caches = "" if model.replicas else f" · caches {kv}"  # elsewhere they are the engines' business
     prompt = settings.max_prompt_tokens or model.engine.context_length
     return {
         "API": f"{url}/v1",
@@ -235,7 +236,7 @@ def _lines(model: "ServedModel", settings: ServerSettings, url: str) -> dict[str
         "drafts": f"{model.drafter_words}{head} · {mode}",
         "access": _access(settings),
         "limits": f"{settings.max_running} running, {settings.max_waiting} waiting · prompt "
-        f"{prompt:,} tokens · body {format_bytes(settings.max_body_bytes)} · caches {kv}",
+        f"{prompt:,} tokens · body {format_bytes(settings.max_body_bytes)}{caches}",
         "metrics": f"{url}/metrics",
     }
 

@@ -23,11 +23,13 @@ from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import open_checkpoint
 
 _ALL = "`headlong serve` sends no request to this engine, whatever it asks for"
+_GREEDY_ONLY = "`headlong serve` sends it greedy requests only"
 _REMEDIES = {
     Aspect.GREEDY: _ALL,
     Aspect.LENGTH: _ALL,
     Aspect.STOP: _ALL,
-    Aspect.SAMPLED: "`headlong serve` sends it greedy requests only",
+    Aspect.SAMPLED: _GREEDY_ONLY,
+    Aspect.MIXED: _GREEDY_ONLY,
     Aspect.JSON: "`headlong serve` sends it no request with a JSON schema",
     Aspect.GRAMMAR: "`headlong serve` sends it no request with tools, a pattern or a grammar",
     Aspect.LOGPROBS: "`headlong serve` sends it no request with logprobs",
@@ -37,6 +39,7 @@ _REMEDIES = {
 _ELSE = "See the engine's log"
 _NOT_EXACT = {
     Aspect.GREEDY: "Rounding can do that. Start both engines with float32 if texts must be equal",
+    Aspect.MIXED: "Rounding can do that. Start both engines with float32 if texts must be equal",
     Aspect.LOGPROBS: "Rounding can do that. Start both engines with float32 if they must be equal",
     Aspect.SEED: "Do not count on seeds while this engine drafts",
 }

@@ -1,8 +1,13 @@
-"""What an engine may hold at most, and what it holds now."""
+"""What an engine may hold at most, what it holds now, and who finds no room."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
-from headlong.errors import RequestError
+from headlong.engine.pace import Pace
+from headlong.errors import BusyError, RequestError
+
+MAX_RETRY_S = 60.0
+"""The longest that a refused request is told to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,44 @@ class EngineSnapshot:
     """Of these, ended by a fault of the engine."""
     problem: str | None = None
     """Why it will never run a request again, as its device is lost; None while it may."""
+
+
+@dataclass(slots=True)
+class QueueLimit:
+    """Refuses what goes beyond the limits; learns how often requests end."""
+
+    limits: EngineLimits
+    _pace: Pace = field(default_factory=Pace)
+    _last_end_s: float | None = None
+
+    def check(self, num_now: int) -> None:
+        """Refuse one more request where so many run or wait already, if that is too many."""
+        limits = self.limits
+        if num_now >= limits.max_running + limits.max_waiting:
+            raise BusyError(
+                f"{num_now} requests run or wait; the limits are {limits.max_running} that "
+                f"run and {limits.max_waiting} that wait.",
+                f"Try again in {self.retry_after_s:.0f} s, or raise the limits.",
+                self.retry_after_s,
+            )
+
+    @property
+    def retry_after_s(self) -> float:
+        """When the next request should end, by how often they did lately."""
+        return min(max(1.0, self._pace.seconds or 1.0), MAX_RETRY_S)
+
+    def observe_begin(self) -> None:
+        """Note that a request begins to run."""
+        if self._last_end_s is None:
+            self._last_end_s = time.monotonic()
+
+    def observe_end(self, num_left: int) -> None:
+        """Note that a request has ended, and how many there still are."""
+        now_s = time.monotonic()
+        if self._last_end_s is not None:
+            self._pace.observe(now_s - self._last_end_s)
+        # Idle time says nothing about how long requests take.
+        self._last_end_s = now_s if num_left else None
 
 
 def _require(holds: bool, name: str, value: object, allowed: str) -> None:

@@ -5,38 +5,18 @@ each. While others decode, the chunks of a step may take as long as two of their
 measured. Knows nothing of passes and caches.
 """
 
-import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from headlong.engine.limits import EngineLimits
+from headlong.engine.limits import EngineLimits, QueueLimit
+from headlong.engine.pace import Pace
 from headlong.engine.request import Running
-from headlong.errors import BusyError
 
 PREFILL_SHARE = 2.0
 """Time of the prompt chunks of a step, relative to a round of the requests that decode."""
 
 MIN_CHUNK = 16
 """Fewest prompt rows of a step: smaller passes cost more time than they save others."""
-
-SMOOTHING = 0.3
-"""Weight of the newest measurement of a pace."""
-
-MAX_RETRY_S = 60.0
-
-
-@dataclass(slots=True)
-class Pace:
-    """How long something takes, as a moving average; None before it was measured."""
-
-    seconds: float | None = None
-
-    def observe(self, seconds: float) -> None:
-        """Learn from one more measurement."""
-        if self.seconds is None:
-            self.seconds = seconds
-        # One stall counts as twice the usual at most.
-        self.seconds += SMOOTHING * (min(seconds, 2 * self.seconds) - self.seconds)
 
 
 @dataclass(slots=True)
@@ -49,9 +29,11 @@ class Scheduler:
     """In the order they began."""
     _row_pace: Pace = field(default_factory=Pace)
     _round_pace: Pace = field(default_factory=Pace)
-    _finish_pace: Pace = field(default_factory=Pace)
-    _last_finish_s: float | None = None
     _turn: int = 0
+    _queue_limit: QueueLimit = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue_limit = QueueLimit(self.limits)
 
     @property
     def prefilling(self) -> list[Running]:
@@ -65,28 +47,14 @@ class Scheduler:
 
     def enqueue(self, running: Running) -> None:
         """Let a new request wait, or refuse it."""
-        most = self.limits.max_running + self.limits.max_waiting
-        num_now = len(self.waiting) + len(self.running)
-        if num_now >= most:
-            raise BusyError(
-                f"{num_now} requests run or wait; the limits are {self.limits.max_running} that "
-                f"run and {self.limits.max_waiting} that wait.",
-                f"Try again in {self.retry_after_s:.0f} s, or raise the limits.",
-                self.retry_after_s,
-            )
+        self._queue_limit.check(len(self.waiting) + len(self.running))
         self.waiting.append(running)
-
-    @property
-    def retry_after_s(self) -> float:
-        """When the next request should end, by how often they did lately."""
-        return min(max(1.0, self._finish_pace.seconds or 1.0), MAX_RETRY_S)
 
     def begin(self, running: Running) -> None:
         """Move a waiting request to the running ones."""
         self.waiting.remove(running)
         self.running.append(running)
-        if self._last_finish_s is None:
-            self._last_finish_s = time.monotonic()
+        self._queue_limit.observe_begin()
 
     def preempt(self, running: Running) -> None:
         """Move a running request, whose caches were freed, back to the head of the queue."""
@@ -99,11 +67,7 @@ class Scheduler:
             self.waiting.remove(running)
             return
         self.running.remove(running)
-        now_s = time.monotonic()
-        if self._last_finish_s is not None:
-            self._finish_pace.observe(now_s - self._last_finish_s)
-        # Idle time says nothing about how long requests take.
-        self._last_finish_s = now_s if self.running or self.waiting else None
+        self._queue_limit.observe_end(len(self.running) + len(self.waiting))
 
     def next_chunks(self) -> list[tuple[Running, int]]:
         """Return which prompts run in the next step, and how many rows of each; they take turns."""

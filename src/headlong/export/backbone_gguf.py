@@ -49,13 +49,13 @@ def write_backbone_gguf(
         tensors = dict(_laid_out(checkpoint, config))
     kind = FLOAT_TYPES[conversion.float_type]
     metadata["general.file_type"] = FILE_TYPES[kind]
-    total = sum(kind_of(tensor, kind)[1] for tensor in tensors.values())
+    total = sum(_stored_bytes(tensor, kind) for tensor in tensors.values())
     counted = counter(progress, total)
     entries = [
         GgufEntry(
             name,
             tensor.shape,
-            kind_of(tensor, kind)[0],
+            _stored_type(tensor, kind),
             partial(_converted, tensor, conversion, counted),
         )
         for name, tensor in tensors.items()
@@ -71,14 +71,17 @@ def write_backbone_gguf(
 def gguf_bytes(checkpoint: Checkpoint, conversion: Conversion) -> int:
     """Return how many bytes the weights of such a file take."""
     kind = FLOAT_TYPES[conversion.float_type]
-    return sum(kind_of(tensor, kind)[1] for tensor in checkpoint.tensors.values())
+    return sum(_stored_bytes(tensor, kind) for tensor in checkpoint.tensors.values())
 
 
-def kind_of(tensor: StoredTensor, kind: GGMLQuantizationType) -> tuple[GGMLQuantizationType, int]:
-    """Return what a tensor is stored as, and its bytes; llama.cpp wants vectors in float32."""
-    stored = kind if len(tensor.shape) > 1 else GGMLQuantizationType.F32
-    width = 4 if stored == GGMLQuantizationType.F32 else 2
-    return stored, width * prod(tensor.shape)
+def _stored_type(tensor: StoredTensor, of_matrices: GGMLQuantizationType) -> GGMLQuantizationType:
+    """Return what a tensor is stored as; llama.cpp wants vectors in float32."""
+    return of_matrices if len(tensor.shape) > 1 else GGMLQuantizationType.F32
+
+
+def _stored_bytes(tensor: StoredTensor, of_matrices: GGMLQuantizationType) -> int:
+    width = 4 if _stored_type(tensor, of_matrices) == GGMLQuantizationType.F32 else 2
+    return width * prod(tensor.shape)
 
 
 def tokenizer_metadata(checkpoint: Checkpoint) -> dict[str, Any]:

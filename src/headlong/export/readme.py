@@ -62,8 +62,8 @@ class Exported:
             )
         if not self.has_backbone:
             notes.append(
-                "The backbone was not exported. The head drafts well only for the very weights "
-                "it was trained on: --backbone writes them."
+                "The backbone was not exported: MODEL is the one the head was trained on. The head "
+                "drafts well only for its very weights: --backbone writes them."
             )
         return tuple(notes)
 
@@ -76,10 +76,9 @@ def write_readme(folder: Path, exported: Exported) -> None:
         "An EAGLE-3 head in the format that the engine reads"
         + (", and the backbone it drafts for." if exported.has_backbone else "."),
         "## Start",
-        f"In this folder, tried with {target.title} {target.tried_with}:",
+        f"In this folder. {target.tried}",
         f"```sh\n{exported.command}\n```",
-        *(["`MODEL` is the model the head was trained on."] if not exported.has_backbone else []),
-        *_list(exported.notes),
+        *_list((*exported.notes, *([] if target.caution is None else [target.caution]))),
         "## Expected acceptance",
         *_acceptance(exported.source.record.acceptance),
         "Engines count differently at the end of a text: compare rounds on the same prompts.",

@@ -27,12 +27,14 @@ class Target:
     """One engine."""
 
     title: str
-    tried_with: str
-    """The version that really ran an exported head, or was only read."""
+    tried: str
+    """Which version really ran an exported head, or was only read, in a whole sentence."""
     command: str
     """Starts it in the exported folder; {backbone}, {dtype} and {k} are filled in."""
     dialects: frozenset[str]
     """Which variants of EAGLE-3 it computes, as config.json names them."""
+    caution: str | None = None
+    """What its users should know before they start it, in whole sentences."""
     takes_gguf: bool = False
 
     @property
@@ -52,14 +54,21 @@ _VLLM = (
     '"num_speculative_tokens": {k}}}\''
 )
 
+_VLLM_ON_CPU = (
+    "vLLM's CPU build starts with `python -m vllm.entrypoints.openai.api_server --model` in place "
+    "of `vllm serve`, and samples wrongly while it drafts: use it for greedy requests only."
+)
+
 _BEFORE_RESIDUAL, _BEFORE_FC, _OUTPUT = "norm_before_residual", "norm_before_fc", "norm_output"
 _ALL = frozenset({_BEFORE_RESIDUAL, _BEFORE_FC, _OUTPUT})
 
 TARGETS: dict[TargetName, Target] = {
-    "vllm": Target("vLLM", "0.32.0 (CPU build)", _VLLM, _ALL),
+    "vllm": Target(
+        "vLLM", "Tried with version 0.32.0 (CPU build).", _VLLM, _ALL, caution=_VLLM_ON_CPU
+    ),
     "sglang": Target(
         "SGLang",
-        "0.5.23, whose source was read; it was not run",
+        "Written after the source of version 0.5.23; not run.",
         "python -m sglang.launch_server --model-path {backbone} --dtype {dtype} \\\n"
         "  --speculative-algorithm EAGLE3 --speculative-draft-model-path head \\\n"
         "  --speculative-num-steps {k} --speculative-eagle-topk 1 "
@@ -68,11 +77,17 @@ TARGETS: dict[TargetName, Target] = {
     ),
     "llama.cpp": Target(
         "llama.cpp",
-        "b11434",
+        "Tried with version b11434.",
         "llama-server -m {backbone} -md head.gguf \\\n"
         "  --spec-type draft-eagle3 --spec-draft-n-max {k}",
         frozenset({_BEFORE_RESIDUAL, _BEFORE_FC}),
         takes_gguf=True,
     ),
-    "speculators": Target("speculators", "0.9.0, and vLLM 0.32.0 (CPU build)", _VLLM, _ALL),
+    "speculators": Target(
+        "speculators",
+        "Tried with version 0.9.0, and started in vLLM 0.32.0 (CPU build).",
+        _VLLM,
+        _ALL,
+        caution=_VLLM_ON_CPU,
+    ),
 }

@@ -1,7 +1,7 @@
 """Children: engines that this process has started, kept running, and takes with it when it ends.
 
 In:  how to start each. Out: inside a `with` block, engines that answer at their addresses.
-Each runs below a warden, which ends it however this process ends. One that dies at its start is
+Each runs below a supervisor, which ends it however this process ends. One that dies at its start is
 told with its last words; one that dies later is started again, ever later, and in the end given up.
 """
 
@@ -19,7 +19,7 @@ from typing import IO, Self
 import httpx
 
 from headlong.errors import EngineDownError
-from headlong.fleet import warden
+from headlong.fleet import supervisor
 
 GRACE_S = 10.0
 """What an engine may take to end in good order."""
@@ -69,7 +69,7 @@ class _Child:
 
     plan: ChildPlan
     process: subprocess.Popen[bytes] | None = None
-    """The warden of the running one; None while there is none."""
+    """The supervisor of the running one; None while there is none."""
     is_ready: bool = False
     num_deaths: int = 0
     begun_s: float = 0.0
@@ -169,7 +169,7 @@ class Children:
 def _start(child: _Child) -> None:
     plan = child.plan
     plan.log_path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-I", warden.__file__, str(GRACE_S), *plan.command]
+    command = [sys.executable, "-I", supervisor.__file__, str(GRACE_S), *plan.command]
     with plan.log_path.open("ab") as log:
         child.process = subprocess.Popen(
             command,
@@ -189,7 +189,7 @@ def _exit_status(child: _Child) -> int | None:
 
 
 def _let_go(child: _Child) -> None:
-    """Let the warden end the engine."""
+    """Let the supervisor end the engine."""
     assert child.process is not None
     stdin: IO[bytes] | None = child.process.stdin
     if stdin is not None:
@@ -251,6 +251,8 @@ def _died_at_start(child: _Child, status: int) -> EngineDownError:
     known = (remedy for sign, remedy in _REMEDIES if sign in words)
     problem = f"The engine {child.plan.name} ended with status {status} while it was starting."
     remedy = next(known, "Start it by hand to see why.")
+    if not words:
+        return EngineDownError(f"{problem} It wrote nothing.", remedy)
     return EngineDownError(f"{problem} Its last words:\n{words}", f"{remedy} {_all_of(child)}")
 
 

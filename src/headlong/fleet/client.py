@@ -13,11 +13,11 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from headlong.decode.recovery import as_engine_error
-from headlong.decode.request import Request
+from headlong.decode.request import Request, check_prompt
 from headlong.engine.client import TokenStream
-from headlong.engine.limits import EngineLimits, EngineSnapshot
+from headlong.engine.limits import EngineLimits, EngineSnapshot, QueueLimit
 from headlong.engine.request import FinishReason
-from headlong.errors import BusyError, HeadlongError, RequestError
+from headlong.errors import HeadlongError
 from headlong.fleet.dialect import Delta
 from headlong.fleet.dispatch import Dispatcher
 from headlong.fleet.replica import Replica
@@ -64,8 +64,7 @@ class FleetEngine:
         self._live: set[FleetStream] = set()  # from here on: the owner's
         self._num_finished = 0
         self._num_failed = 0
-        self._answer_s = 1.0
-        """How long the last answers took, to say when there should be room."""
+        self._queue_limit = QueueLimit(limits)
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
@@ -112,15 +111,11 @@ class FleetEngine:
             RequestError: No replica could ever run it.
             BusyError: Too many others wait; `retry_after_s` says when there should be room.
         """
-        self._check(request)
-        limits = self.limits
-        if len(self._live) >= limits.max_running + limits.max_waiting:
-            raise BusyError(
-                f"{limits.max_waiting} requests are waiting already.",
-                "Try again later, or raise max_waiting.",
-                retry_after_s=self._answer_s,
-            )
+        check_prompt(request.prompt_ids, self.context_length, self.vocab_size)
+        self._dispatcher.router.check(request)
+        self._queue_limit.check(len(self._live))
         stream = FleetStream(request)
+        self._queue_limit.observe_begin()
         self._live.add(stream)
         self._loop.call_soon_threadsafe(self._launch, stream)
         return stream
@@ -177,18 +172,6 @@ class FleetEngine:
     def clear_prefixes(self) -> None:
         """Do nothing: what replicas keep is theirs."""
 
-    def _check(self, request: Request) -> None:
-        """Refuse what no replica could ever run."""
-        length, context = len(request.prompt_ids), self.context_length
-        if not 0 < length < context:
-            problem = f"The prompt has {length} tokens; the model's context holds {context}."
-            raise RequestError(problem, f"Give 1 to {context - 1} tokens.")
-        unknown = [one for one in request.prompt_ids if not 0 <= one < self.vocab_size]
-        if unknown:
-            problem = f"Token id {unknown[0]} is not in the vocabulary."
-            raise RequestError(problem, f"Ids go from 0 to {self.vocab_size - 1}.")
-        self._dispatcher.router.check(request)
-
     def _take(self, news: _News) -> None:
         stream = news.stream
         match news.what:
@@ -210,6 +193,7 @@ class FleetEngine:
 
     def _leave(self, stream: FleetStream) -> None:
         self._live.remove(stream)
+        self._queue_limit.observe_end(len(self._live))
         self._num_finished += 1
         self._num_failed += stream.finish_reason is FinishReason.ERROR
 

@@ -20,6 +20,7 @@ from headlong.fleet.dialect import Delta
 from headlong.fleet.exchange import Exchanger, UnreachableError
 from headlong.fleet.gain import kind_of
 from headlong.fleet.health import Health
+from headlong.fleet.needs import is_greedy
 from headlong.fleet.replica import Replica
 from headlong.fleet.routing import Route, Router
 
@@ -69,25 +70,27 @@ class Dispatcher:
         while True:
             rest = _rest(request, progress.said)
             route = await self._find(rest, progress)
-            if progress.said and not _can_go_on(request, route.replica):
-                assert progress.error is not None, "something has broken it off"
-                raise progress.error
             tell(route)
             try:
                 await self._try(rest, route, progress, tell)
                 return
-            except BusyError as error:
+            except (BusyError, EngineError) as error:
                 progress.error = error
-            except EngineError as error:
-                progress.error = error
-                if not isinstance(error, UnreachableError):
-                    progress.num_failures += 1
-                    progress.patience_ends_s = _patience_end_s()
-                self.health.observe_failure(route.replica, error)
-                if progress.num_failures >= MAX_FAILURES:
+                progress.refused_by.add(route.replica)
+                if isinstance(error, EngineError):
+                    self._note_failure(route.replica, error, progress)
+                can_go_on = not progress.said or _is_determined(request, route.replica)
+                if progress.num_failures >= MAX_FAILURES or not can_go_on:
                     raise
-                _log.warning("%s The request is run again elsewhere.", error)
-            progress.refused_by.add(route.replica)
+                if isinstance(error, EngineError):
+                    _log.warning("%s The request is run again elsewhere.", error)
+
+    def _note_failure(self, replica: Replica, error: EngineError, progress: _Progress) -> None:
+        """Hold a failure against the replica, and against the request if the replica saw it."""
+        self.health.observe_failure(replica, error)
+        if not isinstance(error, UnreachableError):
+            progress.num_failures += 1
+            progress.patience_ends_s = _patience_end_s()
 
     async def _try(self, request: Request, route: Route, progress: _Progress, tell: Tell) -> None:
         """Run a request on one replica, and learn from how it went."""
@@ -115,7 +118,8 @@ class Dispatcher:
                 return route
             left_s = progress.patience_ends_s - asyncio.get_running_loop().time()
             if left_s <= 0:
-                raise progress.error or self._nobody()
+                is_busy = isinstance(progress.error, BusyError)
+                raise progress.error if progress.error and is_busy else self._nobody()
             error, progress.refused_by = progress.error, set()
             wait_s = error.retry_after_s if isinstance(error, BusyError) else 0.0
             await asyncio.sleep(min(max(wait_s, _LOOK_S), left_s))
@@ -143,12 +147,12 @@ def _rest(request: Request, said: list[int]) -> Request:
     )
 
 
-def _can_go_on(request: Request, replica: Replica) -> bool:
+def _is_determined(request: Request, replica: Replica) -> bool:
     """Tell whether the tokens given so far alone determine how an answer goes on."""
     sampling, free = request.sampling, SamplingParams()
     counts = ("repetition_penalty", "presence_penalty", "frequency_penalty")
     return (
-        (sampling.temperature == 0 or sampling.top_p == 0)
+        is_greedy(request)
         and all(getattr(sampling, name) == getattr(free, name) for name in counts)
         and request.grammar is None
         and replica.knows_tokens

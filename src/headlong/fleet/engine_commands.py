@@ -61,7 +61,7 @@ class _Kind:
 
 
 def _vllm(model: str, port: int) -> list[str]:
-    ours = ["--structured-outputs-config.backend", "guidance", "--enable-per-request-metrics"]
+    ours = ["--structured-outputs-config.backend", "guidance", "--enable-prompt-tokens-details"]
     return ["--model", model, "--host", HOST, "--port", str(port), *ours]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headlong.decode.request import Request
+from headlong.fleet.needs import is_greedy
 
 MAX_KINDS = 512
 
@@ -42,8 +43,7 @@ class Kind(NamedTuple):
 
 def kind_of(request: Request) -> Kind:
     """Return a request's kind."""
-    is_greedy = request.sampling.temperature == 0 or request.sampling.top_p == 0
-    return Kind(is_greedy, request.grammar is not None, request.prompt_ids[:BEGINNING])
+    return Kind(is_greedy(request), request.grammar is not None, request.prompt_ids[:BEGINNING])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpx
 
@@ -47,7 +46,7 @@ class _Record:
     """In a row."""
     backoff_s: float = FIRST_BACKOFF_S
     model: tuple[str, int | None] | None = None
-    """The model it had first."""
+    """The first model it had that is the front's."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when it is to be asked at once."""
 
@@ -112,7 +111,7 @@ class Health:
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._get(replica, replica.dialect.health_path)
-                model = self._read_models(await self._get(replica, "/v1/models"))
+                model = self._read_models(replica, await self._get(replica, "/v1/models"))
             self._check_model(replica, record, model)
             if replica.state in (ReplicaState.STARTING, ReplicaState.DOWN):
                 async with asyncio.timeout(ANSWER_S):
@@ -120,6 +119,7 @@ class Health:
         except (HeadlongError, httpx.HTTPError, TimeoutError) as error:
             self._note_silence(replica, record, error)
             return
+        record.model = model
         replica.model, replica.max_tokens = model
         await self._read_load(replica)
         if replica.state in (ReplicaState.STARTING, ReplicaState.DOWN):
@@ -158,32 +158,27 @@ class Health:
             raise EngineError(f"GET {path} was answered with HTTP {answer.status_code}.")
         return answer
 
-    def _read_models(self, answer: httpx.Response) -> tuple[str, int | None]:
+    def _read_models(self, replica: Replica, answer: httpx.Response) -> tuple[str, int | None]:
         """Return the name and the context of the model that an engine serves."""
-        try:
-            listed: Any = answer.json()
-        except ValueError:
-            raise EngineError("Its list of models is not JSON.") from None
-        cards = listed.get("data") if isinstance(listed, dict) else None
-        named = [one for one in cards or () if isinstance(one, dict) and "id" in one]
-        wanted = [one for one in named if self._model in (None, one["id"])]
-        if not wanted:
-            names = ", ".join(str(one["id"]) for one in named) or "none"
-            raise _WrongModelError(f"It has no model {self._model!r}; it has {names}.")
-        if len(wanted) > 1:
-            names = ", ".join(str(one["id"]) for one in wanted)
-            remedy = "Name the one that is meant with --engine-model."
-            raise _WrongModelError(f"It serves several models: {names}.", remedy)
-        (card,) = wanted
-        meta = card.get("meta")  # llama.cpp's, with the context of one of its slots
-        length = meta.get("n_ctx") if isinstance(meta, dict) else card.get("max_model_len")
-        return str(card["id"]), length if isinstance(length, int) else None
+        cards = {card.text("id") or "": card for card in read_event(answer.text).parts("data")}
+        wanted = [name for name in cards if self._model in (None, name)]
+        if len(wanted) != 1:
+            names = ", ".join(cards) or "none"
+            problem = f"The replica {replica.name} serves several models: {names}."
+            if not wanted:
+                asked = "no model" if self._model is None else f"no model {self._model!r}"
+                problem = f"The replica {replica.name} has {asked}; it has {names}."
+            raise _WrongModelError(problem, "Name one of them with --engine-model.")
+        (name,) = wanted
+        card = cards[name]
+        # llama.cpp tells the context of one of its slots.
+        length = card.part("meta").whole("n_ctx") if "meta" in card else card.whole("max_model_len")
+        return name, length
 
     def _check_model(
         self, replica: Replica, record: _Record, model: tuple[str, int | None]
     ) -> None:
-        record.model = record.model or model
-        if model != record.model:
+        if record.model not in (None, model):
             raise _WrongModelError(
                 f"The replica {replica.name} now serves {_model_words(model)}; it had "
                 f"{_model_words(record.model)}. It gets no requests.",

@@ -13,6 +13,7 @@ from headlong.fleet.probe_checks import (
     check_greedy,
     check_length,
     check_logprobs,
+    check_mixed,
     check_seed,
     check_stop,
 )
@@ -42,6 +43,7 @@ CHECKS: Mapping[Aspect, Callable[[Examined], Awaitable[Judgement]]] = {
     Aspect.STOP: check_stop,
     Aspect.JSON: check_json,
     Aspect.GRAMMAR: check_grammar,
+    Aspect.MIXED: check_mixed,
     Aspect.SAMPLED: check_sampled,
     Aspect.LOGPROBS: check_logprobs,
     Aspect.SEED: check_seed,

@@ -1,4 +1,5 @@
-"""What the probe asks of greedy answers: the same tokens, the same ends, the same numbers.
+"""What the probe asks of greedy answers: the same tokens, alone and beside sampled ones; the same
+ends, the same numbers.
 
 In:  the two sides and some prompts. Out: judgements. A token that differs is held against the plain
 side's own scores: where it found both nearly alike, rounding decided; elsewhere the token is wrong.
@@ -11,6 +12,7 @@ from headlong.config import StopParams
 from headlong.decode.divergence import find_divergence
 from headlong.decode.request import Request
 from headlong.engine.request import FinishReason
+from headlong.fleet.dialect import Delta
 from headlong.fleet.probe_sides import NotChecked, Side, together
 from headlong.fleet.probe_subject import MAX_TOKENS, Examined, Question, blame
 from headlong.fleet.verdict import Aspect, Judgement, Outcome
@@ -22,6 +24,12 @@ steps of logits in bfloat16, which are 1/8 to 1/4 wide."""
 _LOGPROB_MEAN = 0.15
 _LOGPROB_ROUNDING = 1e-2
 """How far logprobs may be from the plain side's on average, and what needs no mention."""
+
+_NUM_MIXED = 4
+"""Greedy answers that are written once more beside sampled ones."""
+
+_TO_PLAIN = "are the plain engine's", "differ from the plain engine's"
+_TO_UNMIXED = "are the same beside sampled ones", "are others beside sampled ones"
 
 _LENGTHS = (1, 2, 5, 9)
 _STOP_FROM = 6
@@ -35,48 +43,75 @@ async def check_greedy(examined: Examined) -> Judgement:
     answers = await together(drafting.ask(request) for request in greedy)
     for question, answer in zip(questions, answers, strict=True):
         question.answer = answer
-    judge = examined.judge
-    plain = await together(judge.ask(request) for request in greedy)
+    plain = await together(examined.judge.ask(request) for request in greedy)
+    pairs = list(zip(questions, plain, answers, strict=True))
+    return await _compare(examined, Aspect.GREEDY, pairs, _TO_PLAIN)
+
+
+async def check_mixed(examined: Examined) -> Judgement:
+    """Judge whether greedy answers are the same while the engine samples others beside them."""
+    examined.longest()  # there is one
+    asked = [one for one in examined.questions if one.answer is not None][:_NUM_MIXED]
+    requests = [
+        request
+        for seed, one in enumerate(asked)
+        for request in (examined.request(one), examined.request(one, temperature=1.0, seed=seed))
+    ]
+    answers = (await together(examined.drafting.ask(request) for request in requests))[::2]
+    before = [one.answer for one in asked if one.answer is not None]
+    pairs = list(zip(asked, before, answers, strict=True))
+    return await _compare(examined, Aspect.MIXED, pairs, _TO_UNMIXED)
+
+
+async def _compare(
+    examined: Examined,
+    aspect: Aspect,
+    answers: Sequence[tuple[Question, Delta, Delta]],
+    words: tuple[str, str],
+) -> Judgement:
+    """Judge answers by how they should be, which comes first; where they differ, by their scores.
+
+    `words` say that they do not differ, and that they do.
+    """
     differing = [
         (question, answer.token_ids)
-        for question, answer, other in zip(questions, answers, plain, strict=True)
-        if find_divergence(answer.token_ids, other.token_ids) is not None
+        for question, wanted, answer in answers
+        if find_divergence(answer.token_ids, wanted.token_ids) is not None
     ]
-    num_tokens = sum(len(answer.token_ids) for answer in answers)
+    num_tokens = sum(len(answer.token_ids) for _, _, answer in answers)
     counts = {"num_answers": len(answers), "num_differing": len(differing)}
     if not differing:
-        seen = f"{len(answers)} answers of {num_tokens} tokens in all are the plain engine's."
-        return Judgement(Aspect.GREEDY, Outcome.PASSED, seen, counts)
-    start = f"{len(differing)} of {len(answers)} answers differ from the plain engine's"
+        seen = f"{len(answers)} answers of {num_tokens} tokens in all {words[0]}."
+        return Judgement(aspect, Outcome.PASSED, seen, counts)
+    start = f"{len(differing)} of {len(answers)} answers {words[1]}"
     try:
-        worst = [await _worst_token(judge, question, ids) for question, ids in differing]
+        worst = [await _worst_token(examined.judge, question, ids) for question, ids in differing]
     except NotChecked as reason:
-        words = f"{start}; whether by rounding cannot be told. {reason}"
-        raise type(reason)(words) from None
-    lag, question, place = max(worst, key=lambda one: one[0])
+        told = f"{start}; whether by rounding cannot be told. {reason}"
+        raise type(reason)(told) from None
+    lag, token_id, place, question = max(worst, key=lambda one: one[0])
     numbers = {**counts, "worst_lag": lag}
     if lag <= NEAR_TIE:
         seen = f"{start}, at near-ties only: its tokens lag by at most {lag:.2f} nats there."
-        return Judgement(Aspect.GREEDY, Outcome.NOT_EXACT, seen, numbers)
-    assert question.answer is not None
-    wrong = examined.tokenizer.token_text(question.answer.token_ids[place])
+        return Judgement(aspect, Outcome.NOT_EXACT, seen, numbers)
     seen = (
-        f"{start}. Token {place} of the one about {question.name} is {wrong!r}, which the plain "
-        f"engine finds {lag:.2f} nats less likely than its own."
+        f"{start}. Token {place} of the one about {question.name} is "
+        f"{examined.tokenizer.token_text(token_id)!r}, which the plain engine finds {lag:.2f} nats "
+        "less likely than its own."
     )
-    return Judgement(Aspect.GREEDY, Outcome.FAILED, seen, numbers)
+    return Judgement(aspect, Outcome.FAILED, seen, numbers)
 
 
 async def _worst_token(
     judge: Side, question: Question, answer_ids: Sequence[int]
-) -> tuple[float, Question, int]:
-    """Return by how much the likeliest token is likelier than an answer's worst, and its place."""
+) -> tuple[float, int, int, Question]:
+    """Return by how much the likeliest token beats an answer's worst one, and which that is."""
     scores = await judge.score(question.prompt_ids, answer_ids)
     if not all(score.top for score in scores):
         raise NotChecked("The plain engine told no alternatives.")
     lags = [max(0.0, score.top[0].logprob - score.logprob) for score in scores]
     place = max(range(len(lags)), key=lags.__getitem__)
-    return lags[place], question, place
+    return lags[place], answer_ids[place], place, question
 
 
 async def check_drafts(examined: Examined) -> Judgement:

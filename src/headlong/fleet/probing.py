@@ -2,7 +2,8 @@
 
 In:  the replicas of one fleet. Out: `Replica.verdict`, and lines in the log that nobody overlooks.
 A replica that comes back from being down has lost its verdict and is examined anew. A verdict with
-a failure is looked at again sooner than others: it costs speed until it is gone.
+a failure is looked at again sooner than others: it costs speed until it is gone. A replica with
+known faults gets no other requests meanwhile: what the probe asks could spoil their answers.
 """
 
 import asyncio
@@ -64,10 +65,10 @@ class Probing:
         due_s, again_s = 0.0, FIRST_AGAIN_S
         while True:
             is_due = replica.verdict is None or time.monotonic() >= due_s
-            if _is_up(replica) and is_due:
+            if _is_up(replica) and is_due and self._can_be_spared(replica):
                 verdict = _unprobed() if every_s is None else await self.examine(replica)
                 replica.verdict = replica.verdict or verdict
-                if every_s is None or verdict is None or self._is_clear(verdict):
+                if every_s is None or (verdict is not None and self._is_clear(verdict)):
                     wait_s, again_s = every_s or math.inf, FIRST_AGAIN_S
                 else:
                     wait_s, again_s = min(again_s, every_s), 2 * again_s
@@ -76,9 +77,31 @@ class Probing:
 
     async def examine(self, replica: Replica, tell: Tell = lambda one: None) -> Verdict | None:
         """Examine a replica now, telling judgements as they come; None where it goes down."""
-        before = replica.verdict
         judge = await self._find_judge()
         _log.info("The replica %s is being probed.", replica.name)
+        if _has_faults(replica):
+            return await self._examine_alone(replica, judge, tell)
+        return await self._examine(replica, judge, tell)
+
+    async def _examine_alone(
+        self, replica: Replica, judge: Replica | None, tell: Tell
+    ) -> Verdict | None:
+        """Examine a replica while it gets no requests; end early where it is needed for them."""
+        is_needed, replica.is_isolated = replica.is_usable, True
+        work = asyncio.ensure_future(self._examine(replica, judge, tell))
+        try:
+            while not work.done() and (self._has_stand_in(replica) or not is_needed):
+                await asyncio.wait([work], timeout=_LOOK_S)
+            return work.result() if work.done() else None
+        finally:
+            work.cancel()
+            await asyncio.wait([work])
+            replica.is_isolated = False
+
+    async def _examine(self, replica: Replica, judge: Replica | None, tell: Tell) -> Verdict | None:
+        while replica.is_isolated and replica.num_in_flight and _is_up(replica):
+            await asyncio.sleep(_LOOK_S)
+        before = replica.verdict
         budget = Budget(self._options.seconds, self._options.num_tokens)
         plain = None if judge is None else self._side(judge, budget, is_plain=True)
         drafting = self._side(replica, budget, is_plain=False)
@@ -88,6 +111,15 @@ class Probing:
         replica.verdict = verdict
         _log_verdict(replica, verdict, before)
         return verdict
+
+    def _can_be_spared(self, replica: Replica) -> bool:
+        """Tell whether nobody needs it, or others can take requests while it gets none."""
+        is_needed = _has_faults(replica) and replica.is_usable
+        return not is_needed or self._has_stand_in(replica)
+
+    def _has_stand_in(self, replica: Replica) -> bool:
+        """Tell whether another replica takes requests."""
+        return any(one.is_usable for one in self._replicas if one is not replica)
 
     def _is_clear(self, verdict: Verdict) -> bool:
         """Tell whether nothing speaks for looking again soon."""
@@ -124,6 +156,10 @@ class Probing:
 
 def _is_up(replica: Replica) -> bool:
     return replica.state in (ReplicaState.UP, ReplicaState.SUSPECT)
+
+
+def _has_faults(replica: Replica) -> bool:
+    return replica.verdict is not None and bool(replica.verdict.refused)
 
 
 def _unprobed() -> Verdict:

@@ -40,6 +40,8 @@ class Replica:
     state: ReplicaState = ReplicaState.STARTING
     problem: str | None = None
     """Why it gets no requests or is suspect, in a whole sentence."""
+    is_isolated: bool = False
+    """Gets no requests for now, since it is probed and has known faults."""
     verdict: Verdict | None = None
     """None for a plain one, and until the probe has looked at one that drafts."""
     load: ReplicaLoad = field(default_factory=ReplicaLoad)
@@ -66,7 +68,7 @@ class Replica:
     @property
     def is_usable(self) -> bool:
         """Whether it may get requests: seen well, and trusted where it drafts."""
-        if self.state not in (ReplicaState.UP, ReplicaState.SUSPECT):
+        if self.is_isolated or self.state not in (ReplicaState.UP, ReplicaState.SUSPECT):
             return False
         return not self.drafts or (self.verdict is not None and self.verdict.problem is None)
 
@@ -79,6 +81,8 @@ class Replica:
             return self.problem
         if self.state is ReplicaState.STARTING:
             return f"The replica {self.name} has not answered yet."
+        if self.is_isolated:
+            return f"The replica {self.name} gets none while it is probed again."
         refused = None if self.verdict is None else self.verdict.problem
         return refused or f"The replica {self.name} has not been probed yet."
 

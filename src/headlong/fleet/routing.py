@@ -1,6 +1,6 @@
 """Routing: which replica runs a request, and what its client is told about that.
 
-In:  a request, the replicas as they are now, measured gains, a die.
+In:  a request, the replicas as they are now, measured gains, a random number.
 Out: a `Route`; None where nobody can take it now. What a request asks of drafts comes first, then
      what replicas can do, then gain and load. Pure: the records are read and not changed.
 """
@@ -58,9 +58,9 @@ class Router:
             )
 
     def choose(
-        self, request: Request, die: float, without: Collection[Replica] = ()
+        self, request: Request, draw: float, without: Collection[Replica] = ()
     ) -> Route | None:
-        """Return where a request goes now; `die` is a random number from 0 to 1."""
+        """Return where a request goes now; `draw` is a random number from 0 to 1."""
         able = [one for one in self.replicas if one not in without and _can_run(one, request)]
         able = [one for one in able if one.state is ReplicaState.UP] or able
         plain = [one for one in able if not one.drafts]
@@ -73,11 +73,12 @@ class Router:
             reason = self._why_no_drafts(request)
             return Route(_pick(plain, request), f"No drafts: {reason}", off_reason=reason)
         if request.mtp != "auto":
-            return _route_fixed(request, request.mtp, drafting)
-        return self._route_auto(request, die, plain, drafting)
+            plain_s = self.gains.forecast(kind_of(request)).plain_s
+            return _route_fixed(request, request.mtp, drafting, plain_s)
+        return self._route_auto(request, draw, plain, drafting)
 
     def _route_auto(
-        self, request: Request, die: float, plain: list[Replica], drafting: list[Replica]
+        self, request: Request, draw: float, plain: list[Replica], drafting: list[Replica]
     ) -> Route:
         """Go where an answer is expected soonest: by measured gain, and by load."""
         seen = self.gains.forecast(kind_of(request))
@@ -86,7 +87,7 @@ class Router:
             return Route(_pick(drafting, request), text, plain_s=seen.plain_s)
         waits = [_busyness(plain), _busyness(drafting) / seen.gain]
         drafts = waits[1] <= waits[0]
-        if die < (TRY_SHARE if seen.is_measured else FIRST_TRY_SHARE):
+        if draw < (TRY_SHARE if seen.is_measured else FIRST_TRY_SHARE):
             replica = _pick(plain if drafts else drafting, request)
             way = "without" if drafts else "with"
             text = f"One of the few that are run {way} drafts to measure it. {_numbers(seen)}"
@@ -114,6 +115,8 @@ class Router:
             return f"The replicas that draft lack {lacks[0]} while drafting."
         if all(one.verdict is None for one in drafting):
             return "No replica that drafts has been probed yet."
+        if all(one.is_isolated for one in drafting):
+            return "The replicas that draft are being probed again."
         return "No replica that drafts can take it now."
 
 
@@ -124,7 +127,9 @@ def _route_off(request: Request, plain: list[Replica], drafting: list[Replica]) 
     return Route(_pick(drafting, request), text)
 
 
-def _route_fixed(request: Request, num_wanted: int, drafting: list[Replica]) -> Route:
+def _route_fixed(
+    request: Request, num_wanted: int, drafting: list[Replica], plain_s: float | None
+) -> Route:
     """Go to the replica whose K is nearest, and say so where it is another."""
     far = min(abs(one.num_draft_tokens - num_wanted) for one in drafting)
     near = [one for one in drafting if abs(one.num_draft_tokens - num_wanted) == far]
@@ -134,8 +139,8 @@ def _route_fixed(request: Request, num_wanted: int, drafting: list[Replica]) -> 
     return Route(
         replica,
         f"Drafts K={num}: the request asked for K={num_wanted}.",
-        None,
-        bound if far else None,
+        bound_reason=bound if far else None,
+        plain_s=plain_s,
     )
 
 

@@ -50,7 +50,9 @@ class FleetStream:
 
     def begin(self, route: Route, at_s: float) -> None:
         """Note where the request has been sent; again, where it is run again."""
-        self.route, self._sent_s = route, at_s
+        self.route = route
+        if self._first_s is None:
+            self._sent_s = at_s
 
     def read(self, delta: Delta, at_s: float) -> None:
         """Take what has arrived; the last delta ends the request."""

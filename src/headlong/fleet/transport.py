@@ -8,6 +8,7 @@ answer, the request is sent again over a new one.
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator
 from functools import cached_property
@@ -80,7 +81,7 @@ class ReplicaTransport(httpx.AsyncBaseTransport):
             problem = f"no connection within {self._connect_timeout_s:g} s"
             raise httpx.ConnectTimeout(problem) from None
         except OSError as error:
-            raise httpx.ConnectError(str(error)) from error
+            raise httpx.ConnectError(_words(error)) from error
         return _Connection(*streams)
 
     @cached_property
@@ -187,6 +188,8 @@ class _Body(httpx.AsyncByteStream):
             pass  # trailers
 
     async def _exactly(self, num_bytes: int) -> AsyncIterator[bytes]:
+        if num_bytes < 0:
+            raise ValueError("a length is below 0")
         while num_bytes:
             piece = await self._connection.reader.read(min(num_bytes, _PIECE))
             if not piece:
@@ -205,6 +208,15 @@ def _written(request: httpx.Request, body: bytes) -> bytes:
 
 def _read_error(error: BaseException) -> httpx.TransportError:
     """Return a failure as httpx names it: a connection that broke, or words that are not HTTP."""
-    if isinstance(error, OSError | asyncio.IncompleteReadError):
-        return httpx.ReadError(str(error) or "the connection broke")
+    if isinstance(error, asyncio.IncompleteReadError):
+        return httpx.ReadError("the answer was cut")
+    if isinstance(error, OSError):
+        return httpx.ReadError(_words(error) or "the connection broke")
     return httpx.RemoteProtocolError(f"this is not HTTP: {error}")
+
+
+def _words(error: OSError) -> str:
+    """Return the system's own words for a failure, without numbers and addresses."""
+    if error.errno is not None and error.errno > 0:  # below are hosts that nobody knows
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

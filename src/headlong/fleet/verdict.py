@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from headlong.decode.request import Request
+from headlong.fleet.needs import is_greedy, is_json_schema
 
 
 class Aspect(StrEnum):
@@ -20,6 +21,8 @@ class Aspect(StrEnum):
     LENGTH = "max_tokens"
     STOP = "stop tokens"
     SAMPLED = "sampled text"
+    MIXED = "mixed batches"
+    """That greedy answers stay what they are while others in the same passes are sampled."""
     JSON = "JSON"
     GRAMMAR = "grammars"
     LOGPROBS = "logprobs"
@@ -40,7 +43,8 @@ class Outcome(StrEnum):
 
 
 _OF_ALL_REQUESTS = (Aspect.GREEDY, Aspect.LENGTH, Aspect.STOP)
-_OF_SOME_REQUESTS = (Aspect.SAMPLED, Aspect.JSON, Aspect.GRAMMAR, Aspect.LOGPROBS)
+_OF_SAMPLED_REQUESTS = (Aspect.SAMPLED, Aspect.MIXED)
+_OF_SOME_REQUESTS = (*_OF_SAMPLED_REQUESTS, Aspect.JSON, Aspect.GRAMMAR, Aspect.LOGPROBS)
 _NOTHING_FOUND = (Outcome.NOT_CHECKED, Outcome.NOT_SETTLED)
 _REFUSING = {
     Outcome.FAILED: "failed the probe",
@@ -107,20 +111,18 @@ class Verdict:
         return replace(self, judgements=judgements)
 
     def _refusal(self, needed: tuple[Aspect, ...]) -> str | None:
-        for one in self.refused:
-            if one.aspect in needed:
-                return f"Its {one.aspect} with drafts {_REFUSING[one.outcome]}: {one.seen}"
-        return None
+        refused = {one.aspect: one for one in self.refused}
+        one = next((refused[aspect] for aspect in needed if aspect in refused), None)
+        if one is None:
+            return None
+        return f"Its {one.aspect} with drafts {_REFUSING[one.outcome]}: {one.seen}"
 
 
 def _needed(request: Request) -> tuple[Aspect, ...]:
     """Return what must hold for this request besides what must hold for all."""
-    needed = []
-    if request.sampling.temperature > 0:
-        needed.append(Aspect.SAMPLED)
+    needed = [] if is_greedy(request) else [*_OF_SAMPLED_REQUESTS]
     if request.sampling.logprobs is not None:
         needed.append(Aspect.LOGPROBS)
     if request.grammar is not None:
-        is_schema = request.grammar.source.startswith("{")
-        needed.append(Aspect.JSON if is_schema else Aspect.GRAMMAR)
+        needed.append(Aspect.JSON if is_json_schema(request) else Aspect.GRAMMAR)
     return tuple(needed)

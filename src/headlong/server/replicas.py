@@ -60,10 +60,11 @@ def describe(replica: Replica) -> dict[str, Any]:
         words.append(f"{replica.num_failed} failed")
     status = status_of(replica)
     wrong = [] if status.problem is None else [status.problem]
+    wrong += [f"Not trusted with {refused}" for refused in status.refused]
     return {
         "name": replica.name,
         "words": " · ".join(words),
-        "wrong": " ".join([*wrong, *status.refused]),
+        "wrong": " ".join(wrong),
     }
 
 

@@ -1,7 +1,7 @@
-"""The warden: runs one program, and leaves nothing of it behind.
+"""The supervisor: runs one program, and leaves nothing of it behind.
 
 In:  seconds and a command as arguments; standard input, which nobody writes to and which ends with
-     whoever started the warden, however that came about.
+     whoever started the supervisor, however that came about.
 Out: the program's exit status. When standard input ends, or at SIGTERM and SIGINT, the program
      gets SIGTERM and so many seconds; then it and all processes it has begun are killed.
 A program of its own, with the standard library alone: it must outlive a parent that crashes, and
@@ -35,7 +35,7 @@ def main(grace_s: float, command: list[str]) -> int:
     try:
         # In a single thread, so it is safe to run code between fork and exec.
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with_warden
+            command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with_parent
         )
     except OSError as error:
         print(f"{command[0]} cannot be started: {error.strerror}.", file=sys.stderr)  # noqa: T201  # its log
@@ -69,7 +69,7 @@ def _end(child: subprocess.Popen[bytes], grace_s: float) -> int:
 
 
 def _kill_orphans() -> None:
-    """Kill what left the group: on Linux, orphans below the warden become its own children."""
+    """Kill what left the group: on Linux, orphans below the supervisor become its own children."""
     own = Path(f"/proc/self/task/{os.getpid()}/children")
     while own.exists() and (pids := own.read_text().split()):
         for pid in map(int, pids):
@@ -79,7 +79,7 @@ def _kill_orphans() -> None:
                 os.waitpid(pid, 0)
 
 
-def _die_with_warden() -> None:
+def _die_with_parent() -> None:
     _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 

@@ -96,6 +96,23 @@ def test_a_kept_connection_that_died_is_replaced() -> None:
     assert asyncio.run(run()) == 2
 
 
+def test_what_came_unasked_is_no_answer_to_the_next_request() -> None:
+    """An engine that answered twice would give one client's text to another."""
+
+    async def answer(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
+    ) -> None:
+        await reader.read(4096)
+        writer.write(OK + OK.replace(b"hi", b"no") if number == 0 else OK)
+        await reader.read(4096)
+
+    async def run() -> list[str]:
+        async with serving(answer) as (url, _), client() as http:
+            return [(await http.get(url)).text for _ in range(2)]
+
+    assert asyncio.run(run()) == ["hi", "hi"]
+
+
 def test_a_new_connection_that_dies_is_told() -> None:
     """A request that a replica took in and died of is not sent to it again."""
     with pytest.raises(httpx.ReadError, match="without an answer"):
@@ -155,6 +172,26 @@ def test_nobody_at_an_address_is_told_at_once() -> None:
             await http.get("http://127.0.0.1:9")
 
     with pytest.raises(httpx.ConnectError, match=r"^Connection refused$"):
+        asyncio.run(run())
+
+
+def test_a_failed_handshake_is_told_in_its_own_words() -> None:
+    """Its number is one of the TLS library's, which the system calls something else."""
+
+    async def run() -> None:
+        async with serving(say(OK)) as (url, _), client() as http:
+            await http.get(url.replace("http:", "https:"))
+
+    with pytest.raises(httpx.ConnectError, match=r"(?i)^tls: wrong version number$"):
+        asyncio.run(run())
+
+
+def test_a_host_that_is_no_name_is_told() -> None:
+    async def run() -> None:
+        async with client() as http:
+            await http.get("http://a..b:9")
+
+    with pytest.raises(httpx.ConnectError, match="its host is no name"):
         asyncio.run(run())
 
 

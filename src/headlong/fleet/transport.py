@@ -63,7 +63,7 @@ class ReplicaTransport(httpx.AsyncBaseTransport):
         await asyncio.sleep(0)  # sockets close in the loop's next turn
 
     def _take(self, idle: "list[_Connection]") -> "_Connection | None":
-        """Return the connection used last that is still open."""
+        """Return the connection used last that can carry a request."""
         while idle:
             connection = idle.pop()
             if connection.is_open:
@@ -80,7 +80,7 @@ class ReplicaTransport(httpx.AsyncBaseTransport):
         except TimeoutError:
             problem = f"no connection within {self._connect_timeout_s:g} s"
             raise httpx.ConnectTimeout(problem) from None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter: hosts that no name server knows
             raise httpx.ConnectError(_words(error)) from error
         return _Connection(*streams)
 
@@ -102,8 +102,12 @@ class _Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the other side has not closed it, as far as is known."""
-        return not (self.reader.at_eof() or self._writer.is_closing())
+        """Whether it can carry a request: not closed, and nothing has come unasked.
+
+        What an engine sends behind its answer would be read as the next one.
+        """
+        has_rest = bool(self.reader._buffer)  # type: ignore[attr-defined] # no other way to see it
+        return not (has_rest or self.reader.at_eof() or self._writer.is_closing())
 
     def close(self) -> None:
         """Close at once, whatever is under way."""
@@ -215,8 +219,13 @@ def _read_error(error: BaseException) -> httpx.TransportError:
     return httpx.RemoteProtocolError(f"this is not HTTP: {error}")
 
 
-def _words(error: OSError) -> str:
+def _words(error: OSError | UnicodeError) -> str:
     """Return the system's own words for a failure, without numbers and addresses."""
+    if isinstance(error, UnicodeError):
+        return "its host is no name"
+    if isinstance(error, ssl.SSLError):  # its numbers are not the system's
+        told = getattr(error, "verify_message", "") or error.reason or "the handshake failed"
+        return f"TLS: {told.lower().replace('_', ' ')}"
     if error.errno is not None and error.errno > 0:  # below are hosts that nobody knows
         return os.strerror(error.errno)
     return error.strerror or str(error)

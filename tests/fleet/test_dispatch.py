@@ -150,6 +150,45 @@ def test_what_comes_beyond_the_answer_is_dropped(kind: str) -> None:
         assert answers(engine, GREEDY) == [expected(odd, GREEDY)]
 
 
+def test_whole_answer_does_not_wait_for_its_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It failed after `engine_next_token_s`, though all of it was there."""
+    monkeypatch.setattr("headlong.fleet.exchange.STATISTICS_S", 0.1)
+    hang = Fault("hang", seconds=60.0)
+    with (
+        run_engine(choose_fault=lambda number: hang) as odd,
+        run_fleet(odd, next_token_s=2.0) as engine,
+    ):
+        stream = engine.submit(SAMPLED)
+        step_until_done(engine, stream)
+        assert (stream.error, stream.num_ready) == (None, 12)
+        assert odd.num_requests == 1
+
+
+def test_answer_in_one_piece_may_take_as_long_as_its_tokens() -> None:
+    """llama.cpp tells log-probabilities so: long answers were cut at `engine_first_token_s`."""
+    scored = request(sampling=SamplingParams(logprobs=1))
+    with (
+        run_engine(dialect="llama.cpp", token_s=0.1) as only,
+        run_fleet(only, next_token_s=0.5) as engine,
+    ):
+        assert answers(engine, scored) == [expected(only, scored)]
+        assert only.num_requests == 1
+
+
+def test_replica_that_failed_a_request_is_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With many of them nobody knew which one sends garbage."""
+    fault = Fault("garbage", at_token=0)
+    with (
+        run_engine(choose_fault=lambda number: fault if number == 0 else None) as only,
+        run_fleet(only) as engine,
+    ):
+        answers(engine, GREEDY)
+    (told,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert only.url.removeprefix("http://") in told
+
+
 def test_log_probabilities_that_are_none_are_refused() -> None:
     scored = request(sampling=SamplingParams(logprobs=1), stopping=StopParams(max_tokens=4))
     with run_engine(choose_fault=lambda number: Fault("nan")) as odd, run_fleet(odd) as engine:

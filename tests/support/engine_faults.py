@@ -22,6 +22,7 @@ FAULTS = (
     "behind_end",  # says tokens behind the finish
     "nan",  # sends NaN for a log-probability
     "no_end",  # closes in good order before the last event
+    "hang",  # says nothing for `seconds` behind the last token
     "error_event",  # reports a failure within the stream
 )
 

@@ -177,7 +177,8 @@ class LlamaWire:
     ) -> str:
         """Return the answer to a request that does not stream."""
         document = json.loads(self.token(model, body, said, answer.finish))
-        return json.dumps({**document, **json.loads(next(self.ending(body, answer, False)))})
+        ending = json.loads(next(self.ending(body, answer, False)))
+        return json.dumps({**ending, **document, "stop": True})
 
 
 WIRES: Mapping[str, VllmWire | LlamaWire] = {"vllm": VllmWire(), "llama.cpp": LlamaWire()}

@@ -198,6 +198,8 @@ class _Answer:
         if self._is("no_end"):
             await self._exchange.finish()
             return
+        if self._fault is not None and self._is("hang"):
+            await asyncio.sleep(self._fault.seconds)
         if self._is("behind_end"):
             await self._exchange.event(
                 self._wire.token(self._engine.model, self._body, [(5, 0)], None)

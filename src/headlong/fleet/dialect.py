@@ -49,6 +49,11 @@ class Call:
     path: str
     body: Mapping[str, Any]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer comes in one piece."""
+        return not self.body.get("stream")
+
 
 @dataclass(frozen=True, slots=True)
 class Delta:

@@ -83,7 +83,8 @@ class Dispatcher:
                 if progress.num_failures >= MAX_FAILURES or not can_go_on:
                     raise
                 if isinstance(error, EngineError):
-                    _log.warning("%s The request is run again elsewhere.", error)
+                    name = route.replica.name
+                    _log.warning("A request that failed on %s is run again. %s", name, error)
 
     def _note_failure(self, replica: Replica, error: EngineError, progress: _Progress) -> None:
         """Hold a failure against the replica, and against the request if the replica saw it."""

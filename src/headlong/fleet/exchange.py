@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from headlong.decode.request import Request
-from headlong.errors import EngineError, GarbledError
+from headlong.errors import EngineError, GarbledError, HeadlongError
 from headlong.fleet.answer_check import AnswerCheck, SpeltAnswerCheck
 from headlong.fleet.dialect import AnswerReader, Delta
 from headlong.fleet.replica import Replica
@@ -26,6 +26,12 @@ CONNECT_TIMEOUT_S = 3.0
 
 MAX_EVENT_BYTES = 16 << 20
 """Of one event; prompt logprobs are the longest."""
+
+STATISTICS_S = 2.0
+"""How long an answer that is complete waits for what engines tell behind it."""
+
+_SLOW_TOKEN_S = 0.5
+"""What a token may take on average in an answer that comes in one piece."""
 
 _REST_S = 0.5
 _COMMENTS = (b":", b"event:", b"id:", b"retry:")
@@ -49,7 +55,7 @@ class Patience:
     """How long replicas may be silent before they count as stalled."""
 
     first_token_s: float = 120.0
-    """Until the first token, their own queue included."""
+    """Until the first token, their own queue included; a whole answer has more by its length."""
     next_token_s: float = 30.0
     """Until every later one."""
 
@@ -107,6 +113,9 @@ class Exchanger:
         limit: asyncio.Timeout,
     ) -> None:
         call = replica.dialect.write(request, replica.model)
+        if call.is_whole:
+            allowed_s = self.patience.first_token_s + _SLOW_TOKEN_S * request.stopping.max_tokens
+            limit.reschedule(asyncio.get_running_loop().time() + allowed_s)
         follow = self.follow if replica.knows_tokens else SpeltAnswerCheck
         check = follow(request, self.vocab_size)
         body = json.dumps(call.body).encode()
@@ -120,29 +129,42 @@ class Exchanger:
                 retry_after = response.headers.get("retry-after")
                 raise replica.dialect.refusal(response.status_code, body, retry_after)
             events = _events(response)
-            try:
-                async for delta in _deltas(events, replica.dialect.reader(request), check):
-                    receive(delta)
-                    limit.reschedule(asyncio.get_running_loop().time() + self.patience.next_token_s)
-            except (httpx.HTTPError, GarbledError):
-                if not check.is_complete:  # else nothing is lost but its statistics
-                    raise
-            receive(check.end())
+
+            def take(delta: Delta) -> None:
+                receive(delta)
+                limit.reschedule(asyncio.get_running_loop().time() + self.patience.next_token_s)
+
+            await _follow(events, replica.dialect.reader(request), check, take)
             limit.reschedule(None)
+            receive(check.end())
             await _read_rest(events)
 
 
-async def _deltas(
-    events: AsyncIterator[str], reader: AnswerReader, check: AnswerCheck
-) -> AsyncIterator[Delta]:
-    """Yield the tokens that events bring, up to the one that says that nothing follows."""
-    async for event in events:
-        delta = reader.read(event)
-        checked = check.read(delta)
-        if checked.token_ids:
-            yield checked
-        if delta.is_end:
-            return
+async def _follow(
+    events: AsyncIterator[str],
+    reader: AnswerReader,
+    check: AnswerCheck,
+    take: Callable[[Delta], None],
+) -> None:
+    """Read events up to the one that says that nothing follows; `take` gets their tokens.
+
+    What goes wrong behind a complete answer costs its statistics and nothing else.
+    """
+    clock = asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(None) as limit:
+            async for event in events:
+                delta = reader.read(event)
+                checked = check.read(delta)
+                if checked.token_ids:
+                    take(checked)
+                if delta.is_end:
+                    return
+                if check.is_complete and limit.when() is None:
+                    limit.reschedule(clock() + STATISTICS_S)
+    except (TimeoutError, httpx.HTTPError, HeadlongError):
+        if not check.is_complete:
+            raise
 
 
 async def _read_rest(events: AsyncIterator[str]) -> None:

@@ -150,6 +150,31 @@ runpy.run_path(sys.argv[0], run_name="__main__")
     assert "no more" in told
 
 
+def test_an_engine_whose_log_cannot_be_written_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended the watch: no engine was ever started again."""
+    monkeypatch.setattr(children, "FIRST_BACKOFF_S", 0.1)
+    folder = tmp_path / "logs"
+    one = plan(folder)
+    with Children([one], start_s=30):
+        folder.rename(tmp_path / "old")
+        folder.touch()
+        engine_of(one.url).kill()
+        wait_for(lambda: any("cannot be started" in line.getMessage() for line in caplog.records))
+        folder.unlink()
+        wait_for(lambda: is_up(one.url))
+
+
+def test_a_log_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "logs").touch()
+    with (
+        pytest.raises(EngineDownError, match="plain-1 cannot be started: File exists"),
+        Children([plan(tmp_path / "logs")], start_s=30),
+    ):
+        raise AssertionError
+
+
 def test_an_engine_that_hangs_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,18 +1,21 @@
 """Health: what becomes of replicas that fail, die, come back, and come back as another."""
 
+import asyncio
 import itertools
 import time
 from collections.abc import Callable
 
+import httpx
 import pytest
 
 from engine_faults import Fault
 from front_parts import MODEL, answers, expected, request, run_fleet, step_until_done
 from headlong.engine.request import FinishReason
-from headlong.errors import EngineDownError
+from headlong.errors import EngineDownError, EngineError
 from headlong.fleet import fleet
-from headlong.fleet.health import TOKEN_TEXT
-from headlong.fleet.replica import ReplicaState
+from headlong.fleet.health import TOKEN_TEXT, Health
+from headlong.fleet.replica import Replica, ReplicaState
+from headlong.fleet.vllm_dialect import VllmDialect
 from http_engine import run_engine
 
 
@@ -87,6 +90,31 @@ def test_replica_that_changed_its_model_is_kept_out_loudly(
         assert one.num_requests == before
         one.model_name = "scripted"
         wait_for(lambda: engine.replicas[0].state is ReplicaState.UP)
+
+
+def test_replica_that_goes_down_while_it_is_asked_stays_down() -> None:
+    """It was up again at once, without a pause."""
+    replica = Replica("http://engine", VllmDialect(), state=ReplicaState.UP)
+
+    def answer(call: httpx.Request) -> httpx.Response:
+        if call.url.path == "/health":
+            for _ in range(3):
+                health.observe_failure(replica, EngineError("It broke off."))
+        listed = {"data": [{"id": "scripted"}]}
+        return httpx.Response(404 if call.url.path == "/tokenize" else 200, json=listed)
+
+    http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    health = Health([replica], http, MODEL.tokenizer)
+    asyncio.run(health.check(replica))
+    assert replica.state is ReplicaState.DOWN
+
+
+def test_replica_that_wants_a_key_says_so() -> None:
+    replica = Replica("http://engine", VllmDialect())
+    answer = httpx.Response(401)
+    http = httpx.AsyncClient(transport=httpx.MockTransport(lambda _: answer))
+    asyncio.run(Health([replica], http, MODEL.tokenizer).check(replica))
+    assert "--engine-key-file" in str(replica.problem)
 
 
 def test_replica_of_several_models_needs_the_name_of_one() -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Literal, Self
 
 import httpx
 
@@ -98,8 +98,7 @@ class Children:
         """
         try:
             for child in self._children:
-                child.plan.log_path.unlink(missing_ok=True)
-                _start(child)
+                _start(child, log_mode="wb")
             self._wait_until_ready()
         except BaseException:
             self.__exit__()
@@ -146,7 +145,7 @@ class Children:
         now_s, status = time.monotonic(), _exit_status(child)
         if child.process is None:
             if child.num_deaths <= MAX_DEATHS and now_s >= child.start_s:
-                _start(child)
+                _start_again(child)
         elif status is not None:
             _bury(child, f"ended with status {status}")
         elif now_s - child.well_s > _ASK_S:
@@ -166,22 +165,38 @@ class Children:
         return answer.status_code == httpx.codes.OK
 
 
-def _start(child: _Child) -> None:
+def _start(child: _Child, log_mode: Literal["wb", "ab"]) -> None:
+    """Start an engine.
+
+    Raises:
+        EngineDownError: The system did not let it.
+    """
     plan = child.plan
-    plan.log_path.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-I", supervisor.__file__, str(GRACE_S), *plan.command]
-    with plan.log_path.open("ab") as log:
-        child.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=dict(plan.environ),
-            start_new_session=True,  # Ctrl-C is for the server, which lets requests end first
-        )
+    try:
+        plan.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with plan.log_path.open(log_mode) as log:
+            child.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(plan.environ),
+                start_new_session=True,  # Ctrl-C is for the server, which lets requests end first
+            )
+    except OSError as error:
+        problem = f"The engine {plan.name} cannot be started: {error.strerror or error}."
+        raise EngineDownError(problem, f"Its log would be {plan.log_path}.") from error
     child.is_ready = False
     child.begun_s = child.well_s = time.monotonic()
     _log.info("Started the engine %s at %s; its log is %s.", plan.name, plan.url, plan.log_path)
+
+
+def _start_again(child: _Child) -> None:
+    try:
+        _start(child, log_mode="ab")
+    except EngineDownError as error:
+        _bury(child, f"cannot be started ({error.__cause__})")
 
 
 def _exit_status(child: _Child) -> int | None:
@@ -207,7 +222,8 @@ def _wait_for_end(child: _Child) -> None:
 
 def _bury(child: _Child, how: str) -> None:
     """Note a death: start again later, or give up."""
-    _let_go(child)
+    if child.process is not None:
+        _let_go(child)
     child.process, child.is_ready = None, False
     child.num_deaths += 1
     wait_s = min(FIRST_BACKOFF_S * 2 ** (child.num_deaths - 1), MAX_BACKOFF_S)

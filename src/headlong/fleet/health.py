@@ -107,13 +107,13 @@ class Health:
 
     async def check(self, replica: Replica) -> None:
         """Ask a replica how it is and which model it has."""
-        record = self._records[replica]
+        record, before = self._records[replica], replica.state
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._get(replica, replica.dialect.health_path)
                 model = self._read_models(replica, await self._get(replica, "/v1/models"))
             self._check_model(replica, record, model)
-            if replica.state in (ReplicaState.STARTING, ReplicaState.DOWN):
+            if before in (ReplicaState.STARTING, ReplicaState.DOWN):
                 async with asyncio.timeout(ANSWER_S):
                     await self._check_tokens(replica, model[0])
         except (HeadlongError, httpx.HTTPError, TimeoutError) as error:
@@ -122,11 +122,12 @@ class Health:
         record.model = model
         replica.model, replica.max_tokens = model
         await self._read_load(replica)
-        if replica.state in (ReplicaState.STARTING, ReplicaState.DOWN):
-            record.num_failures = MAX_FAILURES - 1 if replica.state is ReplicaState.DOWN else 0
+        if replica.state is not before:
+            return  # requests have shown more meanwhile
+        if before in (ReplicaState.STARTING, ReplicaState.DOWN):
+            record.num_failures = MAX_FAILURES - 1 if before is ReplicaState.DOWN else 0
             replica.verdict = None  # whoever comes back may be another
-            self._move(replica, ReplicaState.UP)
-        elif replica.state is ReplicaState.SUSPECT:
+        if before is not ReplicaState.UP:
             self._move(replica, ReplicaState.UP)
 
     async def _read_load(self, replica: Replica) -> None:
@@ -155,7 +156,11 @@ class Health:
     async def _get(self, replica: Replica, path: str) -> httpx.Response:
         answer = await self._http.get(f"{replica.url}{path}", headers=key_header(replica))
         if answer.status_code != httpx.codes.OK:
-            raise EngineError(f"GET {path} was answered with HTTP {answer.status_code}.")
+            problem = f"GET {path} was answered with HTTP {answer.status_code}."
+            wants_key = answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
+            raise EngineError(
+                f"{problem} Is its key in --engine-key-file?" if wants_key else problem
+            )
         return answer
 
     def _read_models(self, replica: Replica, answer: httpx.Response) -> tuple[str, int | None]:

@@ -73,6 +73,22 @@ def test_a_plain_engine_alone_is_nothing_to_examine(
     assert "--speculative-url" in capsys.readouterr().err
 
 
+def test_an_engine_is_not_compared_with_itself(
+    model: str, plain: HttpEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    urls = ("--speculative-url", plain.url, "--engine-url", f"{plain.url}/v1")
+    assert main(["doctor", model, *urls]) != 0
+    assert "Both engines are the one at" in capsys.readouterr().err
+
+
+def test_a_kind_of_engine_alone_is_nothing_to_examine(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model in this process was examined, and the kind ignored."""
+    assert main(["doctor", model, "--engine", "llama.cpp"]) != 0
+    assert "--speculative-url" in capsys.readouterr().err
+
+
 def test_a_key_file_that_is_not_there_is_an_error(
     model: str, plain: HttpEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -129,6 +129,9 @@ def test_engines_do_not_get_our_keys() -> None:
         (replace(WISH, head=HEAD_FILE), "the head head.gguf is a GGUF file"),
         (replace(WISH, kind="llama.cpp", model=FILE), "GGUF files; the head head is none"),
         (replace(WISH, kind="llama.cpp"), "reads GGUF files"),
+        (replace(WISH, command="'vllm"), "engine_command is .* no command line"),
+        (replace(WISH, arguments='"--seed'), "engine_args is .* no command line"),
+        (replace(WISH, drafting_arguments="\\"), "speculative_args is .* no command line"),
     ],
 )
 def test_what_could_never_start_is_refused(changed: EngineWish, problem: str) -> None:

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 from engine_faults import Fault
 from headlong.cli.main import main
 from headlong.errors import RequestError
-from headlong.server.served_fleet import named_replicas
+from headlong.server.served_fleet import named_replicas, read_key
 from headlong.server.settings import ServerSettings
 from headlong.text.tokenizer import load_tokenizer
 from headlong.weights.checkpoint import open_checkpoint
@@ -265,3 +265,14 @@ def test_an_engine_is_named_once(model: Path) -> None:
     settings = ServerSettings(engine="vllm", engine_url=(url,), speculative_url=(f"{url}/v1/=4",))
     with pytest.raises(RequestError, match=f"engine at {url} is named twice"):
         list(named_replicas(settings, load_tokenizer(open_checkpoint(model))))
+
+
+@pytest.mark.parametrize("text", ["", "one\ntwo\n", "ключ", "two words"])
+def test_file_without_one_key_is_refused(tmp_path: Path, text: str) -> None:
+    """It went into a header as it was: other lines became headers of their own."""
+    file = tmp_path / "key"
+    file.write_text(text)
+    with pytest.raises(RequestError, match="does not hold one key"):
+        read_key(str(file))
+    file.write_text("sk-1\n")
+    assert read_key(str(file)) == "sk-1"

@@ -1,4 +1,5 @@
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,29 @@ def test_a_value_that_cannot_be_is_refused_by_name(name: str, value: object) -> 
     assert name in refusal.value.problem
     assert repr(value) in refusal.value.problem
     assert refusal.value.remedy.startswith("It must be")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"replicas": 1}, "replicas is about engines in other processes, but engine is local"),
+        ({"engine_key_file": "key"}, "engine_key_file is about engines in other processes"),
+        ({"engine": "vllm", "engine_args": "--seed 3"}, "engine_args is for engines that are st"),
+        ({"engine": "vllm", "head": "head"}, "head is for engines that are started here"),
+        ({"engine": "vllm", "replicas": 1, "speculative_args": "-x"}, "speculative_args is for"),
+    ],
+)
+def test_settings_that_no_engine_would_read_are_refused(
+    given: dict[str, Any], problem: str
+) -> None:
+    """A head beside the address of an engine was ignored without a word."""
+    with pytest.raises(RequestError, match=problem):
+        ServerSettings(**given)
+
+
+def test_settings_of_engines_that_are_started_are_accepted() -> None:
+    ServerSettings(engine="vllm", replicas=1, engine_args="--seed 3")
+    ServerSettings(engine="vllm", speculative_replicas=1, engine_command="x", head="head")
 
 
 def test_two_keys_may_not_be_mixed_up() -> None:

@@ -75,6 +75,12 @@ def test_a_misspelt_variable_is_told() -> None:
     assert "did you mean HEADLONG_MAX_WAITING?" in note
 
 
+def test_options_of_a_model_that_engines_run_are_told_to_do_nothing() -> None:
+    environ = {"HEADLONG_BACKEND": "numpy", "HEADLONG_ENGINE": "vllm"}
+    (note,) = read_settings({}, environ).notes
+    assert note == "backend (HEADLONG_BACKEND) does nothing: vllm decides that itself."
+
+
 @pytest.mark.parametrize("text", ["port = ", "[server", 'port = "\xff"'])
 def test_a_file_that_is_not_toml_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "h.toml"

@@ -6,7 +6,6 @@ import httpx
 import pytest
 
 import http_engine
-from headlong.errors import RequestError
 from headlong.server.served_fleet import start_replicas
 from headlong.server.settings import ServerSettings
 from tiny_text import byte_level_tokenizer
@@ -37,9 +36,4 @@ def test_both_pools_are_started_and_ended(tmp_path: Path) -> None:
 def test_nothing_is_started_unasked(tmp_path: Path) -> None:
     """Some kinds can only be found at addresses."""
     with ExitStack() as until_end:
-        assert start(tmp_path, until_end, engine="ollama") == []
-
-
-def test_replicas_of_the_local_engine_are_refused() -> None:
-    with pytest.raises(RequestError, match="engine is local"):
-        ServerSettings(replicas=1)
+        assert start(tmp_path, until_end, engine="ollama", engine_command=None) == []

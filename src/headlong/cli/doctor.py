@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Examine the model and say what was found."""
-    if args.speculative_url is not None or args.engine_url is not None:
+    if doctor_engines.is_asked_for(args):
         return doctor_engines.run(args)
     if args.head is not None and args.draft_model is not None:
         raise RequestError(

@@ -28,13 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--speculative-url", metavar="URL", help="examine this engine, which drafts")
     group.add_argument("--engine-url", metavar="URL",
                        help="against this one, which does not and has the same model")
-    group.add_argument("--engine", default="vllm", metavar="KIND",
+    group.add_argument("--engine", metavar="KIND",
                        help="vllm (the default), llama.cpp, sglang, ollama or openai")
     group.add_argument("--engine-model", metavar="NAME",
                        help="what they call the model, where they have several")
     group.add_argument("--engine-key-file", metavar="FILE",
                        help="file with the API key that they want")
     # fmt: on
+
+
+def is_asked_for(args: argparse.Namespace) -> bool:
+    """Tell whether engines are to be examined."""
+    names = ("speculative_url", "engine_url", "engine", "engine_model", "engine_key_file")
+    return any(getattr(args, name) is not None for name in names)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,12 +50,13 @@ def run(args: argparse.Namespace) -> int:
     from headlong.server.served_fleet import read_key
 
     if args.speculative_url is None:
-        problem = f"Only a plain engine was named: {args.engine_url}."
-        raise RequestError(problem, "Name the one that drafts too: --speculative-url URL.")
+        problem = "No engine that drafts was named."
+        raise RequestError(problem, "Name the one to be examined: --speculative-url URL.")
     with ProgressBar() as progress:
         path = resolve_model(args.model, progress=progress)
     key, model = read_key(args.engine_key_file), args.engine_model
-    pair = EnginePair(args.speculative_url, args.engine_url, args.engine, path, model, key)
+    urls = args.speculative_url, args.engine_url
+    pair = EnginePair(*urls, args.engine or "vllm", path, model, key)
     console = make_console(stderr=args.json)
     view = FindingPrinter(console)
     title = f"{args.speculative_url} against {args.engine_url or 'nothing'}"

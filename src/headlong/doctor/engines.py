@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headlong.doctor.finding import Check, Finding, skipped
-from headlong.errors import EngineDownError
+from headlong.errors import EngineDownError, RequestError
 from headlong.fleet.dialects import make_dialect
 from headlong.fleet.exchange import Exchanger, make_http
 from headlong.fleet.health import Health
@@ -81,7 +81,11 @@ async def _examine(
     drafting = Replica(base_url(pair.drafting_url), dialect, 1, pair.api_key)
     replicas = [drafting]
     if pair.plain_url is not None:
-        replicas.append(Replica(base_url(pair.plain_url), dialect, 0, pair.api_key))
+        plain = Replica(base_url(pair.plain_url), dialect, 0, pair.api_key)
+        if plain.url == drafting.url:
+            problem = f"Both engines are the one at {plain.url}."
+            raise RequestError(problem, "Compare it with another, which does not draft.")
+        replicas.append(plain)
     async with make_http() as http:
         health = Health(replicas, http, tokenizer, pair.model_name)
         for replica in replicas:

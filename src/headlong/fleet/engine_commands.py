@@ -128,20 +128,33 @@ def plan_engines(wish: EngineWish) -> list[tuple[ChildPlan, int]]:
 
 def _command(wish: EngineWish, port: int, *, drafts: bool) -> list[str]:
     kind = _KINDS[wish.kind]
-    command = list(kind.command) if wish.command is None else shlex.split(wish.command)
+    command = list(kind.command)
+    if wish.command is not None:
+        command = _words("engine_command", wish.command)
     command += kind.arguments(str(wish.model), port)
     num_engines = wish.num_plain + wish.num_drafting
     if wish.kind == "llama.cpp" and num_engines > 1:
         # Each would take all cores, and its threads spin while they wait for each other.
         command += ["--threads", str(max(1, num_usable_cores() // num_engines))]
-    command += shlex.split(wish.arguments)
+    command += _words("engine_args", wish.arguments)
     if not drafts:
         return command
     if wish.kind == "vllm":
         command += ["--per-request-spec-decode-metrics", "detailed"]
     if wish.head is not None:
         command += kind.drafting(str(wish.head), wish.num_draft_tokens)
-    return command + shlex.split(wish.drafting_arguments)
+    return command + _words("speculative_args", wish.drafting_arguments)
+
+
+def _words(setting: str, text: str) -> list[str]:
+    """Return the words of a command line, as a shell reads them."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        problem = f"{setting} is {text!r}, which is no command line: {error}."
+        raise RequestError(
+            problem, "Close every quote, and put \\ before one that is meant."
+        ) from None
 
 
 def _check(wish: EngineWish) -> None:
@@ -150,7 +163,7 @@ def _check(wish: EngineWish) -> None:
         raise RequestError(problem, "Start them yourself and name them with --engine-url.")
     if wish.num_drafting and wish.head is None and not wish.drafting_arguments:
         raise RequestError(
-            f"{wish.num_drafting} engines are to draft, but nothing says with what.",
+            "Engines are to draft, but nothing says with what.",
             "Name a head with --head, or give the engine's own options: --speculative-args.",
         )
     _check_form(wish, "model", wish.model, "--backbone")

@@ -6,7 +6,10 @@ The router reads these records, health and probe write them; all in the fleet's 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import httpx
+
 from headlong.decode.request import Request
+from headlong.errors import RequestError
 from headlong.fleet.dialect import Dialect, Feature, ReplicaLoad
 from headlong.fleet.verdict import Verdict
 
@@ -97,5 +100,22 @@ class Replica:
 
 
 def base_url(address: str) -> str:
-    """Return an engine's address as all paths here follow it: without the /v1 that clients want."""
-    return address.rstrip("/").removesuffix("/v1")
+    """Return an engine's address as all paths here follow it: without the /v1 that clients want.
+
+    Raises:
+        RequestError: It is none.
+    """
+    try:
+        url = httpx.URL(address)
+        is_address = url.scheme in ("http", "https") and url.host and (url.port or 1) < 1 << 16
+    except httpx.InvalidURL:
+        is_address = False
+    if not is_address or url.query or url.fragment:
+        shown = address.rpartition("@")[2]  # before it may be a password
+        problem = f"The address {shown!r} is none that an engine can have."
+        raise RequestError(problem, "Write it like http://10.0.0.5:8000.")
+    if url.userinfo:
+        problem = f"The address of the engine at {url.host} has a user or a password in it."
+        raise RequestError(problem, "Leave them out; --engine-key-file names a file with a key.")
+    path = url.raw_path.decode("ascii").rstrip("/").removesuffix("/v1")
+    return f"{url.scheme}://{url.netloc.decode('ascii')}{path}"

@@ -3,6 +3,7 @@
 In:  the model's files, settings. Out: a `ServedModel` whose engines have been found.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,9 @@ from headlong.fleet.replica import Replica, base_url
 from headlong.server.served_model import ModelFiles, ServedModel
 from headlong.server.settings import ServerSettings
 from headlong.text.tokenizer import Tokenizer
+
+_KEY = r"[\x21-\x7e]+"
+"""What a header carries unharmed."""
 
 
 def start_fleet(
@@ -98,8 +102,12 @@ def read_key(path: str | None) -> str | None:
     if path is None:
         return None
     try:
-        return Path(path).read_text(encoding="utf-8").strip()
+        key = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         problem = f"The key file {path} cannot be read: {reason}."
         raise RequestError(problem, "Check its name and permissions.") from error
+    if re.fullmatch(_KEY, key) is None:
+        problem = f"The key file {path} does not hold one key."
+        raise RequestError(problem, "Write the key of the engines into it and nothing else.")
+    return key

@@ -203,10 +203,7 @@ class ServerSettings(ModelOptions):
         for declared in declared_settings():
             check_value(kind_of(declared), getattr(self, declared.name), declared.name)
         check_keys(self.api_keys)
-        starts = self.replicas or self.speculative_replicas
-        if self.engine == "local" and (self.engine_url or self.speculative_url or starts):
-            problem = "Engines in other processes are asked for, but engine is local."
-            raise RequestError(problem, "Say which kind they are: --engine vllm.")
+        _check_engines(self)
 
     @property
     def is_loopback(self) -> bool:
@@ -217,6 +214,31 @@ class ServerSettings(ModelOptions):
     def engine_limits(self) -> EngineLimits:
         """What the engine may hold at most."""
         return EngineLimits(**{one.name: getattr(self, one.name) for one in fields(EngineLimits)})
+
+
+def _check_engines(settings: ServerSettings) -> None:
+    """Refuse settings of engines that nothing would read."""
+
+    def given(*names: str) -> str | None:
+        return next((name for name in names if getattr(settings, name)), None)
+
+    to_start, drafting = ("engine_command", "engine_args"), ("speculative_args", "head")
+    pools = ("engine_url", "speculative_url", "replicas", "speculative_replicas")
+    if settings.engine == "local":
+        stray = given(*pools, *to_start, "speculative_args", "engine_model", "engine_key_file")
+        if stray is not None:
+            problem = f"{stray} is about engines in other processes, but engine is local."
+            raise RequestError(problem, "Say which kind they are: --engine vllm.")
+        return
+    drafts, computes = settings.speculative_replicas, settings.replicas
+    for names, wanted, num in (
+        (to_start, "replicas", computes + drafts),
+        (drafting, "speculative-replicas", drafts),
+    ):
+        stray = None if num else given(*names)
+        if stray is not None:
+            problem = f"{stray} is for engines that are started here, and none of them is."
+            raise RequestError(problem, f"Leave {stray} out, or start some: --{wanted} 1.")
 
 
 def is_loopback_address(host: str) -> bool:

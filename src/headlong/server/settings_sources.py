@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headlong.config import MODEL_OPTIONS
 from headlong.errors import RequestError
 from headlong.server import setting_kinds as kinds
 from headlong.server.setting_kinds import Kind
@@ -88,7 +89,8 @@ def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Effec
     keys = list(_read_keys(given, variables, table, str(config)))
     sources |= {f"api_keys.{key.name}": source for key, source in keys}
     settings = ServerSettings(**values, api_keys=tuple(key for key, _ in keys))
-    return EffectiveSettings(settings, sources, tuple(_misspelt(variables)))
+    notes = (*_misspelt(variables), *_idle(settings, sources))
+    return EffectiveSettings(settings, sources, notes)
 
 
 def flag_name(name: str) -> str:
@@ -154,6 +156,15 @@ def _misspelt(variables: Mapping[str, str]) -> Iterator[str]:
         near = _nearest(name, known) if variable.startswith(PREFIX) and name not in known else None
         if near is not None:
             yield f"{variable} is set, but is no setting; did you mean {variable_name(near)}?"
+
+
+def _idle(settings: ServerSettings, sources: Mapping[str, str]) -> Iterator[str]:
+    """Say which options of a model do nothing, since engines elsewhere run it."""
+    if settings.engine == "local":
+        return
+    for name in MODEL_OPTIONS:
+        if name not in ("model", "head") and sources[name] != DEFAULT:
+            yield f"{name} ({sources[name]}) does nothing: {settings.engine} decides that itself."
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:

@@ -190,6 +190,30 @@ def test_nothing_is_overwritten_and_nothing_half_written_stays(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.parametrize("place", ["file/out", "file/sub/out", 300 * "x"])
+def test_places_that_cannot_be_are_refused(pair: Pair, tmp_path: Path, place: str) -> None:
+    """They were told as bugs."""
+    (tmp_path / "file").touch()
+    with pytest.raises(SourceError, match="cannot be written"):
+        export(request(pair, tmp_path / place), LogProgress())
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_current_folder_is_refused_by_that_name(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot be replaced by another; the system said that it was busy."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SourceError, match="is the current folder"):
+        export(request(pair, Path()), LogProgress())
+
+
+def test_shares_are_told_of_what_was_written(pair: Pair, tmp_path: Path) -> None:
+    """Without a backbone it said that none of the backbone's numbers had changed."""
+    exported = export(request(pair, tmp_path / "out", has_backbone=False), LogProgress())
+    assert list(exported.shares_changed) == ["head"]
+
+
 def test_head_that_does_not_read_back_is_refused(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

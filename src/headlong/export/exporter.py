@@ -74,6 +74,7 @@ def export(request: ExportRequest, progress: Progress) -> Exported:
     needed = 4 * sum(one.num_bytes for one in source.weights.tensors.values()) + _SPARE_BYTES
     if request.has_backbone:
         needed += _backbone_bytes(request, checkpoint, changes["backbone"])
+    parts = ["head", "backbone"] if request.has_backbone else ["head"]
     with staged(request.out, needed) as folder:
         _write_head(folder, request, source, checkpoint, changes["head"])
         if request.has_backbone:
@@ -85,7 +86,7 @@ def export(request: ExportRequest, progress: Progress) -> Exported:
             float_type=float_type,
             hashes=_hash_weights(folder),
             has_backbone=request.has_backbone,
-            shares_changed={part: one.share_changed for part, one in changes.items()},
+            shares_changed={part: changes[part].share_changed for part in parts},
         )
         write_readme(folder, exported)
     return exported

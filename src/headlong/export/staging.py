@@ -7,7 +7,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headlong.errors import DiskFullError, SourceError
@@ -15,7 +15,13 @@ from headlong.errors import DiskFullError, SourceError
 
 def refuse_existing(out: Path) -> None:
     """Refuse a place where something is already."""
-    is_empty_folder = out.is_dir() and not any(out.iterdir())
+    try:
+        is_empty_folder = out.is_dir() and not any(out.iterdir())
+        is_current = is_empty_folder and out.samefile(Path.cwd())
+    except OSError as error:
+        raise _refusal(out, error) from error
+    if is_current:
+        raise SourceError(f"{out} is the current folder.", "Name one in it, which is then made.")
     if os.path.lexists(out) and not is_empty_folder:
         raise SourceError(
             f"{out} is there already.", "Name a place where nothing is yet, or remove that."
@@ -34,14 +40,19 @@ def staged(out: Path, needed_bytes: int, *, is_folder: bool = True) -> Iterator[
         yield part
         os.replace(part, out)
     except OSError as error:
-        kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else SourceError
-        raise kind(
-            f"The export cannot be written to {out}: {error.strerror or error}.",
-            "Check room and rights there, or name another folder; nothing was left behind.",
-        ) from error
+        raise _refusal(out, error) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # it is gone, or could never be
+            part.unlink()
+
+
+def _refusal(out: Path, error: OSError) -> SourceError:
+    kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else SourceError
+    return kind(
+        f"The export cannot be written to {out}: {error.strerror or error}.",
+        "Check room and rights there, or name another folder; nothing was left behind.",
+    )
 
 
 def _require_space(folder: Path, needed_bytes: int) -> None:

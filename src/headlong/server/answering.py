@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headlong.config import MtpMode
-from headlong.errors import HeadlongError
+from headlong.errors import EngineError, HeadlongError
 from headlong.generation import Chunk
 from headlong.server.answer_format import AnswerFormat, Ending, to_json
 from headlong.server.answer_stream import Answer, Arrival
@@ -115,7 +115,10 @@ class AnswerResponse(Response):
         """Return the error for the client; internal faults are logged in full."""
         refusal = refusal_for(error)
         self._status = refusal.status
-        if refusal.status == 500:
+        if refusal.status == 500 and isinstance(error, EngineError) and error.__cause__ is None:
+            # Another process is at fault: a traceback through this one says nothing.
+            _log.error("Request %s failed. %s", self._call.request_id, error)
+        elif refusal.status == 500:
             _log.error("Request %s failed.", self._call.request_id, exc_info=error)
         return refusal
 

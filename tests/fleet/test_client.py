@@ -10,6 +10,7 @@ from headlong.config import SamplingParams, StopParams
 from headlong.engine.limits import EngineLimits
 from headlong.engine.request import BACKBONE, FinishReason
 from headlong.errors import BusyError, RequestError
+from headlong.fleet.gain import kind_of
 from http_engine import run_engine
 
 
@@ -71,6 +72,18 @@ def test_cancelled_request_ends_on_its_engine() -> None:
         _wait_for(lambda: plain.num_left == 1)
         assert plain.num_finished == 0
         assert answers(engine, request()) == [expected(plain, request())]
+
+
+def test_answer_that_is_cut_short_is_measured_too() -> None:
+    """Stop strings end answers here: who always uses them was never measured."""
+    long = request(stopping=StopParams(max_tokens=2000, ignore_eos=True))
+    with run_engine(token_s=0.01) as only, run_fleet(only) as engine:
+        stream = engine.submit(long)
+        while stream.num_ready < 5:
+            engine.step()
+        engine.cancel(stream)
+        gains, kind = engine._dispatcher.router.gains, kind_of(long)
+        _wait_for(lambda: gains.forecast(kind).plain_s is not None)
 
 
 def test_step_returns_when_it_is_woken() -> None:

@@ -59,7 +59,7 @@ def test_a_value_that_cannot_be_is_refused_by_name(name: str, value: object) -> 
         ({"replicas": 1}, "replicas is about engines in other processes, but engine is local"),
         ({"engine_key_file": "key"}, "engine_key_file is about engines in other processes"),
         ({"engine": "vllm", "engine_args": "--seed 3"}, "engine_args is for engines that are st"),
-        ({"engine": "vllm", "head": "head"}, "head is for engines that are started here"),
+        ({"engine": "vllm", "head": "head"}, "head is for drafting engines that are started"),
         ({"engine": "vllm", "replicas": 1, "speculative_args": "-x"}, "speculative_args is for"),
     ],
 )

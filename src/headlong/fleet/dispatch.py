@@ -103,13 +103,21 @@ class Dispatcher:
             arrived_s.append(clock())
             tell(delta)
 
+        def learn() -> None:
+            num_tokens = len(progress.said) - num_before - 1
+            seconds = arrived_s[-1] - arrived_s[0] if arrived_s else 0.0
+            if num_tokens > 0 and seconds > 0:
+                kind = kind_of(request)
+                self.router.gains.observe(kind, seconds, num_tokens, drafts=replica.drafts)
+
         replica = route.replica
-        await self.exchanger.run(replica, request, receive)
+        try:
+            await self.exchanger.run(replica, request, receive)
+        except asyncio.CancelledError:  # a stop string was found, or the client has left
+            learn()
+            raise
         self.health.observe_success(replica)
-        num_tokens, seconds = len(progress.said) - num_before - 1, arrived_s[-1] - arrived_s[0]
-        if num_tokens > 0 and seconds > 0:
-            kind = kind_of(request)
-            self.router.gains.observe(kind, seconds, num_tokens, drafts=replica.drafts)
+        learn()
 
     async def _find(self, request: Request, progress: _Progress) -> Route:
         """Return where to go; wait for it where no replica can take the request now."""

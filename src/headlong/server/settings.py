@@ -230,15 +230,15 @@ def _check_engines(settings: ServerSettings) -> None:
             problem = f"{stray} is about engines in other processes, but engine is local."
             raise RequestError(problem, "Say which kind they are: --engine vllm.")
         return
-    drafts, computes = settings.speculative_replicas, settings.replicas
-    for names, wanted, num in (
-        (to_start, "replicas", computes + drafts),
-        (drafting, "speculative-replicas", drafts),
+    num_drafting = settings.speculative_replicas
+    for names, kind, num, flag in (
+        (to_start, "engines", settings.replicas + num_drafting, "--replicas"),
+        (drafting, "drafting engines", num_drafting, "--speculative-replicas"),
     ):
         stray = None if num else given(*names)
         if stray is not None:
-            problem = f"{stray} is for engines that are started here, and none of them is."
-            raise RequestError(problem, f"Leave {stray} out, or start some: --{wanted} 1.")
+            problem = f"{stray} is for {kind} that are started here, and none is."
+            raise RequestError(problem, f"Leave {stray} out, or start some: {flag} 1.")
 
 
 def is_loopback_address(host: str) -> bool:

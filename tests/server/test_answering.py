@@ -15,7 +15,7 @@ from headlong.arrays import BoolArray
 from headlong.config import MtpMode
 from headlong.decode.sampling import Sampler
 from headlong.engine.engine import Engine
-from headlong.errors import GarbledError, RequestError
+from headlong.errors import RequestError
 from headlong.llm import LLM
 from headlong.server.live import FinishedRequest
 from headlong.server.service import Service
@@ -238,27 +238,6 @@ def test_fault_inside_a_pass_is_for_the_log_alone(
     (told,) = [one for one in caplog.records if one.name == "headlong.server.answering"]
     assert told.exc_info is not None
     assert "weights at /home/me" in str(told.exc_info[1])
-
-
-def test_fault_of_another_engine_is_logged_in_one_line(
-    tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A traceback through the front says nothing about an engine that sends garbage."""
-
-    def garbled(sampler: Sampler, *given: Any) -> Any:
-        raise GarbledError("The engine sent what is not UTF-8.", "See its log.")
-
-    monkeypatch.setattr(Sampler, "pick", garbled)
-
-    async def work(app: FastAPI) -> int:
-        wire = Wire()
-        await wire.post(app, BODY)
-        return wire.status
-
-    assert run(tiny_llm, work) == 500
-    (told,) = [one for one in caplog.records if one.name == "headlong.server.answering"]
-    assert told.exc_info is None
-    assert "not UTF-8" in told.getMessage()
 
 
 def test_books_have_the_status_that_was_told(

@@ -86,7 +86,8 @@ class Exchanger:
             raise EngineError(problem, "See its log.") from None
         except TimeoutError:
             problem = f"The replica {replica.name} has sent nothing for too long."
-            raise EngineError(problem, "Raise the limit if it is merely slow.") from None
+            remedy = "Raise engine_first_token_s or engine_next_token_s if it is merely slow."
+            raise EngineError(problem, remedy) from None
         finally:
             replica.num_in_flight -= 1
 
@@ -134,7 +135,11 @@ class Exchanger:
                 receive(delta)
                 limit.reschedule(asyncio.get_running_loop().time() + self.patience.next_token_s)
 
-            await _follow(events, replica.dialect.reader(request), check, take)
+            try:
+                await _follow(events, replica.dialect.reader(request), check, take)
+            except (TimeoutError, httpx.HTTPError, HeadlongError):
+                if not check.is_complete:  # else nothing is lost but its statistics
+                    raise
             limit.reschedule(None)
             receive(check.end())
             await _read_rest(events)
@@ -146,25 +151,24 @@ async def _follow(
     check: AnswerCheck,
     take: Callable[[Delta], None],
 ) -> None:
-    """Read events up to the one that says that nothing follows; `take` gets their tokens.
+    """Read events up to the one that says that nothing follows; `take` gets their tokens."""
+    async with asyncio.timeout(None) as limit:
+        async for checked in _deltas(events, reader, check):
+            if checked.token_ids:
+                take(checked)
+            if check.is_complete and limit.when() is None:
+                limit.reschedule(asyncio.get_running_loop().time() + STATISTICS_S)
 
-    What goes wrong behind a complete answer costs its statistics and nothing else.
-    """
-    clock = asyncio.get_running_loop().time
-    try:
-        async with asyncio.timeout(None) as limit:
-            async for event in events:
-                delta = reader.read(event)
-                checked = check.read(delta)
-                if checked.token_ids:
-                    take(checked)
-                if delta.is_end:
-                    return
-                if check.is_complete and limit.when() is None:
-                    limit.reschedule(clock() + STATISTICS_S)
-    except (TimeoutError, httpx.HTTPError, HeadlongError):
-        if not check.is_complete:
-            raise
+
+async def _deltas(
+    events: AsyncIterator[str], reader: AnswerReader, check: AnswerCheck
+) -> AsyncIterator[Delta]:
+    """Yield what events bring, up to the one that says that nothing follows."""
+    async for event in events:
+        delta = reader.read(event)
+        yield check.read(delta)
+        if delta.is_end:
+            return
 
 
 async def _read_rest(events: AsyncIterator[str]) -> None:

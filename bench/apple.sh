@@ -19,17 +19,21 @@ started_in=$PWD
 cd "$(dirname "$0")/.." || exit 2
 
 PYTHON=${PYTHON:-.venv/bin/python}
-model=() quick='' folder=apple-report
+model=() named='' quick='' folder=apple-report
 while [ $# -gt 0 ]; do
     case $1 in
         --quick) quick=yes ;;
-        --model) model=(--model "${2:?--model needs a name}"); shift ;;
+        --model)
+            named=${2:?--model needs a name}
+            [ -e "$started_in/$named" ] && named=$started_in/$named
+            model=(--model "$named")
+            shift
+            ;;
         -*) echo "apple.sh: $1 is not known; see the lines at the top of this script" >&2; exit 2 ;;
         *) folder=$1 ;;
     esac
     shift
 done
-named=${model[1]:-}
 "$PYTHON" -c 'import headlong, mlx.core' || {
     echo "apple.sh: $PYTHON has no Headlong or no MLX; run make setup," >&2
     echo "apple.sh: or name an interpreter that has both: PYTHON=…" >&2

@@ -6,7 +6,7 @@
 A pass: the bytes of weights that its products read, beside those of the model. A round of drafting:
 how often the host waits for the device, how often it has something computed without waiting, and
 how many graphs were compiled. Then times: passes over so many rows behind a context, logits
-included, ours and mlx-lm's in turn, where mlx-lm is installed and MODEL is a folder it reads. Each
+included, ours and mlx-lm's in turn, where mlx-lm is installed and reads MODEL's folder. Each
 ratio is the median of the pairs' own, mlx-lm's time over ours, with the quartiles beside it; the
 time that the processor spent, of all threads, is compared in the same way, since it depends less on
 other programs. `host` is what passes before the device has its work. The last line is JSON.
@@ -70,7 +70,7 @@ def main() -> int:
         "round": rounds(llm, args),
         "passes": {},
     }
-    theirs = _theirs(args.model, args.context)
+    theirs = _theirs(llm.model_path, args.context)
     ours = PassTimer(backbone, (), args.context)
     for count in rows:
         figures["passes"][count] = compare(_timer(ours, count), theirs and theirs(count), args)
@@ -148,7 +148,8 @@ def rounds(llm: LLM, args: argparse.Namespace) -> dict[str, Any]:
 
         return run
 
-    before = running.stats.rounds
+    graphs = backbone.ops.graphs  # type: ignore[attr-defined]
+    before, num_graphs = running.stats.rounds, len(graphs)
     try:
         for name in calls:
             setattr(mx, name, count(name))
@@ -158,11 +159,12 @@ def rounds(llm: LLM, args: argparse.Namespace) -> dict[str, Any]:
         for name, function in kept.items():
             setattr(mx, name, function)
     num_rounds = running.stats.rounds - before
-    graphs = backbone.ops.graphs  # type: ignore[attr-defined]
+    num_compiled = len(graphs) - num_graphs
     return {
         "rounds": num_rounds,
         "drafted": running.stats.num_drafted,
-        "waits_per_round": calls["eval"] / max(1, num_rounds),
+        # A new graph is read, and so are the blocks that it is compared with.
+        "waits_per_round": (calls["eval"] - 2 * num_compiled) / max(1, num_rounds),
         "starts_per_round": calls["async_eval"] / max(1, num_rounds),
         "graphs_compiled": len(graphs),
         "graphs_are_on": graphs.is_on,
@@ -185,14 +187,18 @@ def _timer(passes: PassTimer, count: int) -> Callable[[], Times]:
     return run
 
 
-def _theirs(model: str | None, context: int) -> Callable[[int], Callable[[], Times]] | None:
+def _theirs(model: Path, context: int) -> Callable[[int], Callable[[], Times]] | None:
     """Return what times passes of mlx-lm; None where it is not there or cannot read the model."""
-    if model is None or not Path(model).is_dir() or importlib.util.find_spec("mlx_lm") is None:
+    if not model.is_dir() or importlib.util.find_spec("mlx_lm") is None:
         return None
     from mlx_lm import load
     from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 
-    network, tokenizer = load(model)[:2]
+    try:
+        network, tokenizer = load(str(model))[:2]
+    except Exception as error:
+        sys.stderr.write(f"mlx-lm does not load {model}: {error}\n")
+        return None
     cache = make_prompt_cache(network)
     rng = np.random.default_rng(0)
 

@@ -53,7 +53,8 @@ end_report() { # pack the report; the status is 1 where a step that has to hold 
     for file in "$folder"/*.out "$folder"/*.err "$folder"/*.txt "$folder"/*.json; do
         [ -e "$file" ] || continue
         # Paths of this machine are nobody's business, nor is who runs it: pytest names that one.
-        sed -e "s|$PWD|.|g" -e "s|$HOME|~|g" -e 's|pytest-of-[^/]*|pytest|g' "$file" \
+        # Bytes, not characters: a Mac's sed stops at what is not UTF-8.
+        LC_ALL=C sed -e "s|$PWD|.|g" -e "s|$HOME|~|g" -e 's|pytest-of-[^/]*|pytest|g' "$file" \
             > "$file.clean" && mv "$file.clean" "$file"
         files+=("$(basename "$file")")
     done

@@ -57,7 +57,7 @@ def is_chat(prompt: Prompt) -> bool:
     """Tell messages from text and token ids; refuse what is none of them."""
     if isinstance(prompt, str):
         return False
-    is_list = isinstance(prompt, Iterable)
+    is_list = isinstance(prompt, Iterable) and not isinstance(prompt, bytes | bytearray)
     items = list(prompt) if is_list else [prompt]
     if items and all(isinstance(item, Mapping) for item in items):
         return True

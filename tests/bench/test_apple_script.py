@@ -16,16 +16,21 @@ pytest.importorskip("mlx.core", reason="MLX is not installed: pip install 'headl
 SCRIPT = Path(__file__).parents[2] / "bench" / "apple.sh"
 
 
-def run(*arguments: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
-    """Run the script with this interpreter."""
+def run(
+    *arguments: str, python: str = sys.executable, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the script with this interpreter, from a folder."""
     command = ["bash", str(SCRIPT), *arguments]
     settings = os.environ | {"PYTHON": python}
-    return subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, env=settings, cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def test_every_step_runs_and_is_sent_back(tmp_path: Path) -> None:
+    """Model and report are named as they are seen from where the script is started."""
     model, out = write_pair(tmp_path).model, tmp_path / "report"
-    done = run("--quick", "--model", str(model), str(out))
+    done = run("--quick", "--model", model.name, "report", folder=tmp_path)
     report = (out / "report.txt").read_text()
     assert done.returncode == 0, report + done.stderr
     for step in ("conditions", "exactness", "pass", "bench", "figures"):

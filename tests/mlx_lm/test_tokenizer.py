@@ -1,5 +1,7 @@
 """mlx-lm's names for what the tokenizer does."""
 
+from typing import Any
+
 import pytest
 
 from headlong.errors import TextError
@@ -57,6 +59,29 @@ def test_switches_of_the_template_pass_through() -> None:
         for thinks in (True, False)
     }
     assert len(texts) == 2
+
+
+def test_models_reason_by_default_as_in_mlx_lm() -> None:
+    """Also where the template's own default is not to."""
+    changes = thinking_changes()
+    changes["chat_template"] = "{{ '<think>' if enable_thinking is true else '<think></think>' }}"
+    tokenizer = MlxTokenizer(byte_level_tokenizer(**changes))
+    assert tokenizer.apply_chat_template(MESSAGES, tokenize=False) == "<think>"
+    text = tokenizer.apply_chat_template(MESSAGES, tokenize=False, enable_thinking=False)
+    assert text == "<think></think>"
+
+
+@pytest.mark.parametrize("name", ["chat_template", "return_tensors", "truncation"])
+def test_arguments_of_transformers_are_refused(name: str) -> None:
+    """The template would not read them."""
+    tokenizer = MlxTokenizer(byte_level_tokenizer())
+    given: dict[str, Any] = {name: "x"}
+    with pytest.raises(TextError, match=f"{name} is not supported"):
+        tokenizer.apply_chat_template(MESSAGES, **given)
+    given = {name: None, "return_dict": False}
+    assert tokenizer.apply_chat_template(MESSAGES, **given) == tokenizer.apply_chat_template(
+        MESSAGES
+    )
 
 
 def test_tokens_that_end_answers_belong_to_one_tokenizer() -> None:

@@ -8,6 +8,7 @@ In:  what a program for mlx-lm passes; `mtp` and the other options of `LLM.strea
 Out: the text, or a `GenerationResponse` for every token. Drafting is on unless `mtp="off"`.
 """
 
+import reprlib
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -60,7 +61,7 @@ class GenerationResponse:
     generation_tokens: int
     generation_tps: float
     peak_memory: float
-    """Of this process, in GB."""
+    """Of this process or of MLX, whichever is more, in GB."""
     finish_reason: str | None = None
     """"stop" or "length" on the last one."""
 
@@ -79,10 +80,14 @@ def make_prompt_cache(model: LLM, max_kv_size: int | None = None) -> PromptCache
     return PromptCache()
 
 
-def load(path_or_hf_repo: str | Path | None = None, **options: Any) -> tuple[LLM, MlxTokenizer]:
+def load(
+    path_or_hf_repo: str | Path | None = None,
+    tokenizer_config: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> tuple[LLM, MlxTokenizer]:
     """Load a model and its tokenizer; options are mlx-lm's and those of `LLM.load`."""
     options = _drop_unused(options)
-    settings = dict(options.pop("tokenizer_config", None) or {})
+    settings = dict(tokenizer_config or {})
     settings.pop("trust_remote_code", None)
     eos_token = settings.pop("eos_token", None)
     if settings:
@@ -136,17 +141,17 @@ def stream_generate(
     tokenizer: MlxTokenizer | Tokenizer,
     prompt: Any,
     max_tokens: int = 256,
+    draft_model: LLM | None = None,
     **options: Any,
 ) -> "Responses":
     """Generate an answer token by token; options are mlx-lm's and those of `LLM.stream`."""
+    _check_loaded(model, tokenizer, draft_model)
     own = _drop_unused(options)
     own = named_options(own.pop("sampler", None), own.pop("logits_processors", None)) | own
     if not isinstance(tokenizer, MlxTokenizer):  # `LLM.tokenizer`, as it is
         tokenizer = MlxTokenizer(tokenizer)
-    draft_model, num_draft_tokens = own.pop("draft_model", None), own.pop("num_draft_tokens", None)
+    num_draft_tokens = own.pop("num_draft_tokens", None)
     if draft_model is not None:
-        if not isinstance(draft_model, LLM):
-            raise RequestError(f"draft_model is {draft_model!r}.", "Give what load(…)[0] returns.")
         model = _with_draft_model(model, draft_model)
         own.setdefault("mtp", "auto" if num_draft_tokens is None else num_draft_tokens)
     cache = own.pop("prompt_cache", None) or PromptCache()
@@ -191,6 +196,7 @@ class Responses(Iterator[GenerationResponse]):
                 self._progress(self._num_new, self._num_new)
         self._num_tokens += len(chunk.token_ids)
         self._cache.token_ids += chunk.token_ids
+        seconds = now - self._began
         return GenerationResponse(
             text=chunk.text,
             token=chunk.token_ids[0],
@@ -199,10 +205,23 @@ class Responses(Iterator[GenerationResponse]):
             prompt_tokens=self._num_new,
             prompt_tps=self._num_new / max(self._prompt_s, 1e-9),
             generation_tokens=self._num_tokens,
-            generation_tps=self._num_tokens / max(now - self._began, 1e-9),
+            # As mlx-lm counts: all tokens over the time since the first; with one, none passed.
+            generation_tps=self._num_tokens / seconds if seconds > 0 else 0.0,
             peak_memory=_peak_bytes() / 1e9,
             finish_reason=None if chunk.finish_reason is None else chunk.finish_reason.value,
         )
+
+
+def _check_loaded(model: Any, tokenizer: Any, draft_model: Any) -> None:
+    """Refuse what `load` has not returned, such as mlx-lm's own models and tokenizers."""
+    for what, one, kind, place in (
+        ("model", model, LLM, 0),
+        ("tokenizer", tokenizer, MlxTokenizer | Tokenizer, 1),
+        ("draft_model", draft_model, LLM | None, 0),
+    ):
+        if not isinstance(one, kind):
+            remedy = f"Give headlong.load(…)[{place}]."
+            raise RequestError(f"{what} is {reprlib.repr(one)}.", remedy)
 
 
 def _token_ids(tokenizer: MlxTokenizer, prompt: Any) -> list[int]:
@@ -235,13 +254,18 @@ def _with_draft_model(model: LLM, draft_model: LLM) -> LLM:
 
 
 def _peak_bytes() -> int:
-    """Return the most memory this process has had; 0 where the system does not tell."""
+    """Return the most memory this process has had; 0 where the system does not tell.
+
+    What MLX holds for a Mac's GPU need not count as the process's, so its own figure is asked too.
+    """
+    mlx = sys.modules.get("mlx.core")
+    of_mlx = 0 if mlx is None else int(mlx.get_peak_memory())
     if sys.platform == "win32":
-        return 0
+        return of_mlx
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return max(of_mlx, peak if sys.platform == "darwin" else peak * 1024)
 
 
 def _show(text: str, end: str = "\n") -> None:

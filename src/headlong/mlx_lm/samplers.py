@@ -25,18 +25,19 @@ def make_sampler(
     min_p: float = 0.0,
     min_tokens_to_keep: int = 1,
     top_k: int = 0,
+    xtc_probability: float = 0.0,
     **others: Any,
 ) -> NamedOptions:
     """Return a sampler for `generate`, with mlx-lm's arguments.
 
     Filters see probabilities after the temperature; in mlx-lm they see those before it.
     """
-    if others.get("xtc_probability"):
+    _refuse_others(others, ("xtc_threshold", "xtc_special_tokens"))
+    if xtc_probability:
         raise RequestError("xtc_probability is not supported.", "Use top_p, min_p or top_k.")
     if min_tokens_to_keep != 1:
         problem = f"min_tokens_to_keep is {min_tokens_to_keep!r}."
         raise RequestError(problem, "It is always 1: the best token is never filtered out.")
-    _refuse_others(others, ("xtc_probability", "xtc_threshold", "xtc_special_tokens"))
     share = 1.0 if top_p == 0 else top_p  # mlx-lm's 0 keeps all
     return NamedOptions({"temperature": temp, "top_p": share, "min_p": min_p, "top_k": top_k})
 
@@ -44,7 +45,9 @@ def make_sampler(
 def make_logits_processors(
     logit_bias: Mapping[int, float] | None = None,
     repetition_penalty: float | None = None,
+    repetition_context_size: int | None = None,
     presence_penalty: float | None = None,
+    presence_context_size: int | None = None,
     frequency_penalty: float | None = None,
     **others: Any,
 ) -> list[NamedOptions]:
@@ -52,22 +55,21 @@ def make_logits_processors(
 
     Penalties look at the whole text, not at a window of it.
     """
-    for name, value in others.items():
-        if name.endswith("_context_size") and value is not None:
-            problem = f"{name} is {value!r}; penalties look at the whole text here."
-            raise RequestError(problem, "Leave it out.")
-    _refuse_others(others, [f"{one}_context_size" for one in _PENALTIES])
-    given = {
-        "logit_bias": logit_bias,
-        "repetition_penalty": repetition_penalty,
-        "presence_penalty": presence_penalty,
-        "frequency_penalty": frequency_penalty,
+    _refuse_others(others, ("frequency_context_size",))
+    penalties = {
+        "repetition": (repetition_penalty, repetition_context_size),
+        "presence": (presence_penalty, presence_context_size),
+        "frequency": (frequency_penalty, others.get("frequency_context_size")),
     }
-    options = {name: value for name, value in given.items() if value}
+    options: dict[str, Any] = {"logit_bias": logit_bias} if logit_bias else {}
+    for name, (penalty, window) in penalties.items():
+        if not penalty:
+            continue
+        if window is not None:
+            problem = f"{name}_context_size is {window!r}; penalties look at the whole text here."
+            raise RequestError(problem, "Leave it out.")
+        options[f"{name}_penalty"] = penalty
     return [NamedOptions(options)] if options else []
-
-
-_PENALTIES = ("repetition", "presence", "frequency")
 
 
 def named_options(sampler: Any, processors: Any) -> dict[str, Any]:

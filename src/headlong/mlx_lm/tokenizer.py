@@ -12,6 +12,9 @@ from headlong.errors import TextError
 from headlong.text.chat_template import ChatOptions
 from headlong.text.tokenizer import Tokenizer
 
+_OF_TRANSFORMERS = ("chat_template", "return_tensors", "padding", "truncation", "max_length")
+"""Arguments that mlx-lm hands on to transformers, and that are no variables of a template."""
+
 
 class MlxTokenizer:
     """The tokenizer that `load` returns."""
@@ -107,8 +110,15 @@ class MlxTokenizer:
     ) -> Any:
         """Write messages as ids, or as text; `variables` are the template's own.
 
-        Answers need `add_generation_prompt=True`.
+        Answers need `add_generation_prompt=True`. As in mlx-lm, a model that can reason does,
+        unless `enable_thinking=False`.
         """
+        variables.pop("return_dict", None)  # mlx-lm never returns one
+        for name in _OF_TRANSFORMERS:
+            if variables.pop(name, None):
+                raise TextError(f"{name} is not supported.", "Leave it out; ids come as a list.")
+        if self.has_thinking:
+            variables.setdefault("enable_thinking", True)
         options = ChatOptions(
             tools, add_generation_prompt, continue_final_message, kwargs=variables
         )

@@ -4,6 +4,7 @@ Arrays are made lazily and evaluated when a round needs their numbers, in one pl
 ahead of that where the host has other things to do, `start`.
 """
 
+from threading import Lock
 from typing import Any
 
 import mlx.core as mx
@@ -24,11 +25,15 @@ except RuntimeError as error:  # a Mac whose GPU is out of reach, as in a sandbo
     raise ImportError(f"MLX {mx.__version__} has no device here: {error}") from error
 
 
+_evaluating = Lock()
+"""Held while arrays are evaluated: models may run in several threads, and their stream is one."""
+
+
 def enter() -> None:
     """Make this thread use the one stream all arrays belong to.
 
     MLX gives every thread a stream of its own and refuses lazy arrays of another one; a server
-    loads a model in one thread and runs it in another. One thread at a time uses a backend.
+    loads a model in one thread and runs it in another. One thread at a time uses a model.
     """
     mx.set_default_stream(_stream)
 
@@ -40,13 +45,20 @@ def is_on_metal() -> bool:
 
 def start(*arrays: Any) -> None:
     """Have arrays computed while the host goes on."""
-    mx.async_eval(*arrays)
+    with _evaluating:
+        mx.async_eval(*arrays)
+
+
+def finish(*arrays: Any) -> None:
+    """Compute arrays, all at once: the host waits here."""
+    with _evaluating:
+        mx.eval(*arrays)
 
 
 def read(*arrays: Any) -> list[FloatArray]:
-    """Compute arrays, all at once, and return their numbers as float32: the host waits here."""
+    """Compute arrays, all at once, and return their numbers as float32."""
     wide = [array.astype(mx.float32) for array in arrays]
-    mx.eval(wide)
+    finish(wide)
     return [np.array(array) for array in wide]
 
 

@@ -38,7 +38,7 @@ from headlong.ops.mlx.attention import attend
 from headlong.ops.mlx.draft import DraftNumbers, begin_draft, noise_multiples
 from headlong.ops.mlx.experts import experts_result, mlp_result, per_layer_result
 from headlong.ops.mlx.graphs import PassGraphs
-from headlong.ops.mlx.host import MlxHost, enter, is_on_metal, read, start
+from headlong.ops.mlx.host import MlxHost, enter, finish, is_on_metal, read, start
 from headlong.ops.mlx.latent import latent_result
 from headlong.ops.mlx.maths import gate_by_sigmoid, rms_norm, rotate, silu
 from headlong.ops.mlx.recurrent import delta_net_result, make_stepped_state, mamba_result
@@ -79,8 +79,8 @@ class MlxOps(BlockByBlock):
         self.graphs = PassGraphs(self, is_on=is_metal)  # on a CPU, a C++ compiler is called
         place = "Apple's GPU, bf16" if is_metal else "the CPU, f32"
         self.note = (
-            f"MLX {mx.__version__} on {place}; recurrent layers take rows one by one, and only "
-            "drafts of heads of one layer are verified unread"
+            f"MLX {mx.__version__} on {place}; recurrent layers take rows one by one, and drafts "
+            "of heads with several layers are read before they are verified"
         )
 
     def matrix(self, tensor: StoredTensor, quant: str | None = None) -> MlxMatrix:
@@ -257,7 +257,7 @@ class MlxOps(BlockByBlock):
         made = self._made.setdefault(spec, {})
         if name not in made:
             made[name] = mx.array(np.asarray(getattr(spec, name), dtype=np.float32))
-            mx.eval(made[name])  # it may be used by other threads
+            finish(made[name])  # it may be used by other threads
         return made[name]
 
     def draft_numbers(self, blocks: DraftBlocks, size: int) -> DraftNumbers:
@@ -266,7 +266,7 @@ class MlxOps(BlockByBlock):
         if "numbers" not in made:
             ids = np.arange(size) if blocks.vocabulary is None else blocks.vocabulary
             made["numbers"] = DraftNumbers(mx.array(ids.astype(np.int32)), noise_multiples(ids))
-            mx.eval(made["numbers"])
+            finish(made["numbers"])
         found: DraftNumbers = made["numbers"]
         return found
 
@@ -275,7 +275,7 @@ class MlxOps(BlockByBlock):
         made = self._made.setdefault(linear, {})
         if "values" not in made:
             made["values"] = linear.weight.values().astype(self.dtype)
-            mx.eval(made["values"])
+            finish(made["values"])
         return made["values"]
 
     def plan_of(self, rows: Rows) -> PassPlan:

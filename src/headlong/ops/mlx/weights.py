@@ -17,7 +17,7 @@ from gguf.quants import quantize
 
 from headlong.arrays import FloatArray
 from headlong.ops.mlx import metal as mlx_metal
-from headlong.ops.mlx.host import is_on_metal
+from headlong.ops.mlx.host import finish, is_on_metal, read
 from headlong.ops.mlx.metal import multiply_rows
 from headlong.ops.mlx.packing import GROUP, Packing, packing_of, repack
 from headlong.ops.numpy.weights import round_to
@@ -68,7 +68,7 @@ class MlxMatrix:
         self.parts = tuple(parts)
         """(values,), or (words, scales, biases) of packed ones; rows first."""
         self.bits, self.group_size = bits, group_size
-        mx.eval(self.parts)
+        finish(self.parts)
         self.rows_at_once = RowBatching(1)
         self.rows_at_once = _rows_at_once(self)
 
@@ -153,7 +153,7 @@ def stack(matrices: Sequence[MlxMatrix]) -> MlxMatrix:
     # Half-precision scales beside bfloat16 rows would be widened in every pass.
     stacked.parts = tuple(_wide(mx.stack(part)) for part in parts)
     stacked.bits, stacked.group_size = matrices[0].bits, matrices[0].group_size
-    mx.eval(stacked.parts)
+    finish(stacked.parts)
     for place, one in enumerate(matrices):
         one.parts = tuple(part[place] for part in stacked.parts)
     return stacked
@@ -272,7 +272,7 @@ def _wide(part: Any) -> Any:
 
 
 def _bits(x: Any) -> FloatArray:
-    return np.array(x.astype(mx.float32))
+    return read(x)[0]
 
 
 def _are_equal(one: FloatArray, other: FloatArray) -> bool:

@@ -17,7 +17,8 @@ from headlong.train.batches import LENGTH_STEP, Batch, make_batch
 from headlong.train.evaluation import CUTS
 from headlong.train.plan import StagePlan
 from headlong.train.recipe import Recipe
-from headlong.train.sampler import Sampler
+from headlong.train.rows import RowMaker
+from headlong.train.sampler import AnswerRows
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 from headlong.train.trainer import Trainer
@@ -35,7 +36,7 @@ class Estimator:
     teacher: Teacher
     recipe: Recipe
     workload: Workload
-    make_sampler: Callable[[int, int], Sampler]
+    rows: RowMaker
     make_trainer: Callable[[], Trainer]
 
     def generate(self) -> StagePlan:
@@ -46,7 +47,9 @@ class Estimator:
         length = workload.answer_length(recipe)
         num_answers = round(num_tokens / length)
         num_rows = answers.num_rows
-        trial = self._try_rows(num_rows, recipe.prompts.max_tokens + answers.max_tokens)
+        trial = self._try_rows(
+            self.rows.generator, num_rows, recipe.prompts.max_tokens + answers.max_tokens
+        )
         # A finished row idles until the next refill; one answer needs a step for each token.
         steps = num_tokens / num_rows * (1 + answers.refill_every / 2 / length)
         steps = round(max(steps, length)) if num_tokens else 0
@@ -102,7 +105,7 @@ class Estimator:
         settings, num_temperatures = recipe.evaluation, len(recipe.evaluation.temperatures)
         num_rows = max(1, min(512, recipe.answers.num_rows, workload.num_bench))
         capacity = recipe.prompts.max_tokens + settings.max_tokens
-        answered = self._try_rows(num_rows, capacity)
+        answered = self._try_rows(self.rows.sampler, num_rows, capacity)
         rounds = -(-workload.num_bench // num_rows) * num_temperatures
         num_answers = workload.num_bench * num_temperatures
         tokens = round(workload.prompt_length() + TYPICAL_SHARE * settings.max_tokens)
@@ -132,11 +135,13 @@ class Estimator:
             ("answers.num_rows", "evaluation.max_tokens", "prompts.max_tokens"),
         )
 
-    def _try_rows(self, num_rows: int, capacity: int) -> Trial:
+    def _try_rows(
+        self, make_rows: Callable[[int, int], AnswerRows], num_rows: int, capacity: int
+    ) -> Trial:
         jobs = self.workload.jobs
 
         def trial(size: int) -> Trial:
-            sampler = self.make_sampler(size, capacity)
+            sampler = make_rows(size, capacity)
             chosen = [jobs[i % len(jobs)] for i in range(size)]
             prefill_s = time_call(self.teacher.device, lambda: sampler.load(range(size), chosen))
             sampler.run(1)  # captures the CUDA graph

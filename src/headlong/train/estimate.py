@@ -71,9 +71,7 @@ class Estimator:
         length = workload.prompt_length() + workload.answer_length(recipe)
         padded = max(LENGTH_STEP, round(length / LENGTH_STEP) * LENGTH_STEP)
         full = max(1, settings.tokens_per_step // padded)
-        trial = extrapolate(
-            self.teacher.device, lambda size: self._try_step(trainer, size, padded), full
-        )
+        trial = self._extrapolate(lambda size: self._try_step(trainer, size, padded), full)
         step_s = trial.total_seconds
         left = 1 - workload.share_trained
         if settings.steps is None:
@@ -150,7 +148,10 @@ class Estimator:
             seconds = {"prefill": prefill_s, "decoding": steps_s / _TRIAL_STEPS}
             return Trial(size, seconds, sampler.num_bytes + logits)
 
-        return extrapolate(self.teacher.device, trial, num_rows)
+        return self._extrapolate(trial, num_rows)
+
+    def _extrapolate(self, run: Callable[[int], Trial], full: int) -> Trial:
+        return extrapolate(run, full, compiles=self.teacher.is_compiled)
 
     def _try_step(self, trainer: Trainer, size: int, length: int) -> Trial:
         batch = self._random_batch(size, length)
@@ -181,14 +182,14 @@ class Estimator:
             seconds = time_call(device, lambda: evaluate_rows(torch.from_numpy(ids).to(device)))
             return Trial(num_rows, {"evaluation": seconds}, 3 * size)
 
-        return extrapolate(self.teacher.device, trial, _EVALUATION_ROWS)
+        return self._extrapolate(trial, _EVALUATION_ROWS)
 
     @torch.no_grad()
     def _forward(self, ids: Tensor, head: TorchHead) -> None:
         self.teacher.forward(ids, head.tap_layers)
 
     def _random_batch(self, size: int, length: int) -> Batch:
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng()  # new ids each time: the trainer may keep rows of old ones
         ids = rng.integers(0, self.teacher.config.vocab_size, (size, length))
         prompt_length = min(length - 3, round(self.workload.prompt_length()))
         return make_batch(list(ids), [prompt_length] * size, np.zeros(size, np.float32), length)

@@ -35,6 +35,8 @@ class Teacher:
     backbone: Backbone
     ops: TorchOps
     pointwise: Pointwise
+    is_compiled: bool
+    """Whether pointwise functions are fused by torch.compile."""
 
     @property
     def config(self) -> ModelConfig:
@@ -111,7 +113,8 @@ def load_teacher(
 ) -> Teacher:
     """Load a checkpoint onto a device, unquantised and without gradients."""
     ops = TorchOps(device, dtype, make_row_maths(compile=compile), is_exact=False)
-    return Teacher(load_backbone(checkpoint, ops).backbone, ops, make_pointwise(compile=compile))
+    backbone = load_backbone(checkpoint, ops).backbone
+    return Teacher(backbone, ops, make_pointwise(compile=compile), is_compiled=compile)
 
 
 def find_dtype(name: str, device: torch.device) -> torch.dtype:

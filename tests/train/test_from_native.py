@@ -130,8 +130,7 @@ def test_simulated_acceptance_equals_that_of_real_decoding(run: Run) -> None:
         for parameter in trainer.head.parameters():
             parameter.copy_(parameter.half() if parameter.ndim > 1 else parameter)
     prompts = read_prompts(run.options.prompt_files[0])
-    sampler = pipeline._rows.sampler(4, 120)
-    samples = sample_bench(sampler, pipeline.tokenizer, prompts, run.recipe)
+    samples = sample_bench(pipeline._rows, pipeline.tokenizer, prompts, run.recipe)
     llm = load(run)
     for word, sample in zip(WORDS, samples[0.0]["words"], strict=True):
         out = ask(llm, word, mtp=2)

@@ -103,7 +103,9 @@ class Estimator:
         settings, num_temperatures = recipe.evaluation, len(recipe.evaluation.temperatures)
         num_rows = max(1, min(512, recipe.answers.num_rows, workload.num_bench))
         capacity = recipe.prompts.max_tokens + settings.max_tokens
-        answered = self._try_rows(self.rows.sampler, num_rows, capacity)
+        is_greedy = not any(settings.temperatures)
+        make_rows = self.rows.generator if is_greedy else self.rows.sampler
+        answered = self._try_rows(make_rows, num_rows, capacity)
         rounds = -(-workload.num_bench // num_rows) * num_temperatures
         num_answers = workload.num_bench * num_temperatures
         tokens = round(workload.prompt_length() + TYPICAL_SHARE * settings.max_tokens)

@@ -219,11 +219,7 @@ class Pipeline:
         vocabulary = self._load_vocabulary(None)
         trainer = self._make_trainer(vocabulary)
         self._calibrate(trainer, vocabulary, self._read_answers())
-        settings = self.recipe.evaluation
-        capacity = self.recipe.prompts.max_tokens + settings.max_tokens
-        sampler = self._rows.sampler(min(512, self.recipe.answers.num_rows), capacity)
-        self.report.say(f"{sampler.num_rows} rows of {capacity} tokens, {sampler.note}")
-        samples = sample_bench(sampler, self.tokenizer, self._bench, self.recipe)
+        samples = sample_bench(self._rows, self.tokenizer, self._bench, self.recipe)
         evaluation = self._simulate(trainer.head, vocabulary, samples)
         if self._initial is not None:
             head = build_head(self.recipe, self.teacher, vocabulary.ids, self._initial)

@@ -110,7 +110,7 @@ ABOVE_ENGINE = [
     if LEVEL.get(name.split("/")[0].removesuffix(".py"), 99) < LEVEL["engine"]
 ]
 CLIENT_MODULES = {f"headlong.engine.{name}" for name in ("client", "request", "limits")}
-ENGINE_BUILDERS = {"llm.py", "doctor/exactness.py"}
+ENGINE_BUILDERS = {"llm.py", "doctor/exactness.py", "train/rows.py"}
 """The only files above the engine that may build a local one."""
 
 

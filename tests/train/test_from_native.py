@@ -45,7 +45,15 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_recipe: Recipe) -> Run:
     model, prompts = write_talking_folder(folder / "model"), folder / "words.jsonl"
     records = [{"prompt": f"say {word}", "task": "words", "licence": "MIT"} for word in WORDS]
     prompts.write_text("\n".join(map(json.dumps, records)))
-    options = RunOptions(model, folder / "work", folder / "out", (prompts,), device="cpu")
+    options = RunOptions(
+        model,
+        folder / "work",
+        folder / "out",
+        (prompts,),
+        device="cpu",
+        dtype="float32",
+        compile=False,
+    )
     options = replace(options, from_native=True)
     recipe = replace(tiny_recipe, training=replace(tiny_recipe.training, steps=40))
     Pipeline(recipe, options, QuietReport()).run(["generate", "train"])
@@ -122,8 +130,7 @@ def test_simulated_acceptance_equals_that_of_real_decoding(run: Run) -> None:
         for parameter in trainer.head.parameters():
             parameter.copy_(parameter.half() if parameter.ndim > 1 else parameter)
     prompts = read_prompts(run.options.prompt_files[0])
-    sampler = pipeline._make_sampler(4, 120)
-    samples = sample_bench(sampler, pipeline.tokenizer, prompts, run.recipe)
+    samples = sample_bench(pipeline._rows, pipeline.tokenizer, prompts, run.recipe)
     llm = load(run)
     for word, sample in zip(WORDS, samples[0.0]["words"], strict=True):
         out = ask(llm, word, mtp=2)

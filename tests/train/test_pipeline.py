@@ -40,7 +40,15 @@ def prompt_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(model: Path, folder: Path, prompt_file: Path) -> RunOptions:
     """One call with everything in one folder."""
-    return RunOptions(model, folder / "work", folder / "out", (prompt_file,), device="cpu")
+    return RunOptions(
+        model,
+        folder / "work",
+        folder / "out",
+        (prompt_file,),
+        device="cpu",
+        dtype="float32",
+        compile=False,
+    )
 
 
 def mean_length(results: dict[str, Any]) -> float:
@@ -67,8 +75,7 @@ def test_a_trained_head_drafts_better_than_an_untrained_one(
     answers = read_shards(tmp_path / "work" / "answers")
     vocabulary = choose_vocabulary(answers, 266, recipe.head.draft_vocab_size)
     raw = make_head(recipe.head, pipeline.teacher, vocabulary.ids, recipe.training.num_depths)
-    sampler = pipeline._make_sampler(4, 120)
-    samples = sample_bench(sampler, pipeline.tokenizer, read_prompts(prompt_file), recipe)
+    samples = sample_bench(pipeline._rows, pipeline.tokenizer, read_prompts(prompt_file), recipe)
     untrained = evaluate_head(pipeline.teacher, raw, vocabulary, samples, recipe, quiet)
     assert mean_length(results) > mean_length(shorten(untrained)) + 0.2
 
@@ -130,7 +137,7 @@ def test_simulated_acceptance_equals_that_of_real_decoding(
         for name, parameter in trainer.head.named_parameters():
             parameter.copy_(torch.from_numpy(weights.tensors[name].to_float32().copy()))
     prompts = read_prompts(prompt_file)
-    samples = sample_bench(pipeline._make_sampler(4, 120), pipeline.tokenizer, prompts, tiny_recipe)
+    samples = sample_bench(pipeline._rows, pipeline.tokenizer, prompts, tiny_recipe)
     llm = LLM.load(
         tiny_gguf, head=tmp_path / "out", drafter="head", backend="numpy", head_quant="f16"
     )
@@ -195,9 +202,8 @@ def test_drafts_of_a_sample_without_answer_are_not_counted(
     pipeline = Pipeline(tiny_recipe, options(tiny_gguf, tmp_path, prompt_file), quiet)
     pipeline.run(["generate"])
     vocabulary = pipeline._load_vocabulary(None)
-    sampler = pipeline._make_sampler(4, 120)
     prompts = read_prompts(prompt_file)
-    sample = sample_bench(sampler, pipeline.tokenizer, prompts, tiny_recipe)[0.0]["words"][0]
+    sample = sample_bench(pipeline._rows, pipeline.tokenizer, prompts, tiny_recipe)[0.0]["words"][0]
     cut = Sample(sample.job, sample.ids[: len(sample.job.prompt_ids) + 1])
     head = make_head(tiny_recipe.head, pipeline.teacher, vocabulary.ids, 3)
     assert Simulator(pipeline.teacher, head, vocabulary, 2).run([cut])[2].rounds == 0

@@ -46,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", choices=("auto", "cuda", "cpu"),
                         help="where to compute; auto takes the GPU where there is one "
                         "(default: auto)")
+    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"),
+                        help="what the model and the head's steps compute in; auto takes bfloat16 "
+                        "where the device has instructions for it (default: auto)")
     parser.add_argument("--no-compile", action="store_true", help="do without torch.compile")
     parser.add_argument("--no-triton", action="store_true", help="do without the Triton kernel")
     parser.add_argument("--split", action="store_true",
@@ -77,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
         from_native=args.from_native,
         device=args.device,
         time_limit_s=args.time_limit,
+        dtype=args.dtype,
         compile=not args.no_compile,
         triton=not args.no_triton,
         split=args.split,

@@ -17,7 +17,8 @@ from headlong.train.batches import LENGTH_STEP, Batch, make_batch
 from headlong.train.evaluation import CUTS
 from headlong.train.plan import StagePlan
 from headlong.train.recipe import Recipe
-from headlong.train.sampler import Sampler
+from headlong.train.rows import RowMaker
+from headlong.train.sampler import AnswerRows
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 from headlong.train.trainer import Trainer
@@ -35,7 +36,7 @@ class Estimator:
     teacher: Teacher
     recipe: Recipe
     workload: Workload
-    make_sampler: Callable[[int, int], Sampler]
+    rows: RowMaker
     make_trainer: Callable[[], Trainer]
 
     def generate(self) -> StagePlan:
@@ -46,7 +47,9 @@ class Estimator:
         length = workload.answer_length(recipe)
         num_answers = round(num_tokens / length)
         num_rows = answers.num_rows
-        trial = self._try_rows(num_rows, recipe.prompts.max_tokens + answers.max_tokens)
+        trial = self._try_rows(
+            self.rows.generator, num_rows, recipe.prompts.max_tokens + answers.max_tokens
+        )
         # A finished row idles until the next refill; one answer needs a step for each token.
         steps = num_tokens / num_rows * (1 + answers.refill_every / 2 / length)
         steps = round(max(steps, length)) if num_tokens else 0
@@ -68,9 +71,7 @@ class Estimator:
         length = workload.prompt_length() + workload.answer_length(recipe)
         padded = max(LENGTH_STEP, round(length / LENGTH_STEP) * LENGTH_STEP)
         full = max(1, settings.tokens_per_step // padded)
-        trial = extrapolate(
-            self.teacher.device, lambda size: self._try_step(trainer, size, padded), full
-        )
+        trial = self._extrapolate(lambda size: self._try_step(trainer, size, padded), full)
         step_s = trial.total_seconds
         left = 1 - workload.share_trained
         if settings.steps is None:
@@ -102,7 +103,9 @@ class Estimator:
         settings, num_temperatures = recipe.evaluation, len(recipe.evaluation.temperatures)
         num_rows = max(1, min(512, recipe.answers.num_rows, workload.num_bench))
         capacity = recipe.prompts.max_tokens + settings.max_tokens
-        answered = self._try_rows(num_rows, capacity)
+        is_greedy = not any(settings.temperatures)
+        make_rows = self.rows.generator if is_greedy else self.rows.sampler
+        answered = self._try_rows(make_rows, num_rows, capacity)
         rounds = -(-workload.num_bench // num_rows) * num_temperatures
         num_answers = workload.num_bench * num_temperatures
         tokens = round(workload.prompt_length() + TYPICAL_SHARE * settings.max_tokens)
@@ -132,11 +135,13 @@ class Estimator:
             ("answers.num_rows", "evaluation.max_tokens", "prompts.max_tokens"),
         )
 
-    def _try_rows(self, num_rows: int, capacity: int) -> Trial:
+    def _try_rows(
+        self, make_rows: Callable[[int, int], AnswerRows], num_rows: int, capacity: int
+    ) -> Trial:
         jobs = self.workload.jobs
 
         def trial(size: int) -> Trial:
-            sampler = self.make_sampler(size, capacity)
+            sampler = make_rows(size, capacity)
             chosen = [jobs[i % len(jobs)] for i in range(size)]
             prefill_s = time_call(self.teacher.device, lambda: sampler.load(range(size), chosen))
             sampler.run(1)  # captures the CUDA graph
@@ -145,7 +150,10 @@ class Estimator:
             seconds = {"prefill": prefill_s, "decoding": steps_s / _TRIAL_STEPS}
             return Trial(size, seconds, sampler.num_bytes + logits)
 
-        return extrapolate(self.teacher.device, trial, num_rows)
+        return self._extrapolate(trial, num_rows)
+
+    def _extrapolate(self, run: Callable[[int], Trial], full: int) -> Trial:
+        return extrapolate(run, full, compiles=self.teacher.is_compiled)
 
     def _try_step(self, trainer: Trainer, size: int, length: int) -> Trial:
         batch = self._random_batch(size, length)
@@ -176,14 +184,14 @@ class Estimator:
             seconds = time_call(device, lambda: evaluate_rows(torch.from_numpy(ids).to(device)))
             return Trial(num_rows, {"evaluation": seconds}, 3 * size)
 
-        return extrapolate(self.teacher.device, trial, _EVALUATION_ROWS)
+        return self._extrapolate(trial, _EVALUATION_ROWS)
 
     @torch.no_grad()
     def _forward(self, ids: Tensor, head: TorchHead) -> None:
         self.teacher.forward(ids, head.tap_layers)
 
     def _random_batch(self, size: int, length: int) -> Batch:
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng()  # new ids each time: the trainer may keep rows of old ones
         ids = rng.integers(0, self.teacher.config.vocab_size, (size, length))
         prompt_length = min(length - 3, round(self.workload.prompt_length()))
         return make_batch(list(ids), [prompt_length] * size, np.zeros(size, np.float32), length)

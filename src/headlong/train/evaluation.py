@@ -27,7 +27,8 @@ from headlong.train.pointwise import noise
 from headlong.train.progress import Report
 from headlong.train.prompt_files import Prompt, read_frame
 from headlong.train.recipe import Recipe
-from headlong.train.sampler import Job, Sampler
+from headlong.train.rows import RowMaker
+from headlong.train.sampler import Job
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 
@@ -110,7 +111,7 @@ class Simulator:
 
 
 def sample_bench(
-    sampler: Sampler, tokenizer: Tokenizer, prompts: Sequence[Prompt], recipe: Recipe
+    rows: RowMaker, tokenizer: Tokenizer, prompts: Sequence[Prompt], recipe: Recipe
 ) -> Samples:
     """Generate the backbone's answers to bench prompts at every temperature of the recipe."""
     settings = recipe.evaluation
@@ -125,9 +126,14 @@ def sample_bench(
             continue
         jobs.append(Job(ids, settings.max_tokens, 0.0, seed=number))
         tasks.append(prompt.task)
+    capacity = recipe.prompts.max_tokens + settings.max_tokens
+    num_rows = min(512, recipe.answers.num_rows)
     samples: Samples = {}
     for temperature in settings.temperatures:
         jobs = [replace(job, temperature=temperature) for job in jobs]
+        # Greedy answers are those of any rows; others must have the noise of the simulation.
+        make_rows = rows.sampler if temperature else rows.generator
+        sampler = make_rows(num_rows, capacity)
         answers = answer_all(sampler, jobs, recipe.answers.refill_every)
         by_task: dict[str, list[Sample]] = {}
         for task, job, ids in zip(tasks, jobs, answers, strict=True):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from headlong.arrays import IntArray
 from headlong.train.conversations import Conversations, Turn
 from headlong.train.progress import Report
-from headlong.train.sampler import Job, Sampler
+from headlong.train.sampler import AnswerRows, Job
 from headlong.train.shards import Answer, ShardWriter
 
 _REPORT_EVERY_S = 5.0
@@ -41,7 +41,7 @@ class GenerationCount:
 
 
 def generate_answers(
-    sampler: Sampler,
+    sampler: AnswerRows,
     conversations: Conversations,
     writer: ShardWriter,
     plan: GenerationPlan,
@@ -75,7 +75,7 @@ def generate_answers(
     return count
 
 
-def answer_all(sampler: Sampler, jobs: list[Job], refill_every: int) -> list[IntArray]:
+def answer_all(sampler: AnswerRows, jobs: list[Job], refill_every: int) -> list[IntArray]:
     """Answer all prompts; there may be more prompts than rows. Answers keep their order."""
     answers: list[IntArray | None] = [None] * len(jobs)
     waiting = list(reversed(range(len(jobs))))
@@ -92,7 +92,7 @@ def answer_all(sampler: Sampler, jobs: list[Job], refill_every: int) -> list[Int
     return [ids for ids in answers if ids is not None]
 
 
-def _refill(sampler: Sampler, conversations: Conversations, rows: dict[int, Turn]) -> None:
+def _refill(sampler: AnswerRows, conversations: Conversations, rows: dict[int, Turn]) -> None:
     free = [row for row in range(sampler.num_rows) if row not in rows]
     if free:
         turns = [conversations.next_turn() for _ in free]

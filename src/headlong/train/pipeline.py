@@ -8,8 +8,7 @@ Stages exchange data through files only, so they can run in separate calls or on
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from headlong.arrays import IntArray
 from headlong.errors import RequestError
 from headlong.heads.fingerprint import fingerprint
 from headlong.heads.head_weights import list_names
-from headlong.ops.torch.attention import attention_shape, choose_attention
-from headlong.ops.torch.sequences import RowReading
 from headlong.text.tokenizer import Tokenizer, load_tokenizer
 from headlong.train.calibrate import fit_logit_scale
 from headlong.train.conversations import Conversations
@@ -55,9 +52,9 @@ from headlong.train.plan import TrainPlan
 from headlong.train.progress import LoggedReport, Report
 from headlong.train.prompt_files import read_prompts
 from headlong.train.recipe import Recipe
-from headlong.train.sampler import Sampler
+from headlong.train.rows import RowMaker
 from headlong.train.shards import Answers, ShardWriter, read_shards, shard_files
-from headlong.train.teacher import Teacher, find_device, load_teacher
+from headlong.train.teacher import Teacher, can_compile, find_device, find_dtype, load_teacher
 from headlong.train.torch_head import TorchHead
 from headlong.train.trainer import Trainer
 from headlong.train.workload import read_workload
@@ -83,8 +80,10 @@ class RunOptions:
     device: str = "auto"
     time_limit_s: float = 24 * 3600.0
     """Wall-clock seconds for all stages of this call."""
+    dtype: str = "auto"
+    """float32, bfloat16, or auto: bfloat16 if the device has instructions to multiply it."""
     compile: bool = True
-    """Fuse pointwise functions with torch.compile, on CUDA."""
+    """Fuse pointwise functions with torch.compile, if it works on the device."""
     triton: bool = True
     """Use the Triton attention kernel, on CUDA."""
     split: bool = False
@@ -104,11 +103,16 @@ class Pipeline:
         self._initial = read_initial_weights(
             checkpoint, recipe, options.from_head, from_native=options.from_native
         )
-        self.recipe = adapt_recipe(recipe, self._initial)
         self.tokenizer: Tokenizer = load_tokenizer(checkpoint)
-        compile = options.compile and self.device.type == "cuda"
-        self.teacher: Teacher = load_teacher(checkpoint, self.device, compile=compile)
+        dtype = find_dtype(options.dtype, self.device)
+        compile = options.compile and can_compile(self.device)
+        self.teacher: Teacher = load_teacher(checkpoint, self.device, compile=compile, dtype=dtype)
+        self._rows = RowMaker(self.teacher, checkpoint, self.tokenizer.eos_ids, options.triton)
+        answers = replace(recipe.answers, num_rows=self._rows.num_rows(recipe.answers))
+        self.recipe = adapt_recipe(replace(recipe, answers=answers), self._initial)
+        tasks = recipe.prompts.tasks
         prompts = [p for f in options.prompt_files for p in read_prompts(f)]
+        prompts = [p for p in prompts if not tasks or p.task in tasks]
         self._bench = [] if options.bench_file is None else read_prompts(options.bench_file)
         self.prompts, self._left_out = leave_out(prompts, self._bench)
         is_cuda = self.device.type == "cuda"
@@ -154,7 +158,7 @@ class Pipeline:
             self.teacher,
             self.recipe,
             workload,
-            partial(self._make_sampler, is_reported=False),
+            self._rows,
             lambda: self._new_trainer(placeholder_ids(size, self._initial_ids)),
         )
         planned = tuple(getattr(estimator, stage)() for stage in stages)
@@ -172,9 +176,9 @@ class Pipeline:
         conversations = Conversations(
             self.prompts, self.tokenizer, recipe, earlier.next_prompt if earlier else 0
         )
-        sampler = self._make_sampler(
-            recipe.answers.num_rows, recipe.prompts.max_tokens + recipe.answers.max_tokens
-        )
+        capacity = recipe.prompts.max_tokens + recipe.answers.max_tokens
+        sampler = self._rows.generator(recipe.answers.num_rows, capacity)
+        self.report.say(f"{sampler.num_rows} rows of {capacity} tokens, {sampler.note}")
         self.report.say(f"generate: ready after {self._elapsed():.1f} s")
         plan = GenerationPlan(
             recipe.answers.tokens_wanted,
@@ -215,10 +219,7 @@ class Pipeline:
         vocabulary = self._load_vocabulary(None)
         trainer = self._make_trainer(vocabulary)
         self._calibrate(trainer, vocabulary, self._read_answers())
-        settings = self.recipe.evaluation
-        capacity = self.recipe.prompts.max_tokens + settings.max_tokens
-        sampler = self._make_sampler(min(512, self.recipe.answers.num_rows), capacity)
-        samples = sample_bench(sampler, self.tokenizer, self._bench, self.recipe)
+        samples = sample_bench(self._rows, self.tokenizer, self._bench, self.recipe)
         evaluation = self._simulate(trainer.head, vocabulary, samples)
         if self._initial is not None:
             head = build_head(self.recipe, self.teacher, vocabulary.ids, self._initial)
@@ -270,14 +271,6 @@ class Pipeline:
         for shard in answers.damaged:
             self.report.say(f"skipped a damaged shard: {shard}")
         return answers
-
-    def _make_sampler(self, num_rows: int, capacity: int, *, is_reported: bool = True) -> Sampler:
-        mixers = [layer.mixer for layer in self.teacher.backbone.layers]
-        shapes = [attention_shape(mixer) for mixer in mixers if isinstance(mixer, RowReading)]
-        attend, words = choose_attention(self.device, shapes, wants_triton=self.options.triton)
-        if is_reported:
-            self.report.say(f"{num_rows} rows of {capacity} tokens, {words}")
-        return Sampler(self.teacher, num_rows, capacity, self.tokenizer.eos_ids, attend)
 
     @property
     def _initial_ids(self) -> IntArray | None:

@@ -25,6 +25,8 @@ class PromptRecipe:
 
     max_tokens: int = 768
     """Longest prompt; longer ones are left out."""
+    tasks: tuple[str, ...] = ()
+    """Tasks of the files' prompts that are used; empty for all."""
     self_written_share: float = 0.45
     """Share of prompts that the backbone writes itself, given only its chat prefix."""
     second_turn_share: float = 0.1

@@ -7,6 +7,7 @@ idles until it gets a new prompt; other rows do not wait for it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -39,6 +40,31 @@ class Job:
     seed: int
 
 
+class AnswerRows(Protocol):
+    """A fixed number of rows, each of which generates one answer at a time."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the states of all rows."""
+
+    @property
+    def note(self) -> str:
+        """What computes, for people."""
+
+    def load(self, rows: Sequence[int], jobs: Sequence[Job]) -> None:
+        """Load prompts into free rows."""
+
+    def run(self, num_steps: int) -> None:
+        """Generate up to `num_steps` tokens in every row that is not done."""
+
+    def finished(self, occupied: Sequence[int]) -> dict[int, IntArray]:
+        """Return the token ids, prompt included, of the occupied rows that are done."""
+
+
 class Sampler:
     """A fixed number of rows, each of which generates one answer at a time."""
 
@@ -49,7 +75,9 @@ class Sampler:
         capacity: int,
         eos_ids: frozenset[int],
         attend: AttendRows,
+        note: str = "",
     ) -> None:
+        self.note = note
         self.teacher = teacher
         self.num_rows = num_rows
         self.capacity = capacity

@@ -1,7 +1,8 @@
 """Teacher: the frozen backbone of a head, in torch, over whole batches.
 
 In:  a checkpoint of any architecture; token ids of equally long sequences.
-Out: the hidden rows that a head is trained on, in bfloat16 on CUDA and float32 on the CPU.
+Out: the hidden rows that a head is trained on, in bfloat16 where the device multiplies it, else in
+     float32.
 The architecture is that of `models/`; decoding is in `sampler.py`.
 """
 
@@ -34,6 +35,8 @@ class Teacher:
     backbone: Backbone
     ops: TorchOps
     pointwise: Pointwise
+    is_compiled: bool
+    """Whether pointwise functions are fused by torch.compile."""
 
     @property
     def config(self) -> ModelConfig:
@@ -46,9 +49,9 @@ class Teacher:
         return self.ops.device
 
     def mixed_precision(self) -> AbstractContextManager[Any]:
-        """Return the autocast context for a head's float32 weights and 16-bit rows on CUDA."""
+        """Return the autocast context for a head's float32 weights and 16-bit rows."""
         context: AbstractContextManager[Any] = torch.autocast(
-            "cuda", dtype=torch.bfloat16, enabled=self.device.type == "cuda"
+            self.device.type, dtype=torch.bfloat16, enabled=self.ops.dtype == torch.bfloat16
         )
         return context
 
@@ -101,10 +104,36 @@ class Teacher:
         return lambda normed: self.cap(F.linear(normed, rows))
 
 
-def load_teacher(checkpoint: Checkpoint, device: torch.device, *, compile: bool) -> Teacher:
+def load_teacher(
+    checkpoint: Checkpoint,
+    device: torch.device,
+    *,
+    compile: bool,
+    dtype: torch.dtype | None = None,
+) -> Teacher:
     """Load a checkpoint onto a device, unquantised and without gradients."""
-    ops = TorchOps(device, maths=make_row_maths(compile=compile), is_exact=False)
-    return Teacher(load_backbone(checkpoint, ops).backbone, ops, make_pointwise(compile=compile))
+    ops = TorchOps(device, dtype, make_row_maths(compile=compile), is_exact=False)
+    backbone = load_backbone(checkpoint, ops).backbone
+    return Teacher(backbone, ops, make_pointwise(compile=compile), is_compiled=compile)
+
+
+def find_dtype(name: str, device: torch.device) -> torch.dtype:
+    """Return the type of a name: float32, bfloat16, or auto for the fastest on the device."""
+    if name != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+    has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if device.type == "cuda" or has_bf16 else torch.float32
+
+
+def can_compile(device: torch.device) -> bool:
+    """Return whether torch.compile works on the device; on a CPU it needs a C++ compiler."""
+    if device.type == "cuda":
+        return True
+    try:
+        torch.compile(torch.neg)(torch.zeros(2))
+    except Exception:  # whatever the compiler or its headers are missing
+        return False
+    return True
 
 
 def find_device(name: str) -> torch.device:

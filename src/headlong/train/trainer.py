@@ -17,8 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headlong.arrays import IntArray
+from headlong.doctor.machine import read_machine
 from headlong.errors import RequestError
+from headlong.models.hidden import HiddenRows
 from headlong.train.batches import Batch, plan_epoch, read_batches
+from headlong.train.forward_cache import ForwardCache
 from headlong.train.loss import Targets, depth_weights, draft_loss, make_targets
 from headlong.train.progress import Report
 from headlong.train.projection import round_once
@@ -59,6 +63,9 @@ class Trainer:
         self.recipe = recipe
         self.state = TrainState()
         self._score = teacher.scorer(vocabulary)
+        is_cuda = teacher.device.type == "cuda"
+        free_bytes = read_machine().available_bytes or 0
+        self._cache = None if is_cuda else ForwardCache(teacher, head.tap_layers, free_bytes // 2)
         settings = recipe.training
         self._depth_weights = depth_weights(settings.num_depths, settings.depth_decay)
         matrices = [p for p in head.parameters() if p.ndim > 1]
@@ -67,9 +74,8 @@ class Trainer:
             {"params": matrices, "weight_decay": settings.weight_decay},
             {"params": vectors, "weight_decay": 0.0},
         ]
-        is_cuda = teacher.device.type == "cuda"
         self._optimiser = torch.optim.AdamW(
-            groups, lr=settings.learning_rate, betas=(0.9, 0.95), fused=is_cuda
+            groups, lr=settings.learning_rate, betas=(0.9, 0.95), fused=True
         )
 
     @property
@@ -127,7 +133,7 @@ class Trainer:
         logit_scales = 1 / temperatures.clamp(min=lower_bound)[sequences.clamp(min=0)]
         depths = self.recipe.training.num_depths
         with torch.no_grad():
-            hidden = self.teacher.forward(ids, self.head.tap_layers)
+            hidden = self._forward(batch.ids)
             targets = make_targets(hidden.normed, self._score, starts, sequences, depths)
         with self.teacher.mixed_precision(), round_once(self.head):
             states = self.head.rollout(hidden, ids)
@@ -140,6 +146,13 @@ class Trainer:
         self.state.step += 1
         self.state.place += 1
         return total.detach(), overlaps
+
+    def _forward(self, ids: IntArray) -> HiddenRows:
+        """Run the backbone over a batch, or take from the cache what it holds."""
+        if self._cache is None:
+            device = self.teacher.device
+            return self.teacher.forward(torch.from_numpy(ids).to(device), self.head.tap_layers)
+        return self._cache.forward(ids)
 
     def _sum_depths(
         self,

@@ -35,19 +35,25 @@ class Trial:
         return sum(self.seconds.values())
 
 
-def extrapolate(device: torch.device, run: Callable[[int], Trial], full: int) -> Trial:
+def extrapolate(run: Callable[[int], Trial], full: int, *, compiles: bool) -> Trial:
     """Run trials of growing sizes and scale the last one up to the full size.
 
-    Time grows in proportion to the size. Memory grows linearly, by the last two trials.
+    Time grows in proportion to the size. Memory grows linearly, by the last two trials. If the run
+    compiles its functions, which it may do anew for a new size, every size runs twice.
     """
-    first = run(1)  # on CUDA this one includes compilation
-    is_warm = device.type == "cpu" and first.total_seconds >= _TOO_LONG_S
+
+    def run_warm(size: int) -> Trial:
+        first = run(size)
+        return run(size) if compiles else first
+
+    first = run_warm(1)
+    is_warm = compiles or first.total_seconds >= _TOO_LONG_S
     trials = [first if is_warm else run(1)]
     while (size := trials[-1].size) < full:
         if trials[-1].total_seconds >= (ENOUGH_S if len(trials) > 1 else _TOO_LONG_S):
             break
         try:
-            trials.append(run(min(full, size * _GROWTH)))
+            trials.append(run_warm(min(full, size * _GROWTH)))
         except (MemoryError, torch.OutOfMemoryError):
             break
     last = trials[-1]

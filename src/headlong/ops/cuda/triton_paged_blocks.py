@@ -72,6 +72,7 @@ class TritonPagedBlocks(LayerByLayer):
 
     @overlaps.setter
     def overlaps(self, overlaps: bool) -> None:
+        """Let launches overlap from now on, or not."""
         self._overlaps = overlaps
         self._launch = self._attention.launch = make_launcher(overlaps=overlaps)
 

@@ -83,7 +83,7 @@ def check(report: Report, args: argparse.Namespace) -> None:
     """See what is there; compare kernels with plain torch, and bits; compile what is timed."""
     report.run("environment", describe)
     report.run("ceilings", partial(_ceilings, args))
-    kinds = ("twin", "picks") if args.rehearse else ("twin", "picks", "bits", "warm")
+    kinds = ("twin", "picks", "rounds", *(() if args.rehearse else ("bits", "warm")))
     told = ("--rehearse",) if args.rehearse else ()
     report.run("kernels", lambda: run_jobs(kinds, report.seconds_left, told))
 

@@ -1,10 +1,19 @@
-"""The CUDA kernels against plain torch, and a row's bits in passes of all sizes."""
+"""The CUDA kernels against plain torch, a row's bits in passes of all sizes, rounds as graphs."""
 
+import numpy as np
 import torch
 from cuda_report import say
+from cuda_rounds import random_backbone
 from cuda_shapes import LARGE, SMALL, TINY, Model, Pass
 from cuda_timing import DEVICE, make_ops
 
+from headlong.bench.pass_cost import make_stand_in_head
+from headlong.config import MtpMode, SamplingParams, StopParams
+from headlong.decode.device.runner import DeviceRunner
+from headlong.decode.request import Request
+from headlong.drafters.head_drafter import RecursiveDrafter
+from headlong.engine.engine import Engine
+from headlong.engine.limits import EngineLimits
 from headlong.ops.cuda.pick import Draw, PickRows, pick_columns
 from headlong.ops.cuda.plain_paged_blocks import PlainPagedBlocks
 
@@ -18,6 +27,7 @@ CASES = (
     (SMALL, "q8", 2),
     (SMALL, "q6", 2),
 )
+ROUNDS = ((SMALL, "bf16"), (SMALL, "q4"))
 COUNTS = (1, 2, 3, 4, 8, 16, 20, 32, 64, 100, 300)
 CHUNK = 512
 SCORED = 64
@@ -91,6 +101,48 @@ def check_picks(case: int) -> bool:
     on_host = pick_columns(logits, rule, positions, Draw.FILTERS).columns
     say(f"picks: {found}; {int((on_host != together).sum())} of 24 differ from the CPU's")
     return all(found.values())
+
+
+def check_rounds(case: int) -> bool:
+    """Compare answers of rounds that graphs replay with answers of rounds that are called."""
+    shape, kind = REHEARSED[case] if DEVICE.type == "cpu" else ROUNDS[case]
+    backbone = random_backbone(shape, kind)
+    drafter = RecursiveDrafter(make_stand_in_head(backbone))
+    answers = []
+    problem: str | None = None
+    for is_replayed in (True, False):
+        limits = EngineLimits(max_running=4, rows_per_step=36, honour_k=True)
+        engine = Engine.for_model(backbone, drafter, limits)
+        if not isinstance(engine.runner, DeviceRunner):
+            raise TypeError(f"no whole rounds: {engine.backend}")
+        replay = engine.runner.rounds.replay
+        replay.captures &= is_replayed
+        running = [engine.submit(one) for one in _requests(shape.vocabulary)]
+        while any(one.finish_reason is None for one in running):
+            engine.step()
+        answers.append([[emitted.pick.token_id for emitted in one.take()] for one in running])
+        problem = problem or replay.problem
+        say(f"rounds {shape.name} {kind}: {replay.num_prepared} captured; {engine.backend}")
+    wrong = sum(one != other for one, other in zip(*answers, strict=True))
+    say(f"rounds {shape.name} {kind}: {wrong} of {len(answers[0])} answers differ; {problem}")
+    return problem is None and not wrong and all(answers[0])
+
+
+def _requests(vocabulary: int) -> list[Request]:
+    """Return requests of every way to pick and to draft."""
+    rng = np.random.default_rng(0)
+    ways: list[tuple[MtpMode, SamplingParams]] = [
+        ("off", SamplingParams()),
+        (4, SamplingParams()),
+        (2, SamplingParams(temperature=0.8, seed=1)),
+        (8, SamplingParams(temperature=1.0, top_p=0.9, top_k=40, seed=2)),
+        ("auto", SamplingParams(temperature=0.7, seed=3)),
+        (3, SamplingParams(logprobs=1)),
+    ]
+    num_rows, num_tokens = (4, 4) if DEVICE.type == "cpu" else (30, 48)
+    stopping = StopParams(num_tokens, ignore_eos=True)
+    prompts = [tuple(rng.integers(0, vocabulary, num_rows + i).tolist()) for i in range(len(ways))]
+    return [Request(ids, how, stopping, mtp) for ids, (mtp, how) in zip(prompts, ways, strict=True)]
 
 
 def differing(model: Model) -> list[str]:

@@ -11,7 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cuda_checks import CASES, REHEARSED, TWINS, check_bits, check_picks, check_twin
+from cuda_checks import (
+    CASES,
+    REHEARSED,
+    ROUNDS,
+    TWINS,
+    check_bits,
+    check_picks,
+    check_rounds,
+    check_twin,
+)
 from cuda_kernels import WARM, warm
 from cuda_report import say
 from cuda_tiles import WORKERS, compile_share
@@ -20,11 +29,19 @@ JOBS: dict[str, Callable[[int], bool | None]] = {
     "twin": check_twin,
     "bits": check_bits,
     "picks": check_picks,
+    "rounds": check_rounds,
     "warm": warm,
     "tiles": compile_share,
 }
-COUNTS = {"twin": len(TWINS), "bits": len(CASES), "picks": 2, "warm": len(WARM), "tiles": WORKERS}
-CHECKS = ("twin", "bits", "picks")
+COUNTS = {
+    "twin": len(TWINS),
+    "bits": len(CASES),
+    "picks": 2,
+    "rounds": len(ROUNDS),
+    "warm": len(WARM),
+    "tiles": WORKERS,
+}
+CHECKS = ("twin", "bits", "picks", "rounds")
 
 
 def run_jobs(kinds: tuple[str, ...], seconds: float, told: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -5,7 +5,6 @@ where they wait for each other, so rounds are also profiled with launches one af
 """
 
 from collections import defaultdict
-from functools import partial
 from typing import Any
 
 import torch
@@ -63,6 +62,8 @@ def profile(runner: DeviceRunner, depth: int, lengths: Lengths) -> dict[str, Any
     microseconds: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
     for event in seen.events():
+        if torch.cuda.is_available() and event.device_type != torch.autograd.DeviceType.CUDA:
+            continue  # calls to the driver
         microseconds[event.name[:90]] += event.time_range.elapsed_us() / REPEATS
         counts[event.name[:90]] += 1
     dearest = sorted(microseconds, key=lambda name: -microseconds[name])
@@ -75,12 +76,8 @@ def profile(runner: DeviceRunner, depth: int, lengths: Lengths) -> dict[str, Any
 
 def _overlap(backbone: Backbone, *, overlaps: bool) -> None:
     """Let launches overlap, where the card can do that, or not."""
-    blocks: Any = backbone.ops.paged  # type: ignore[attr-defined]
-    if not hasattr(blocks, "_launch"):
-        return  # plain torch
-    usual = triton_launch.make_launcher(backbone.ops.device)  # type: ignore[attr-defined]
-    launch = usual if overlaps else partial(triton_launch._launch, False)
-    blocks._launch = blocks._attention._launch = launch
+    ops: Any = backbone.ops
+    ops.paged.overlaps = overlaps and triton_launch.can_overlap(ops.device)
 
 
 def _how(overlaps: bool) -> str:

@@ -1,12 +1,15 @@
 """Layers on Triton's kernels, interpreted, against plain torch: run in a process of its own."""
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from headlong.models.rope import make_rope
 from headlong.ops.blocks import Activation, Attention, GatedMlp, Layer, Linear, Norm
 from headlong.ops.cuda.ops import CudaOps
-from headlong.ops.cuda.paged_blocks import DeviceRows
+from headlong.ops.cuda.paged_blocks import PAGE_SIZE, DeviceRows
+from headlong.ops.cuda.triton_attention_kernels import turn_kernel
 from headlong.ops.cuda.triton_paged_blocks import TritonPagedBlocks
 from native_parts import random, stored
 
@@ -123,10 +126,33 @@ def check_noise(ops: CudaOps) -> None:
         torch.testing.assert_close(found, wanted, atol=0, rtol=1e-14)
 
 
+def check_rows_that_fill_up(ops: CudaOps) -> None:
+    """Turn rows without a slot that stand behind all angles: a card reads foreign memory there."""
+    turned: list[torch.Tensor] = []
+
+    def watch(kernel: Any, grid: Any, arguments: Any, constants: Any, **options: int) -> None:
+        kernel[grid](*arguments, **constants, PDL=False, **options)
+        if kernel is turn_kernel:
+            turned.append(arguments[1])
+
+    blocks, block = TritonPagedBlocks(ops, launch=watch), Parts(ops).layer(extras=True).attention
+    capacity = TABLE.shape[1] * PAGE_SIZE
+    angles = torch.full((2, 4 * capacity, block.head_dim // 2), torch.nan)
+    angles[:, :capacity] = 1
+    kept = (block.rope, *(part[:capacity] for part in angles))
+    blocks._attention._turns[id(block.rope), capacity] = kept
+    rows = rows_of([(0, range(2)), (-1, range(capacity + 7, capacity + 9))])
+    width = (block.num_heads + 2 * block.num_kv_heads) * block.head_dim
+    pages = blocks.make_pages([Parts(ops).layer(extras=True)], 8)[0]
+    blocks.attend(torch.tensor(random(3, 4, width)), block, pages, rows)
+    assert turned[0].isfinite().all()
+
+
 def main() -> None:
     """Check layers of all kinds."""
     torch.set_num_threads(1)
     ops = CudaOps(torch.device("cpu"))
+    check_rows_that_fill_up(ops)
     check(Parts(ops).layer(extras=True), ops)
     check(Parts(ops, "Q4_1").layer(beside=True), ops)
     check(Parts(ops).layer(heads=6, head_dim=24), ops)  # neither a power of two

@@ -221,20 +221,33 @@ def test_kernels_that_do_not_start_leave_a_slower_runner(
             choose_runner(backbone, None, RunnerBounds())
 
 
+@pytest.mark.parametrize("num_good", [0, 1])
 def test_rounds_that_cannot_be_captured_run_without_graphs_and_say_so(
-    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch, num_good: int
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise RuntimeError("CUDA error: operation not permitted when stream is capturing.\nMore.")
+    """All of them, or those of some shapes."""
+    ops = backbone.ops
+    assert isinstance(ops, CudaOps)
+    blocks, captured = RecordedBlocks(ops), list[Any]()
 
-    monkeypatch.setattr(graph_replay, "capture", refuse)
+    def capture(work: Callable[[], object], pool: Any) -> graph_replay.Captured:
+        captured.append(pool)
+        if len(captured) > num_good:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing.\nX")
+        return blocks.capture(work, pool)
+
+    monkeypatch.setattr(ops, "paged", blocks)
+    monkeypatch.setattr(graph_replay, "capture", capture)
+    monkeypatch.setattr(graph_replay, "_MOST_FAILED", 1)
     engine = engine_of(backbone)
     assert isinstance(engine.runner, DeviceRunner)
     replay = engine.runner.rounds.replay
     replay.captures = True
     assert "replayed as graphs" in engine.backend
-    assert [token_ids(one) for one in run_all(engine, REQUESTS)] == answers(backbone)
-    assert "without graphs, many times slower, as they cannot be captured (CUDA" in engine.backend
+    for _ in range(2):
+        assert [token_ids(one) for one in run_all(engine, REQUESTS)] == answers(backbone)
+    assert "many times slower, as they cannot be captured (CUDA" in engine.backend
+    assert ("kinds of them" in engine.backend) is replay.captures is bool(num_good)
     assert engine.snapshot().problem is None
 
 

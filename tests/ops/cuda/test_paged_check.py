@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headlong.models.registry import load_backbone
-from headlong.ops.blocks import Layer
+from headlong.ops.blocks import Attention, Layer
 from headlong.weights.checkpoint import open_checkpoint
 from model_files import write_hf_folder
 
@@ -13,9 +13,10 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402  # all need torch
 
 from headlong.ops.cuda.ops import CudaOps  # noqa: E402
-from headlong.ops.cuda.paged_blocks import DeviceRows, PagedKeys  # noqa: E402
+from headlong.ops.cuda.paged_blocks import PAGE_SIZE, DeviceRows, PagedKeys  # noqa: E402
 from headlong.ops.cuda.paged_check import why_not_trusted  # noqa: E402
 from headlong.ops.cuda.plain_paged_blocks import PlainPagedBlocks  # noqa: E402
+from headlong.ops.cuda.triton_tiles import KEY_BLOCK, Tiles  # noqa: E402
 
 
 class Altered(PlainPagedBlocks):
@@ -65,3 +66,22 @@ def test_bits_that_change_with_the_pass_are_named(layer_and_ops: tuple[Layer, Cu
     reason = why_not_trusted(ops, Altered(ops, added_per_row=1e-6), layer)
     assert reason is not None
     assert "bits change" in reason
+
+
+def test_rows_are_seen_whose_keys_programs_share_and_rows_whose_keys_none_share(
+    layer_and_ops: tuple[Layer, CudaOps],
+) -> None:
+    """These are two kernels of attention; which one runs depends on rows and on the page table."""
+    layer, ops = layer_and_ops
+    seen: set[bool] = set()
+
+    class Watched(PlainPagedBlocks):
+        def attend(
+            self, qkv: Tensor, block: Attention, pages: PagedKeys, rows: DeviceRows
+        ) -> Tensor:
+            num_blocks = rows.page_table.shape[1] * PAGE_SIZE // KEY_BLOCK
+            seen.add(Tiles().shares(len(qkv) * block.num_kv_heads, num_blocks) > 1)
+            return super().attend(qkv, block, pages, rows)
+
+    assert why_not_trusted(ops, Watched(ops), layer) is None
+    assert seen == {True, False}

@@ -71,7 +71,9 @@ class DeviceRounds:
     def __post_init__(self) -> None:
         idle = self.device_round.idle_numbers
         device = self.tensors.ops.device
-        self.replay = Replay(self.device_round, lambda shape: idle(shape.lanes), device)
+        self.replay = Replay(
+            self.device_round, lambda shape: idle(shape.lanes), device, self._stop_overlapping
+        )
 
     def begin(self, batch: Sequence[DecodingSequence], max_rows: int) -> list[Flight]:
         """Begin a round for those that have none under way, and the next one of all."""
@@ -122,6 +124,12 @@ class DeviceRounds:
         """
         prepared = self._prepared([self._lane(sequence, given)])
         return lambda: self.replay(*prepared)
+
+    def _stop_overlapping(self) -> bool:
+        """Launch kernels one after the other from now on; tell whether they overlapped."""
+        paged = self.tensors.ops.paged
+        overlapped, paged.overlaps = paged.overlaps, False
+        return overlapped
 
     def _may_begin_ahead(self, batch: Sequence[DecodingSequence]) -> bool:
         is_free = self.begins_ahead and not self._copies

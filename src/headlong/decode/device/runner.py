@@ -92,8 +92,11 @@ class DeviceRunner:
         """What computes, in words for people."""
         ops, replay = self._tensors.ops, self.rounds.replay
         how = "replayed as graphs" if replay.captures else "without graphs"
-        if replay.problem is not None:
-            how += f", many times slower, as they cannot be captured ({replay.problem})"
+        if replay.failed:
+            which = f"{len(replay.failed)} kinds of them " if replay.captures else ""
+            how += f", {which}many times slower, as they cannot be captured ({replay.problem})"
+        elif replay.problem is not None:
+            how += f", with kernels that do not overlap, as that fails ({replay.problem})"
         return f"{ops.name}, {ops.note}, whole rounds {how}"
 
     @property

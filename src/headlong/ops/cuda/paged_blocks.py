@@ -46,6 +46,8 @@ class PagedBlocks(Protocol):
     """How they run."""
     replays: bool
     """Whether a graph can replay them: nothing in them reads the device from the host."""
+    overlaps: bool
+    """Whether a kernel begins while the one before still runs; can be turned off."""
 
     def make_pages(self, layers: Sequence[Layer], num_pages: int) -> tuple[PagedKeys, ...]:
         """Return room for keys and values of every layer, zeroed."""
@@ -105,6 +107,8 @@ class PagedBlocks(Protocol):
 
 class LayerByLayer:
     """The part of `PagedBlocks` that is made of the others, or of torch alone."""
+
+    overlaps = False
 
     def noise(
         self, streams: Tensor, positions: Tensor, num_columns: int, token_ids: Tensor | None

@@ -63,7 +63,7 @@ class PagedAttention:
     """Attention of all layers of a model."""
 
     def __init__(self, ops: "CudaOps", tiles: Tiles, launch: Launch) -> None:
-        self._ops, self.tiles, self._launch = ops, tiles, launch
+        self._ops, self.tiles, self.launch = ops, tiles, launch
         self._counters = torch.zeros(_MOST_COUNTERS, dtype=torch.int32, device=ops.device)
         self._turns: dict[tuple[int, int], tuple[Rope, Tensor, Tensor]] = {}
 
@@ -98,7 +98,7 @@ class PagedAttention:
             for norm in (block.query_norm, block.key_norm)
         ]
         eps = 0.0 if block.query_norm is None else block.query_norm.eps
-        self._launch(
+        self.launch(
             turn_kernel,
             (len(qkv), block.num_heads + 2 * block.num_kv_heads),
             (qkv, queries, *call.pages, *gains, eps, *call.angles, *call.where),
@@ -118,7 +118,7 @@ class PagedAttention:
         partial, heights = (
             source.new_empty(places, size, dtype=torch.float32) for size in (call.sizes["WIDTH"], 2)
         )
-        self._launch(
+        self.launch(
             attend_apart_kernel,
             (num_rows, block.num_kv_heads, shares),
             (source, *call.pages, call.out, partial, heights, self._counters, *rest),
@@ -133,7 +133,7 @@ class PagedAttention:
         """Let each program attend from some rows."""
         together = self.tiles.rows_together(len(queries), call.members)
         *where, stride = call.where
-        self._launch(
+        self.launch(
             attend_kernel,
             (triton.cdiv(len(queries), together), call.block.num_kv_heads),
             (queries, *call.pages, call.out, *where, len(queries), stride, *call.scales),

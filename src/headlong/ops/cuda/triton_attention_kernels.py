@@ -34,8 +34,9 @@ def turn_kernel(
     is_number = d < HEAD_DIM
     own = qkv + (row * (HEADS + 2 * KV_HEADS) + head) * HEAD_DIM
     numbers = tl.load(own + d, mask=is_number, other=0)
-    position = tl.load(positions + row)
     slot = tl.load(slots + row)
+    # Rows that only fill up may stand where no slot has pages, and no angles are kept.
+    position = tl.where(slot < 0, 0, tl.load(positions + row))
     if head < HEADS + KV_HEADS:
         other_at = tl.where(d < HALF, d + HALF, d - HALF)
         turns = d < 2 * HALF

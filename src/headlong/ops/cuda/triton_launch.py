@@ -25,20 +25,27 @@ class Launch(Protocol):
         """Launch a kernel; `options` are Triton's own, as `num_warps`."""
 
 
-def make_launcher(device: torch.device) -> Launch:
-    """Return what launches kernels on a device."""
-    is_cuda = device.type == "cuda"
-    return partial(_launch, is_cuda and torch.cuda.get_device_capability(device) >= _HOPPER)
+def can_overlap(device: torch.device) -> bool:
+    """Tell whether a kernel can begin on a device while the one before still runs."""
+    if device.type != "cuda":
+        return False
+    found: tuple[int, int] = torch.cuda.get_device_capability(device)
+    return found >= _HOPPER
+
+
+def make_launcher(*, overlaps: bool) -> Launch:
+    """Return what launches kernels, each beginning while the one before runs or behind it."""
+    return partial(_launch, overlaps)
 
 
 def _launch(
-    is_overlapped: bool,
+    overlaps: bool,
     kernel: Any,
     grid: tuple[int, ...],
     arguments: tuple[Any, ...],
     constants: dict[str, Any],
     **options: int,
 ) -> None:
-    if is_overlapped:
+    if overlaps:
         options["launch_pdl"] = True
-    kernel[grid](*arguments, **constants, PDL=is_overlapped, **options)
+    kernel[grid](*arguments, **constants, PDL=overlaps, **options)

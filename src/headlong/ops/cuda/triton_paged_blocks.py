@@ -20,7 +20,7 @@ from headlong.ops.cuda.packed_matrix import PackedMatrix
 from headlong.ops.cuda.paged_blocks import DeviceRows, LayerByLayer, PagedKeys
 from headlong.ops.cuda.plain_paged_blocks import make_paged_keys
 from headlong.ops.cuda.triton_attention import PagedAttention
-from headlong.ops.cuda.triton_launch import Launch, make_launcher
+from headlong.ops.cuda.triton_launch import Launch, can_overlap, make_launcher
 from headlong.ops.cuda.triton_noise import noise_kernel
 from headlong.ops.cuda.triton_row_maths import embed_kernel, norm_kernel
 from headlong.ops.cuda.triton_rows_kernel import rows_kernel
@@ -60,9 +60,21 @@ class TritonPagedBlocks(LayerByLayer):
         self.tiles = tiles or Tiles()
         is_cuda = ops.device.type == "cuda"
         self.note = "Triton kernels" if is_cuda else "Triton kernels, interpreted"
-        self._launch = launch or make_launcher(ops.device)
+        self._overlaps = launch is None and can_overlap(ops.device)
+        self._launch = launch or make_launcher(overlaps=self._overlaps)
         self._attention = PagedAttention(ops, self.tiles, self._launch)
         self._gains: WeakKeyDictionary[Attention, Tensor] = WeakKeyDictionary()
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a kernel begins while the one before still runs; to be set."""
+        return self._overlaps
+
+    @overlaps.setter
+    def overlaps(self, overlaps: bool) -> None:
+        """Let launches overlap from now on, or not."""
+        self._overlaps = overlaps
+        self._launch = self._attention.launch = make_launcher(overlaps=overlaps)
 
     def make_pages(self, layers: Sequence[Layer], num_pages: int) -> tuple[PagedKeys, ...]:
         """Return room for keys and values of every layer, zeroed."""

@@ -41,7 +41,7 @@ def inverse_rms(gram, eps, K: tl.constexpr):
     """Return 1 / rms of every row, from the diagonal."""
     r = tl.arange(0, gram.shape[0])
     squares = tl.sum(tl.where(r[:, None] == r[None, :], gram, 0.0), 0)
-    return tl.rsqrt(squares / K + eps)
+    return tl.rsqrt(tl.fma(squares, 1.0 / K, eps))
 
 
 @triton.jit

@@ -63,7 +63,7 @@ quantisation. It never changes a text, only how soon it comes.
 
 - **Licence:** {LICENCE}, as Headlong. The model it drafts for: {model.licence}.
 - **Learned from** {data["answers"]:,} answers ({data["answer_tokens"]:,} tokens) that this model \
-wrote itself to the prompts below, on one {record["device"]}; {training["steps"]:,} steps in \
+wrote itself to the prompts below, on {_device(record)}; {training["steps"]:,} steps in \
 {training["seconds"]:,.0f} s{earlier}. \
 Every setting is in [run.json](run.json).
 - **Drafts from** the {recipe["head"]["draft_vocab_size"]:,} tokens that are most frequent in \
@@ -95,6 +95,13 @@ def _table(by_task: Mapping[str, list[float]]) -> str:
         for task, lengths in by_task.items()
     ]
     return "\n".join([head, "|---" * (num_depths + 1) + "|", *rows])
+
+
+def _device(record: Mapping[str, Any]) -> str:
+    if record["device"] != "cpu":
+        return f"one {record['device']}"
+    machine = record["provenance"]
+    return f"{machine['num_cores']} cores of an {machine['cpu']}"
 
 
 def _rounds(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:

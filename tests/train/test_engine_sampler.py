@@ -14,6 +14,7 @@ from headlong.train.engine_sampler import EngineSampler
 from headlong.train.generate import answer_all
 from headlong.train.sampler import Job
 from headlong.weights.checkpoint import Checkpoint
+from train_parts import some_jobs
 
 EOS = frozenset({7})
 
@@ -22,16 +23,6 @@ EOS = frozenset({7})
 def backbone(tiny_checkpoint: Checkpoint) -> Backbone:
     """The tiny model on the native backend."""
     return load_backbone(tiny_checkpoint, make_ops("native")).backbone
-
-
-def some_jobs(count: int) -> list[Job]:
-    """Prompts of many lengths at several temperatures."""
-    rng = np.random.default_rng(2)
-    lengths = rng.integers(1, 70, count)
-    return [
-        Job(rng.integers(8, 266, length), 1 + i % 12, (0.0, 0.7, 1.0)[i % 3], seed=i * 17)
-        for i, length in enumerate(lengths)
-    ]
 
 
 def answer_alone(backbone: Backbone, job: Job) -> list[int]:
@@ -47,7 +38,7 @@ def answer_alone(backbone: Backbone, job: Job) -> list[int]:
 
 
 def test_refilled_rows_generate_what_each_would_alone(backbone: Backbone) -> None:
-    jobs = some_jobs(11)
+    jobs = some_jobs(11, 266)
     answers = answer_all(EngineSampler(Engine.for_model(backbone), 3, EOS), jobs, refill_every=4)
     assert [ids.tolist() for ids in answers] == [answer_alone(backbone, job) for job in jobs]
 

@@ -24,6 +24,7 @@ from headlong.weights.checkpoint import open_checkpoint
 from headlong.weights.progress import LogProgress
 from native_heads import write_talking_folder
 from quiet_report import QuietReport
+from train_parts import cpu_options
 
 WORDS = ("hello", "12", "hell", "good bye")
 
@@ -45,16 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_recipe: Recipe) -> Run:
     model, prompts = write_talking_folder(folder / "model"), folder / "words.jsonl"
     records = [{"prompt": f"say {word}", "task": "words", "licence": "MIT"} for word in WORDS]
     prompts.write_text("\n".join(map(json.dumps, records)))
-    options = RunOptions(
-        model,
-        folder / "work",
-        folder / "out",
-        (prompts,),
-        device="cpu",
-        dtype="float32",
-        compile=False,
-    )
-    options = replace(options, from_native=True)
+    options = cpu_options(model, folder, prompts, from_native=True)
     recipe = replace(tiny_recipe, training=replace(tiny_recipe.training, steps=40))
     Pipeline(recipe, options, QuietReport()).run(["generate", "train"])
     options, quiet = replace(options, bench_file=prompts), QuietReport()

@@ -18,13 +18,14 @@ from headlong.llm import LLM
 from headlong.train.draft_vocabulary import choose_vocabulary
 from headlong.train.evaluation import Sample, Simulator, evaluate_head, sample_bench, shorten
 from headlong.train.export import head_weights
-from headlong.train.pipeline import Pipeline, RunOptions
+from headlong.train.pipeline import Pipeline
 from headlong.train.progress import Report
 from headlong.train.prompt_files import read_prompts
 from headlong.train.recipe import Recipe
 from headlong.train.shards import read_shards
 from headlong.train.torch_head import make_head
 from headlong.weights.mlx_groups import PACKED
+from train_parts import cpu_options
 
 WORDS = ("hello", "12", "hell", "good bye")
 
@@ -36,19 +37,6 @@ def prompt_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     records = [{"prompt": f"say {word}", "task": "words", "licence": "MIT"} for word in WORDS]
     path.write_text("\n".join(map(json.dumps, records)))
     return path
-
-
-def options(model: Path, folder: Path, prompt_file: Path) -> RunOptions:
-    """One call with everything in one folder."""
-    return RunOptions(
-        model,
-        folder / "work",
-        folder / "out",
-        (prompt_file,),
-        device="cpu",
-        dtype="float32",
-        compile=False,
-    )
 
 
 def mean_length(results: dict[str, Any]) -> float:
@@ -66,7 +54,7 @@ def test_a_trained_head_drafts_better_than_an_untrained_one(
     changes: dict[str, Any],
 ) -> None:
     recipe = replace(tiny_recipe, head=replace(tiny_recipe.head, **changes))
-    call = options(tiny_gguf, tmp_path, prompt_file)
+    call = cpu_options(tiny_gguf, tmp_path, prompt_file)
     Pipeline(recipe, call, quiet).run(["generate", "train"])
     # A model this small can only be evaluated on its training prompts.
     pipeline = Pipeline(recipe, replace(call, bench_file=prompt_file), quiet)
@@ -101,7 +89,7 @@ def test_evaluation_prompts_are_left_out_and_counted(
 ) -> None:
     bench = tmp_path / "bench.jsonl"
     bench.write_text(json.dumps({"prompt": "Say: 12!"}))
-    call = replace(options(tiny_gguf, tmp_path, prompt_file), bench_file=bench)
+    call = replace(cpu_options(tiny_gguf, tmp_path, prompt_file), bench_file=bench)
     pipeline = Pipeline(tiny_recipe, call, quiet)
     assert [prompt.turns[0] for prompt in pipeline.prompts] == [
         "say hello",
@@ -120,7 +108,7 @@ def test_evaluation_prompts_are_left_out_and_counted(
 def test_training_prompts_that_are_all_evaluation_prompts_are_refused(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:
-    call = replace(options(tiny_gguf, tmp_path, prompt_file), bench_file=prompt_file)
+    call = replace(cpu_options(tiny_gguf, tmp_path, prompt_file), bench_file=prompt_file)
     with pytest.raises(RequestError, match="All 4 prompts share text with"):
         Pipeline(tiny_recipe, call, quiet).run(["generate"])
 
@@ -128,7 +116,7 @@ def test_training_prompts_that_are_all_evaluation_prompts_are_refused(
 def test_simulated_acceptance_equals_that_of_real_decoding(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:
-    pipeline = Pipeline(tiny_recipe, options(tiny_gguf, tmp_path, prompt_file), quiet)
+    pipeline = Pipeline(tiny_recipe, cpu_options(tiny_gguf, tmp_path, prompt_file), quiet)
     pipeline.run(["generate", "train"])
     vocabulary = pipeline._load_vocabulary(None)
     trainer = pipeline._make_trainer(vocabulary)
@@ -154,7 +142,7 @@ def test_simulated_acceptance_equals_that_of_real_decoding(
 def test_generation_continues_where_it_stopped(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:
-    call = options(tiny_gguf, tmp_path, prompt_file)
+    call = cpu_options(tiny_gguf, tmp_path, prompt_file)
     Pipeline(tiny_recipe, call, quiet).run(["generate"])
     first = read_shards(tmp_path / "work" / "answers")
     more = replace(tiny_recipe, answers=replace(tiny_recipe.answers, tokens_wanted=900))
@@ -168,9 +156,9 @@ def test_generation_continues_where_it_stopped(
 def test_training_can_start_from_a_head(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:
-    call = options(tiny_gguf, tmp_path / "first", prompt_file)
+    call = cpu_options(tiny_gguf, tmp_path / "first", prompt_file)
     Pipeline(tiny_recipe, call, quiet).run(["generate", "train"])
-    second = options(tiny_gguf, tmp_path / "second", prompt_file)
+    second = cpu_options(tiny_gguf, tmp_path / "second", prompt_file)
     second = replace(second, from_head=tmp_path / "first" / "out")
     pipeline = Pipeline(tiny_recipe, second, quiet)
     pipeline.run(["generate"])
@@ -185,9 +173,9 @@ def test_a_head_with_other_draft_tokens_than_the_work_folder_is_refused(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:
     """Its rows were once silently used for other tokens."""
-    call = options(tiny_gguf, tmp_path / "first", prompt_file)
+    call = cpu_options(tiny_gguf, tmp_path / "first", prompt_file)
     Pipeline(tiny_recipe, call, quiet).run(["generate", "train"])
-    second = options(tiny_gguf, tmp_path / "second", prompt_file)
+    second = cpu_options(tiny_gguf, tmp_path / "second", prompt_file)
     smaller = replace(tiny_recipe, head=replace(tiny_recipe.head, draft_vocab_size=64))
     Pipeline(smaller, second, quiet).run(["generate"])
     Pipeline(smaller, second, quiet)._load_vocabulary(None)
@@ -199,7 +187,7 @@ def test_a_head_with_other_draft_tokens_than_the_work_folder_is_refused(
 def test_drafts_of_a_sample_without_answer_are_not_counted(
     tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path, quiet: Report
 ) -> None:
-    pipeline = Pipeline(tiny_recipe, options(tiny_gguf, tmp_path, prompt_file), quiet)
+    pipeline = Pipeline(tiny_recipe, cpu_options(tiny_gguf, tmp_path, prompt_file), quiet)
     pipeline.run(["generate"])
     vocabulary = pipeline._load_vocabulary(None)
     prompts = read_prompts(prompt_file)

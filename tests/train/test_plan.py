@@ -10,13 +10,14 @@ import torch
 
 from headlong.train.batches import make_batch
 from headlong.train.estimate import model_bytes
-from headlong.train.pipeline import Pipeline, RunOptions
+from headlong.train.pipeline import Pipeline
 from headlong.train.plan import StagePlan, TrainPlan
 from headlong.train.recipe import Recipe
 from headlong.train.shards import read_shards
 from headlong.train.trials import ENOUGH_S, ActivationMemory, Trial, extrapolate
 from native_heads import write_talking_folder
 from quiet_report import QuietReport
+from train_parts import cpu_options
 
 ALL = ("generate", "train", "evaluate")
 CPU = torch.device("cpu")
@@ -35,16 +36,7 @@ def pipeline(tiny_gguf: Path, tiny_recipe: Recipe, prompt_file: Path, tmp_path: 
     """A run that has not started."""
     bench = tmp_path / "bench.jsonl"
     bench.write_text("\n".join(json.dumps({"prompt": f"tell {i}"}) for i in range(6)))
-    options = RunOptions(
-        tiny_gguf,
-        tmp_path / "work",
-        tmp_path / "out",
-        (prompt_file,),
-        bench,
-        device="cpu",
-        dtype="float32",
-        compile=False,
-    )
+    options = cpu_options(tiny_gguf, tmp_path, prompt_file, bench_file=bench)
     return Pipeline(tiny_recipe, options, QuietReport())
 
 
@@ -120,15 +112,7 @@ def test_planning_does_not_change_the_run(
     states = []
     for name, is_planned in (("plain", False), ("planned", True)):
         work = tmp_path / name
-        options = RunOptions(
-            tiny_gguf,
-            work,
-            work / "out",
-            (prompt_file,),
-            device="cpu",
-            dtype="float32",
-            compile=False,
-        )
+        options = replace(cpu_options(tiny_gguf, work, prompt_file), work=work)
         pipeline = Pipeline(recipe, options, QuietReport())
         if is_planned:
             pipeline.plan(["generate", "train"])
@@ -143,16 +127,8 @@ def test_a_native_layer_is_estimated_too(
     tiny_recipe: Recipe, prompt_file: Path, tmp_path: Path
 ) -> None:
     model = write_talking_folder(tmp_path / "model")
-    options = RunOptions(
-        model,
-        tmp_path / "work",
-        tmp_path / "out",
-        (prompt_file,),
-        device="cpu",
-        dtype="float32",
-        compile=False,
-    )
-    pipeline = Pipeline(tiny_recipe, replace(options, from_native=True), QuietReport())
+    options = cpu_options(model, tmp_path, prompt_file, from_native=True)
+    pipeline = Pipeline(tiny_recipe, options, QuietReport())
     train = by_name(pipeline.plan(["train"]))["train"]
     trainer = pipeline._new_trainer(np.arange(128))
     assert train.num_bytes["head"] == 4 * sum(one.numel() for one in trainer.head.parameters())

@@ -3,12 +3,12 @@
 import numpy as np
 import torch
 
-from headlong.arrays import IntArray
 from headlong.ops.torch.attention import attend_plain
 from headlong.train.generate import answer_all
 from headlong.train.pointwise import noise
 from headlong.train.sampler import Job, Sampler
 from headlong.train.teacher import Teacher
+from train_parts import some_jobs
 
 EOS = frozenset({7})
 
@@ -27,19 +27,6 @@ def plain_answer(teacher: Teacher, job: Job, capacity: int) -> list[int]:
         if ids[-1] in EOS:
             break
     return ids
-
-
-def some_jobs(count: int, vocab_size: int) -> list[Job]:
-    """Prompts of many lengths at several temperatures."""
-    rng = np.random.default_rng(2)
-
-    def prompt() -> IntArray:
-        return rng.integers(8, vocab_size, int(rng.integers(1, 70)))
-
-    return [
-        Job(prompt(), int(rng.integers(1, 12)), (0.0, 0.7, 1.0)[i % 3], seed=i * 17)
-        for i in range(count)
-    ]
 
 
 def test_refilled_rows_generate_what_the_plain_loop_generates(every_teacher: Teacher) -> None:

@@ -10,6 +10,7 @@ true tokens as input. That makes no difference: a draft ends at its first wrong 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,7 +29,7 @@ from headlong.train.progress import Report
 from headlong.train.prompt_files import Prompt, read_frame
 from headlong.train.recipe import Recipe
 from headlong.train.rows import RowMaker
-from headlong.train.sampler import Job
+from headlong.train.sampler import AnswerRows, Job
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 
@@ -128,12 +129,17 @@ def sample_bench(
         tasks.append(prompt.task)
     capacity = recipe.prompts.max_tokens + settings.max_tokens
     num_rows = min(512, recipe.answers.num_rows)
+
+    @cache
+    def make_rows(by_engine: bool) -> AnswerRows:
+        make = rows.generator if by_engine else rows.sampler
+        return make(num_rows, capacity)
+
     samples: Samples = {}
     for temperature in settings.temperatures:
         jobs = [replace(job, temperature=temperature) for job in jobs]
         # Greedy answers are those of any rows; others must have the noise of the simulation.
-        make_rows = rows.sampler if temperature else rows.generator
-        sampler = make_rows(num_rows, capacity)
+        sampler = make_rows(rows.uses_engine and not temperature)
         answers = answer_all(sampler, jobs, recipe.answers.refill_every)
         by_task: dict[str, list[Sample]] = {}
         for task, job, ids in zip(tasks, jobs, answers, strict=True):

@@ -111,8 +111,8 @@ class Pipeline:
         answers = replace(recipe.answers, num_rows=self._rows.num_rows(recipe.answers))
         self.recipe = adapt_recipe(replace(recipe, answers=answers), self._initial)
         tasks = recipe.prompts.tasks
-        prompts = [p for f in options.prompt_files for p in read_prompts(f)]
-        prompts = [p for p in prompts if not tasks or p.task in tasks]
+        read = (p for f in options.prompt_files for p in read_prompts(f))
+        prompts = [p for p in read if not tasks or p.task in tasks]
         self._bench = [] if options.bench_file is None else read_prompts(options.bench_file)
         self.prompts, self._left_out = leave_out(prompts, self._bench)
         is_cuda = self.device.type == "cuda"

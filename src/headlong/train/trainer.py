@@ -17,10 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headlong.arrays import IntArray
 from headlong.doctor.machine import read_machine
 from headlong.errors import RequestError
-from headlong.models.hidden import HiddenRows
 from headlong.train.batches import Batch, plan_epoch, read_batches
 from headlong.train.forward_cache import ForwardCache
 from headlong.train.loss import Targets, depth_weights, draft_loss, make_targets
@@ -133,7 +131,10 @@ class Trainer:
         logit_scales = 1 / temperatures.clamp(min=lower_bound)[sequences.clamp(min=0)]
         depths = self.recipe.training.num_depths
         with torch.no_grad():
-            hidden = self._forward(batch.ids)
+            if self._cache is None:
+                hidden = self.teacher.forward(ids, self.head.tap_layers)
+            else:
+                hidden = self._cache.forward(batch.ids)
             targets = make_targets(hidden.normed, self._score, starts, sequences, depths)
         with self.teacher.mixed_precision(), round_once(self.head):
             states = self.head.rollout(hidden, ids)
@@ -146,13 +147,6 @@ class Trainer:
         self.state.step += 1
         self.state.place += 1
         return total.detach(), overlaps
-
-    def _forward(self, ids: IntArray) -> HiddenRows:
-        """Run the backbone over a batch, or take from the cache what it holds."""
-        if self._cache is None:
-            device = self.teacher.device
-            return self.teacher.forward(torch.from_numpy(ids).to(device), self.head.tap_layers)
-        return self._cache.forward(ids)
 
     def _sum_depths(
         self,

@@ -27,7 +27,7 @@ demo: setup
 
 test: check
 	@tools/install_browser.sh
-	$(PYTEST)
+	$(PYTEST) --numprocesses auto --dist loadfile
 
 check: setup
 	$(BIN)/ruff check .

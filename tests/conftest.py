@@ -1,5 +1,6 @@
 """Fixtures shared by all tests: the real default model, and tiny ones of every architecture."""
 
+import logging
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,6 +38,17 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADLONG_STATE", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_logs() -> Iterator[None]:
+    """Undo what a test did to the loggers: a handler would write to a stream that is closed."""
+    loggers = [logging.getLogger(name) for name in ("headlong", "uvicorn.error")]
+    before = [(one, one.handlers, one.propagate, one.level) for one in loggers]
+    yield
+    for one, handlers, propagate, level in before:
+        one.handlers, one.propagate = handlers, propagate
+        one.setLevel(level)
 
 
 @pytest.fixture(scope="session")

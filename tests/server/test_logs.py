@@ -1,7 +1,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,17 +16,6 @@ class Terminal(io.StringIO):
     def isatty(self) -> bool:
         """Say so."""
         return True
-
-
-@pytest.fixture(autouse=True)
-def quiet_after() -> Iterator[None]:
-    """Put the loggers back."""
-    loggers = [logging.getLogger(name) for name in ("headlong", "uvicorn.error")]
-    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
-    yield
-    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
 
 
 def test_people_get_words_and_pipes_get_json() -> None:

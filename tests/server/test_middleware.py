@@ -1,8 +1,6 @@
 import asyncio
 import io
 import json
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -34,14 +32,9 @@ RECORD = FinishedRequest(
 
 
 @pytest.fixture
-def log() -> Iterator[io.StringIO]:
-    """Where the log goes; loggers are put back afterwards."""
-    loggers = [logging.getLogger(name) for name in ("headlong", "uvicorn.error")]
-    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
-    yield io.StringIO()
-    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
+def log() -> io.StringIO:
+    """Where the log goes."""
+    return io.StringIO()
 
 
 def observed(settings: ServerSettings, log: io.StringIO, metrics: Metrics | None = None) -> Client:

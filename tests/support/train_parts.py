@@ -4,10 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from headlong.arrays import IntArray
+from headlong.train.chains import StartRows
 from headlong.train.pipeline import RunOptions
 from headlong.train.sampler import Job
+from headlong.train.teacher import Teacher
+from headlong.train.torch_head import TorchHead
 
 
 def cpu_options(model: Path, folder: Path, prompt_file: Path, **others: Any) -> RunOptions:
@@ -35,3 +39,23 @@ def some_jobs(count: int, vocab_size: int) -> list[Job]:
         Job(prompt(), int(rng.integers(1, 12)), (0.0, 0.7, 1.0)[i % 3], seed=i * 17)
         for i in range(count)
     ]
+
+
+def assert_equal_from_some_rows(head: TorchHead, teacher: Teacher, ids: IntArray) -> None:
+    """Compare the logits of chains that start from some rows with those from all rows."""
+    assert ids.shape == (3, 17)
+    firsts, counts, padding = (4, 22, 40), (9, 12, 1), 5
+    rows = np.concatenate([np.arange(f, f + n) for f, n in zip(firsts, counts, strict=True)])
+    owners = np.repeat(np.arange(3), counts)
+    starts = StartRows(
+        torch.from_numpy(np.pad(rows, (0, padding))),
+        torch.from_numpy(np.pad(owners, (0, padding), constant_values=-1)),
+    )
+    tokens = torch.from_numpy(ids)
+    with torch.no_grad():
+        hidden = teacher.forward(tokens, head.tap_layers)
+        some, of_all = head.rollout(hidden, tokens, starts), head.rollout(hidden, tokens)
+        for depth in range(1, 5):
+            found, expected = (head.logits(next(one), depth) for one in (some, of_all))
+            assert len(found) == len(rows) + padding
+            torch.testing.assert_close(found[: len(rows)], expected[rows], rtol=1e-4, atol=1e-4)

@@ -24,9 +24,9 @@ class Mirror(TorchHead):
         with torch.no_grad():
             self.lm_head.weight.copy_(factor * teacher.lm_rows(torch.from_numpy(VOCABULARY)))
 
-    def rollout(self, hidden, token_ids):  # type: ignore[no-untyped-def]
+    def rollout(self, hidden, token_ids, starts=None):  # type: ignore[no-untyped-def]
         """Yield the next row's state, which is that of the target."""
-        yield torch.cat([hidden.normed[1:], hidden.normed[-1:]])
+        yield hidden.normed[starts.rows + 1]
 
     def logits(self, state: torch.Tensor, depth: int) -> torch.Tensor:
         """Return the LM head's logits."""

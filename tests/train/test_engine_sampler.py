@@ -49,7 +49,7 @@ def test_an_answer_keeps_its_end_token(backbone: Backbone) -> None:
     rows = EngineSampler(Engine.for_model(backbone), 1, frozenset({whole[6]}))
     rows.load([0], [Job(np.arange(10, 15), 8, 0.0, seed=0)])
     rows.run(20)
-    assert rows.finished([0])[0].tolist() == whole[: whole.index(whole[6], 5) + 1]
+    assert rows.finished([0])[0].ids.tolist() == whole[: whole.index(whole[6], 5) + 1]
 
 
 def test_rows_take_memory_as_they_grow(backbone: Backbone) -> None:

@@ -27,6 +27,7 @@ from mimo_files import write_mimo
 from native_heads import write_folder_with
 from native_parts import Parts
 from random_heads import arrays_of, random_meta
+from train_parts import assert_equal_from_some_rows
 
 FILES = [(name, "") for name in WITH_MTP]
 FILES += [(name, "converted.gguf") for name in CONVERTED if name in WITH_MTP]
@@ -99,6 +100,13 @@ def test_chains_equal_drafting_with_the_exported_folder(
         found = np.stack([at_depth[line, start].numpy() for at_depth in logits])
         expected = draft_logits(engine, ids[line], start)
         assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("name", "file"), FILES)
+def test_chains_of_some_rows_equal_those_of_all(name: str, file: str, tmp_path: Path) -> None:
+    head = perturbed_head(open_model(name, file, tmp_path))
+    ids = np.random.default_rng(1).integers(0, 60, (3, 17))
+    assert_equal_from_some_rows(head, head._teacher, ids)
 
 
 @pytest.mark.parametrize(("name", "file"), FILES)

@@ -38,7 +38,7 @@ def test_picks_with_noise_follow_the_softmax() -> None:
 def test_chains_attend_to_the_past_and_themselves_only() -> None:
     torch.manual_seed(0)
     causal, own = torch.randn(1, 1, 1, 4, 4), torch.randn(1, 1, 1, 4, 2)
-    probs, own_probs = mix_scores(causal, own)
+    probs, own_probs = mix_scores(causal, own, torch.arange(4)[None])
     for row in range(4):
         seen = torch.cat([causal[0, 0, 0, row, : row + 1], own[0, 0, 0, row]])
         expected = seen.softmax(-1)

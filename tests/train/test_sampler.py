@@ -43,7 +43,7 @@ def test_finished_rows_do_not_change(tiny_teacher: Teacher) -> None:
     sampler = Sampler(tiny_teacher, 2, 64, EOS, attend_plain)
     sampler.load([1], [Job(np.arange(10, 15), 3, 0.0, seed=0)])
     sampler.run(3)
-    first = sampler.finished([1])[1].tolist()
+    first = sampler.finished([1])[1].ids.tolist()
     sampler.run(5)
-    assert sampler.finished([1])[1].tolist() == first
+    assert sampler.finished([1])[1].ids.tolist() == first
     assert len(first) == 8

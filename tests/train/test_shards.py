@@ -1,11 +1,14 @@
 """Shards survive kills: they are complete, and damaged ones are reported and skipped."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from headlong.errors import RequestError
+from headlong.train.recorded_states import RecordedStates
 from headlong.train.shards import Answer, ShardWriter, read_shards, shard_files, write_shard
 
 
@@ -68,3 +71,14 @@ def test_the_fingerprint_follows_the_answers(tmp_path: Path) -> None:
     first = read_shards(tmp_path).fingerprint
     write_shard(tmp_path / "shard-00001.npz", some_answers(1), next_prompt=0)
     assert read_shards(tmp_path).fingerprint != first
+
+
+def test_hidden_rows_are_written_beside_a_shard_while_there_is_room(tmp_path: Path) -> None:
+    answers = [replace(one, states=torch.zeros(5, 8)) for one in some_answers(0)]
+    writer = ShardWriter(tmp_path, state_bytes=2 * 5 * 8 * 4)
+    for answer in answers:
+        writer.add(answer, next_prompt=1)
+    writer.close(next_prompt=1)
+    found = read_shards(tmp_path)
+    assert len(found) == 3
+    assert len(RecordedStates(found.shards, found.shard_sizes, hidden_size=8, num_taps=0)) == 2

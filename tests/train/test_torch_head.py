@@ -15,6 +15,7 @@ from headlong.train.recipe import HeadRecipe, HeadShape
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead, make_head
 from headlong.weights.checkpoint import Checkpoint
+from train_parts import assert_equal_from_some_rows
 
 NUM_DEPTHS = 4
 VOCABULARY = np.arange(3, 203, 2)
@@ -109,6 +110,13 @@ def test_chains_equal_drafting_step_by_step(
             found = np.stack([logits[depth][line, start] for depth in range(NUM_DEPTHS)])
             expected = draft_logits(drafting, backbone, tokens, start)
             np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "nextn", "medusa"])
+def test_chains_of_some_rows_equal_those_of_all(any_teacher: Teacher, kind: HeadShape) -> None:
+    """Prompt rows start no chains, but all chains attend to them."""
+    head = perturbed_head(kind, any_teacher)
+    assert_equal_from_some_rows(head, any_teacher, random_ids(3, 17))
 
 
 def test_a_head_fits_a_backbone_of_any_kind(

@@ -129,7 +129,7 @@ def test_rows_after_a_refused_token_lose_their_weight(
     monkeypatch.setattr(trainer.head, "logits", head_logits)
     trainer.state.step = 24  # the end of the schedule
     total, overlaps = trainer._sum_depths(
-        iter([states, states]), torch.arange(8), Targets(logits, sequences), torch.ones(8)
+        iter([states, states]), Targets(logits, sequences), torch.ones(8)
     )
     total.backward()
     assert states.grad is not None

@@ -8,7 +8,7 @@ exactly the next batch.
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ class Batch:
     starts: IntArray  # (N,) flat indices of the rows a draft can start from, by answer
     sequences: IntArray  # (N,) sequence of each start row; -1 for padding
     temperatures: FloatArray  # (B,) sampling temperatures
+    answers: IntArray | None = None  # (B,) index of each answer, if they are answers to train on
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ def read_batches(answers: Answers, plan: Sequence[PlannedBatch]) -> Iterator[Bat
         members = planned.members
         tokens = [answers.tokens(i) for i in members]
         prompt_lengths = answers.prompt_lengths[members].tolist()
-        return make_batch(tokens, prompt_lengths, answers.temperatures[members], planned.length)
+        batch = make_batch(tokens, prompt_lengths, answers.temperatures[members], planned.length)
+        return replace(batch, answers=members)
 
     ahead: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(1) as pool:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from headlong.arrays import FloatArray
 from headlong.train.batches import make_batch
+from headlong.train.chains import StartRows
 from headlong.train.loss import make_targets
 from headlong.train.pointwise import noise
 from headlong.train.shards import Answers
@@ -70,8 +71,8 @@ def _count_accepted(
     hidden = teacher.forward(ids, head.tap_layers)
     target = make_targets(hidden.normed, score, starts, sequences, 1).at_depth(1).float()
     with teacher.mixed_precision():
-        state = next(head.rollout(hidden, ids))
-        logits = head.logits(torch.index_select(state, 0, starts), 1).float()
+        state = next(head.rollout(hidden, ids, StartRows(starts, sequences)))
+        logits = head.logits(state, 1).float()
     tokens = torch.arange(logits.shape[1], device=logits.device)
     gumbel = noise(sequences + _SEED, starts, tokens) * temperatures[:, None]
     picks = (target + gumbel).argmax(-1)

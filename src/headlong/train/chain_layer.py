@@ -1,7 +1,7 @@
 """The layer of a recursive head in training, over all chains of drafts at once.
 
-In:  rows of sequences; chains (`chains.py`). Out: rows of the next depth. Parameters have their
-names in head files.
+In:  rows of sequences; chains (`chains.py`). Out: the chains' rows of the next depth. Parameters
+have their names in head files.
 """
 
 import torch
@@ -43,7 +43,7 @@ class SelfAttention(nn.Module):
         self._rotate = teacher.ops.maths.rotate
 
     def forward(self, x: Tensor, chains: Chains) -> Tensor:
-        """Run the next step of all chains: (N, input_size) → (N, H)."""
+        """Run the next step: rows (N, input_size) → the chains' (n, H)."""
         angles = chains.angles()
         rotate, shape = self._rotate, (len(x), -1, self._shape.head_dim)
         query = rotate(self.q_proj(x).view(shape), *angles)
@@ -86,10 +86,11 @@ class ChainLayer(nn.Module):
         self.mlp = GatedMlp(teacher, inner)
 
     def forward(self, state: Tensor, chains: Chains, embedded: Tensor | None = None) -> Tensor:
-        """Run one step: (N, H) → (N, H)."""
+        """Run one step: rows (N, H) → the chains' (n, H)."""
         if embedded is None:
             read = self.input_layernorm(state)
         else:
             read = torch.cat([self.input_layernorm(embedded), self.hidden_norm(state)], -1)
-        state = state + self.self_attn(read, chains)
+        attended = self.self_attn(read, chains)
+        state = chains.own(state) + attended
         return state + self.mlp(self.post_attention_layernorm(state))

@@ -1,6 +1,6 @@
 """Engine sampler: generates answers with Headlong's own engine, as decoding does on this machine.
 
-In:  prompts for free rows. Out: token ids of finished rows.
+In:  prompts for free rows. Out: token ids of finished rows, and their hidden rows if recorded.
 On a CPU the native kernels generate several times as fast as torch, and read the weights as packed.
 """
 
@@ -12,7 +12,8 @@ from headlong.arrays import IntArray
 from headlong.config import SamplingParams, StopParams
 from headlong.decode.request import Request
 from headlong.engine.client import EngineClient, TokenStream
-from headlong.train.sampler import Job
+from headlong.train.recorder import StateRecorder
+from headlong.train.sampler import FinishedRow, Job
 
 MAX_ROWS = 64
 """More rows than this are no faster on a CPU."""
@@ -21,8 +22,16 @@ MAX_ROWS = 64
 class EngineSampler:
     """A fixed number of rows, each of which generates one answer at a time."""
 
-    def __init__(self, engine: EngineClient, num_rows: int, eos_ids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        engine: EngineClient,
+        num_rows: int,
+        eos_ids: frozenset[int],
+        recorder: StateRecorder | None = None,
+    ) -> None:
+        """Set up; a `recorder` is the engine's drafter, and the engine honours a fixed K."""
         self.num_rows = num_rows
+        self._recorder = recorder
         self.note = f"{engine.backend} backend"
         self._engine = engine
         self._eos_ids = eos_ids
@@ -46,17 +55,23 @@ class EngineSampler:
             if self._engine.num_running:
                 self._engine.step()
 
-    def finished(self, occupied: Sequence[int]) -> dict[int, IntArray]:
-        """Return the token ids, prompt included, of the occupied rows that are done."""
+    def finished(self, occupied: Sequence[int]) -> dict[int, FinishedRow]:
+        """Return the occupied rows that are done."""
         done = [row for row in occupied if self._streams[row][1].finish_reason is not None]
-        return {row: _all_ids(*self._streams.pop(row)) for row in done}
+        found: dict[int, FinishedRow] = {}
+        for row in done:
+            ids = _all_ids(*self._streams.pop(row))
+            states = None if self._recorder is None else self._recorder.take(ids)
+            found[row] = FinishedRow(ids, states)
+        return found
 
     def _request(self, job: Job) -> Request:
         return Request(
             prompt_ids=tuple(job.prompt_ids.tolist()),
             sampling=SamplingParams(temperature=job.temperature, seed=job.seed),
             stopping=StopParams(max_tokens=job.max_tokens),
-            mtp="off",
+            # A recorder only observes the rows of requests that want drafts.
+            mtp="off" if self._recorder is None else 1,
             eos_ids=self._eos_ids,
         )
 

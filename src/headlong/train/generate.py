@@ -58,12 +58,14 @@ def generate_answers(
             break
         _refill(sampler, conversations, rows)
         sampler.run(plan.refill_every)
-        for row, ids in sampler.finished(list(rows)).items():
+        for row, (ids, states) in sampler.finished(list(rows)).items():
             turn = rows.pop(row)
             num_new = len(ids) - len(turn.job.prompt_ids)
             count.num_written += num_new
             if conversations.finish(turn, ids):
-                answer = Answer(ids, len(turn.job.prompt_ids), turn.job.temperature, turn.set_name)
+                answer = Answer(
+                    ids, len(turn.job.prompt_ids), turn.job.temperature, turn.set_name, states
+                )
                 writer.add(answer, conversations.next_prompt)
                 count.num_answers += 1
                 count.num_tokens += num_new
@@ -87,8 +89,8 @@ def answer_all(sampler: AnswerRows, jobs: list[Job], refill_every: int) -> list[
             sampler.load(list(loaded), [jobs[i] for i in loaded.values()])
         rows |= loaded
         sampler.run(refill_every)
-        for row, ids in sampler.finished(list(rows)).items():
-            answers[rows.pop(row)] = ids
+        for row, done in sampler.finished(list(rows)).items():
+            answers[rows.pop(row)] = done.ids
     return [ids for ids in answers if ids is not None]
 
 

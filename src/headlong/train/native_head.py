@@ -21,7 +21,7 @@ from headlong.models.hidden import HiddenRows
 from headlong.ops.blocks import Attention, LatentAttention, Layer, PerLayerInput
 from headlong.ops.torch.attention import attention_shape
 from headlong.ops.torch.sequences import add_channels, add_read, read_heads
-from headlong.train.chains import Chains
+from headlong.train.chains import Chains, StartRows
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
 from headlong.train.trainable import (
@@ -34,6 +34,8 @@ from headlong.train.trainable import (
 
 class TorchNative(TorchHead):
     """The first MTP module of a model, in training."""
+
+    reads_raw = True
 
     def __init__(self, teacher: Teacher, vocabulary: IntArray, native: HeadWeights) -> None:
         super().__init__()
@@ -79,18 +81,21 @@ class TorchNative(TorchHead):
         trained = {_name(attribute) for attribute, _ in self.named_parameters()}
         return sorted(self._own.keys() - trained - set(self._copies))
 
-    def rollout(self, hidden: HiddenRows, token_ids: Tensor) -> Iterator[Tensor]:
+    def rollout(
+        self, hidden: HiddenRows, token_ids: Tensor, starts: StartRows | None = None
+    ) -> Iterator[Tensor]:
         """Yield the carried states of depth 1, 2, …, with the true tokens as input."""
         head, ops, layer = self._head, self._ops, self._head.layer
         ops.refresh()
         batch, length = token_ids.shape
-        chains = Chains(batch, length, ops, self._teacher.pointwise, self._mixer.rope)
+        chains = Chains(batch, length, ops, self._teacher.pointwise, self._mixer.rope, starts)
         state = head.features(hidden)
         while True:
-            x = head.fuse(state, self._embed(token_ids, chains.depth))
+            x = head.fuse(state, self._embed(token_ids, chains))
             heads = read_heads(ops, x, self._mixer, chains.angles())
             attended = chains.attend(heads.query, heads.key, heads.value, self._shape)
-            x = add_read(ops, x, attended, self._mixer, heads.gate)
+            gate = None if heads.gate is None else chains.own(heads.gate)
+            x = add_read(ops, chains.own(x), attended, self._mixer, gate)
             state = head.carried(add_channels(ops, x, layer, None))
             yield state
 
@@ -127,12 +132,12 @@ class TorchNative(TorchHead):
             checkpoint=replace(checkpoint, tensors=tensors),
         )
 
-    def _embed(self, token_ids: Tensor, shift: int) -> Tensor:
-        """Return the embeddings of the tokens `shift` places ahead: (B * T, H)."""
-        head, ids = self._head, token_ids.roll(-shift, 1)
-        embedded = self._ops.embed(head.embedding, ids.reshape(-1), head.embedding_scale)
-        if shift == 1 and head.zeroes_first_embedding:
-            embedded.view(*ids.shape, -1)[:, 0] = 0
+    def _embed(self, token_ids: Tensor, chains: Chains) -> Tensor:
+        """Return the embeddings of the tokens that the next step reads: (N, H)."""
+        head = self._head
+        embedded = self._ops.embed(head.embedding, chains.tokens(token_ids), head.embedding_scale)
+        if chains.depth == 1 and head.zeroes_first_embedding:
+            embedded.view(*token_ids.shape, -1)[:, 0] = 0
         return embedded
 
 

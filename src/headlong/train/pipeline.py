@@ -52,10 +52,11 @@ from headlong.train.plan import TrainPlan
 from headlong.train.progress import LoggedReport, Report
 from headlong.train.prompt_files import read_prompts
 from headlong.train.recipe import Recipe
+from headlong.train.recorded_states import room_for_states
 from headlong.train.rows import RowMaker
 from headlong.train.shards import Answers, ShardWriter, read_shards, shard_files
 from headlong.train.teacher import Teacher, can_compile, find_device, find_dtype, load_teacher
-from headlong.train.torch_head import TorchHead
+from headlong.train.torch_head import TorchHead, recorded_taps
 from headlong.train.trainer import Trainer
 from headlong.train.workload import read_workload
 from headlong.weights.checkpoint import open_checkpoint
@@ -177,7 +178,7 @@ class Pipeline:
             self.prompts, self.tokenizer, recipe, earlier.next_prompt if earlier else 0
         )
         capacity = recipe.prompts.max_tokens + recipe.answers.max_tokens
-        sampler = self._rows.generator(recipe.answers.num_rows, capacity)
+        sampler = self._rows.generator(recipe.answers.num_rows, capacity, self._recorded_taps)
         self.report.say(f"{sampler.num_rows} rows of {capacity} tokens, {sampler.note}")
         self.report.say(f"generate: ready after {self._elapsed():.1f} s")
         plan = GenerationPlan(
@@ -186,7 +187,7 @@ class Pipeline:
             self._time_left(),
             recipe.answers.refill_every,
         )
-        writer = ShardWriter(self._shards)
+        writer = ShardWriter(self._shards, room_for_states(self._shards))
         self._record_prompts()
         count = generate_answers(sampler, conversations, writer, plan, self.report)
         speed = count.num_written / max(count.seconds, 1e-9)
@@ -275,6 +276,13 @@ class Pipeline:
     @property
     def _initial_ids(self) -> IntArray | None:
         return None if self._initial is None else self._initial.weights.vocabulary
+
+    @property
+    def _recorded_taps(self) -> tuple[int, ...] | None:
+        """The tap layers to record; None for a model's own MTP layer, which is not recorded for."""
+        if self._initial is not None and self._initial.is_native:
+            return None
+        return recorded_taps(self.recipe.head, self.teacher.config.num_layers)
 
     def _load_vocabulary(self, answers: Answers | None) -> DraftVocabulary:
         """Load the draft vocabulary; the first call chooses it."""

@@ -58,13 +58,14 @@ def pick(logits: Tensor, temperatures: Tensor, seeds: Tensor, positions: Tensor)
     return (logits.float() + temperatures[:, None] * gumbel).argmax(-1)
 
 
-def mix_scores(causal: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax over first-step scores (B, KV, G, T, T) and the chain's own scores (B, KV, G, T, J).
+def mix_scores(causal: Tensor, own: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax over first-step scores (B, KV, G, S, T) and the chain's own scores (B, KV, G, S, J).
 
-    The chain of row t attends to first-step entries up to t, and to its own entries of later steps.
+    A chain that starts at position t, (B, S), attends to first-step entries up to t, and to its own
+    entries of later steps.
     """
     index = torch.arange(causal.shape[-1], device=causal.device)
-    is_later = index[None, :] > index[:, None]
+    is_later = index > positions[:, None, None, :, None]
     scores = causal.float().masked_fill(is_later, float("-inf"))
     wide = own.float()
     # Two separate tensors: a concatenated one would have to be split again by copying.

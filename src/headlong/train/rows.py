@@ -17,6 +17,7 @@ from headlong.ops.torch.attention import attention_shape, choose_attention
 from headlong.ops.torch.sequences import RowReading
 from headlong.train.engine_sampler import MAX_ROWS, EngineSampler
 from headlong.train.recipe import AnswerRecipe
+from headlong.train.recorder import StateRecorder
 from headlong.train.sampler import AnswerRows, Sampler
 from headlong.train.teacher import Teacher
 from headlong.weights.checkpoint import Checkpoint
@@ -41,13 +42,21 @@ class RowMaker:
         """Return how many answers are generated at the same time."""
         return min(recipe.num_rows, MAX_ROWS) if self.uses_engine else recipe.num_rows
 
-    def generator(self, num_rows: int, capacity: int) -> AnswerRows:
-        """Return rows for the answers to train on."""
+    def generator(
+        self, num_rows: int, capacity: int, recorded_taps: tuple[int, ...] | None = None
+    ) -> AnswerRows:
+        """Return rows for the answers to train on.
+
+        `recorded_taps` are the tap layers of a head whose inputs the engine records; None to record
+        nothing.
+        """
         if not self.uses_engine:
             return self.sampler(num_rows, capacity)
-        limits = EngineLimits(max_running=num_rows)
-        engine = Engine.for_model(self._packed_backbone, limits=limits)
-        return EngineSampler(engine, num_rows, self.eos_ids)
+        recorder = None if recorded_taps is None else StateRecorder(recorded_taps)
+        # A drafter observes rows at once where a request's fixed K is honoured.
+        limits = EngineLimits(max_running=num_rows, honour_k=recorder is not None)
+        engine = Engine.for_model(self._packed_backbone, recorder, limits)
+        return EngineSampler(engine, num_rows, self.eos_ids, recorder)
 
     def sampler(self, num_rows: int, capacity: int) -> Sampler:
         """Return rows whose noise is the simulation's."""

@@ -7,11 +7,12 @@ idles until it gets a new prompt; other rows do not wait for it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from headlong.arrays import IntArray
 from headlong.ops.torch.attention import AttendRows
@@ -40,6 +41,15 @@ class Job:
     seed: int
 
 
+class FinishedRow(NamedTuple):
+    """What a row has generated."""
+
+    ids: IntArray
+    """Prompt and answer."""
+    states: Tensor | None = None
+    """Hidden rows of all tokens but the last, if recorded: (N - 1, F)."""
+
+
 class AnswerRows(Protocol):
     """A fixed number of rows, each of which generates one answer at a time."""
 
@@ -61,8 +71,8 @@ class AnswerRows(Protocol):
     def run(self, num_steps: int) -> None:
         """Generate up to `num_steps` tokens in every row that is not done."""
 
-    def finished(self, occupied: Sequence[int]) -> dict[int, IntArray]:
-        """Return the token ids, prompt included, of the occupied rows that are done."""
+    def finished(self, occupied: Sequence[int]) -> dict[int, FinishedRow]:
+        """Return the occupied rows that are done."""
 
 
 class Sampler:
@@ -150,8 +160,8 @@ class Sampler:
             else:
                 self._graph.replay()
 
-    def finished(self, occupied: Sequence[int]) -> dict[int, IntArray]:
-        """Return the token ids, prompt included, of the occupied rows that are done."""
+    def finished(self, occupied: Sequence[int]) -> dict[int, FinishedRow]:
+        """Return the occupied rows that are done."""
         is_done = self._is_done.cpu().numpy()
         rows = [row for row in occupied if is_done[row]]
         if not rows:
@@ -160,7 +170,7 @@ class Sampler:
         history: NDArray[np.int32] = self._history[where].cpu().numpy()
         last = self._position[where].cpu().tolist()
         return {
-            row: line[: end + 1].astype(np.int64)
+            row: FinishedRow(line[: end + 1].astype(np.int64))
             for row, line, end in zip(rows, history, last, strict=True)
         }
 

@@ -1,7 +1,8 @@
 """Shards: the backbone's answers on disk, in small append-only files that survive a kill.
 
 In:  finished answers. Out: files `shard-00000.npz`, written atomically, and `Answers`, all of them
-joined in memory. A damaged shard is reported and skipped as a whole.
+joined in memory. A damaged shard is reported and skipped as a whole. Recorded hidden rows are in a
+file beside each shard (`recorded_states.py`).
 """
 
 import hashlib
@@ -9,14 +10,16 @@ import time
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from headlong.arrays import IntArray
 from headlong.errors import RequestError
+from headlong.train.recorded_states import states_file, write_states
 
 SHARD_TOKENS = 6_000_000
 """Tokens in a shard; about 9 MB on disk."""
@@ -36,6 +39,8 @@ class Answer:
     prompt_length: int
     temperature: float
     set_name: str
+    states: Tensor | None = None
+    """Hidden rows of all tokens but the last, if recorded: (N - 1, F)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,10 @@ class Answers:
     """Shards that could not be read."""
     next_prompt: int = 0
     """Number of the prompt from which a resumed generation continues."""
+    shards: tuple[Path, ...] = ()
+    """The files that were read."""
+    shard_sizes: tuple[int, ...] = ()
+    """Number of answers in each."""
 
     def __len__(self) -> int:
         return len(self.prompt_lengths)
@@ -75,9 +84,11 @@ class Answers:
 class ShardWriter:
     """Collects answers and writes them to disk in the background."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, state_bytes: int = 0) -> None:
+        """Write to a folder; hidden rows of answers may take `state_bytes` there."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
+        self._state_bytes = state_bytes
         self._number = 1 + max((_number(path) for path in shard_files(folder)), default=-1)
         self._answers: list[Answer] = []
         self._num_tokens = 0
@@ -87,6 +98,10 @@ class ShardWriter:
 
     def add(self, answer: Answer, next_prompt: int) -> None:
         """Add an answer; a resumed generation would continue from `next_prompt`."""
+        if answer.states is not None:
+            self._state_bytes -= answer.states.nbytes
+            if self._state_bytes < 0:
+                answer = replace(answer, states=None)
         self._answers.append(answer)
         self._num_tokens += len(answer.ids)
         is_late = time.monotonic() - self._since > SHARD_SECONDS
@@ -119,6 +134,9 @@ def write_shard(path: Path, answers: Sequence[Answer], next_prompt: int) -> None
     names = sorted({answer.set_name for answer in answers})
     ids = np.concatenate([answer.ids for answer in answers])
     is_small = int(ids.max(initial=0)) < 2**16
+    states = [answer.states for answer in answers]
+    if any(one is not None for one in states):
+        write_states(states_file(path), states)
     part = path.with_suffix(".part")
     with part.open("wb") as file:
         np.savez_compressed(
@@ -142,6 +160,7 @@ def shard_files(folder: Path) -> list[Path]:
 def read_shards(folder: Path) -> Answers:
     """Read all undamaged shards of a folder."""
     parts: list[dict[str, NDArray[np.generic]]] = []
+    files: list[Path] = []
     damaged: list[str] = []
     digest = hashlib.sha256()
     for path in shard_files(folder):
@@ -157,6 +176,7 @@ def read_shards(folder: Path) -> Answers:
             continue
         digest.update(part["ids"].tobytes())
         parts.append(part)
+        files.append(path)
     if not parts:
         reason = f" ({'; '.join(damaged)})" if damaged else ""
         raise RequestError(
@@ -177,6 +197,8 @@ def read_shards(folder: Path) -> Answers:
         fingerprint=digest.hexdigest(),
         damaged=tuple(damaged),
         next_prompt=max(int(part["next_ask"]) for part in parts),
+        shards=tuple(files),
+        shard_sizes=tuple(len(part["lengths"]) for part in parts),
     )
 
 

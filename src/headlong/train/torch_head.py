@@ -24,7 +24,7 @@ from headlong.models.hidden import HiddenRows
 from headlong.models.rope import make_rope
 from headlong.train.backbone_init import init_from_backbone
 from headlong.train.chain_layer import ChainLayer, Norm
-from headlong.train.chains import Chains
+from headlong.train.chains import Chains, StartRows
 from headlong.train.pointwise import GROUP
 from headlong.train.projection import Projection, enable_qat
 from headlong.train.recipe import HeadRecipe
@@ -37,14 +37,18 @@ class TorchHead(nn.Module):
     tap_layers: tuple[int, ...] = ()
     max_depth: int | None = None
     """Number of depths it can draft; None for any number."""
+    reads_raw: bool = False
+    """Whether it reads the backbone's rows before the final norm."""
 
     @property
     def frozen(self) -> list[str]:
         """Names of its tensors that are not trained."""
         return []
 
-    def rollout(self, hidden: HiddenRows, token_ids: Tensor) -> Iterator[Tensor]:
-        """Yield the states of depth 1, 2, …: each (B * T, H)."""
+    def rollout(
+        self, hidden: HiddenRows, token_ids: Tensor, starts: StartRows | None = None
+    ) -> Iterator[Tensor]:
+        """Yield the states of depth 1, 2, …: (n, H) each, of all rows or of the start rows."""
         raise NotImplementedError
 
     def logits(self, state: Tensor, depth: int) -> Tensor:
@@ -92,15 +96,17 @@ class TorchEagle3(TorchHead):
             self.norm.weight.copy_(torch.from_numpy(teacher.backbone.final_norm.weight))
             self.lm_head.weight.copy_(teacher.lm_rows(torch.from_numpy(vocabulary)))
 
-    def rollout(self, hidden: HiddenRows, token_ids: Tensor) -> Iterator[Tensor]:
+    def rollout(
+        self, hidden: HiddenRows, token_ids: Tensor, starts: StartRows | None = None
+    ) -> Iterator[Tensor]:
         """Yield the states of depth 1, 2, …, with the true tokens as input."""
         assert hidden.taps is not None
         state = self.fc(hidden.taps)
         batch, length = token_ids.shape
         teacher = self._teacher
-        chains = Chains(batch, length, teacher.ops, teacher.pointwise, self._rope)
+        chains = Chains(batch, length, teacher.ops, teacher.pointwise, self._rope, starts)
         while True:
-            embedded = embed_ahead(teacher, token_ids, chains.depth)
+            embedded = teacher.embed(chains.tokens(token_ids))
             state = self.midlayer(state, chains, embedded)
             yield state
 
@@ -136,14 +142,16 @@ class TorchNextn(TorchHead):
             self.norm.weight.copy_(torch.from_numpy(teacher.backbone.final_norm.weight))
             self.lm_head.weight.copy_(teacher.lm_rows(torch.from_numpy(vocabulary)))
 
-    def rollout(self, hidden: HiddenRows, token_ids: Tensor) -> Iterator[Tensor]:
+    def rollout(
+        self, hidden: HiddenRows, token_ids: Tensor, starts: StartRows | None = None
+    ) -> Iterator[Tensor]:
         """Yield the normed states of depth 1, 2, …, with the true tokens as input."""
         state = hidden.normed
         batch, length = token_ids.shape
         teacher = self._teacher
-        chains = Chains(batch, length, teacher.ops, teacher.pointwise, self._rope)
+        chains = Chains(batch, length, teacher.ops, teacher.pointwise, self._rope, starts)
         while True:
-            embedded = embed_ahead(teacher, token_ids, chains.depth)
+            embedded = teacher.embed(chains.tokens(token_ids))
             halves = [self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(state)]
             state = self.norm(self.layers[0](self.fc(torch.cat(halves, -1)), chains))
             yield state
@@ -177,10 +185,13 @@ class TorchMedusa(TorchHead):
             for lm_head in self.lm_heads:
                 lm_head.weight.copy_(rows)
 
-    def rollout(self, hidden: HiddenRows, token_ids: Tensor) -> Iterator[Tensor]:
+    def rollout(
+        self, hidden: HiddenRows, token_ids: Tensor, starts: StartRows | None = None
+    ) -> Iterator[Tensor]:
         """Yield the states of every depth; none of them depends on drafted tokens."""
+        rows = hidden.normed if starts is None else hidden.normed[starts.rows]
         for blocks in self.blocks:
-            yield blocks(hidden.normed)
+            yield blocks(rows)
 
     def logits(self, state: Tensor, depth: int) -> Tensor:
         """Return the logits of the LM head of `depth`."""
@@ -226,14 +237,11 @@ def make_head(
     return head
 
 
+def recorded_taps(recipe: HeadRecipe, num_layers: int) -> tuple[int, ...]:
+    """Return the tap layers of a recipe's head, whose inputs can be recorded."""
+    return default_taps(num_layers) if recipe.kind == "eagle3" else ()
+
+
 def _share_of(inner: int, share: float) -> int:
     """Return a share of an MLP's width, rounded to whole groups of packed weights."""
     return inner if share == 1 else max(GROUP, round(inner * share / GROUP) * GROUP)
-
-
-def embed_ahead(teacher: Teacher, token_ids: Tensor, shift: int) -> Tensor:
-    """Return the embeddings of the tokens `shift` places ahead.
-
-    Rows at the end wrap around; they are in no loss.
-    """
-    return teacher.embed(token_ids.roll(-shift, 1))

@@ -20,11 +20,13 @@ from torch import Tensor
 from headlong.doctor.machine import read_machine
 from headlong.errors import RequestError
 from headlong.train.batches import Batch, plan_epoch, read_batches
+from headlong.train.chains import StartRows
 from headlong.train.forward_cache import ForwardCache
 from headlong.train.loss import Targets, depth_weights, draft_loss, make_targets
 from headlong.train.progress import Report
 from headlong.train.projection import round_once
 from headlong.train.recipe import Recipe
+from headlong.train.recorded_states import RecordedStates
 from headlong.train.shards import Answers
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import TorchHead
@@ -63,7 +65,11 @@ class Trainer:
         self._score = teacher.scorer(vocabulary)
         is_cuda = teacher.device.type == "cuda"
         free_bytes = read_machine().available_bytes or 0
-        self._cache = None if is_cuda else ForwardCache(teacher, head.tap_layers, free_bytes // 2)
+        self._cache = (
+            None
+            if is_cuda
+            else ForwardCache(teacher, head.tap_layers, free_bytes // 2, head.reads_raw)
+        )
         settings = recipe.training
         self._depth_weights = depth_weights(settings.num_depths, settings.depth_decay)
         matrices = [p for p in head.parameters() if p.ndim > 1]
@@ -94,6 +100,7 @@ class Trainer:
     def train(self, answers: Answers, path: Path, time_limit_s: float, report: Report) -> None:
         """Train until the budget or the time limit is spent; save the state to `path`."""
         self._begin(answers, report)
+        self._open_recorded(answers, report)
         started = last_save = last_report = tick = measured_from = time.monotonic()
         num_tokens = 0
         for num_steps, batch in enumerate(self._batches(answers), 1):
@@ -134,11 +141,11 @@ class Trainer:
             if self._cache is None:
                 hidden = self.teacher.forward(ids, self.head.tap_layers)
             else:
-                hidden = self._cache.forward(batch.ids)
+                hidden = self._cache.forward(batch)
             targets = make_targets(hidden.normed, self._score, starts, sequences, depths)
         with self.teacher.mixed_precision(), round_once(self.head):
-            states = self.head.rollout(hidden, ids)
-            total, overlaps = self._sum_depths(states, starts, targets, logit_scales)
+            states = self.head.rollout(hidden, ids, StartRows(starts, sequences))
+            total, overlaps = self._sum_depths(states, targets, logit_scales)
         self._optimiser.zero_grad(set_to_none=True)
         total.backward()
         limit = self.recipe.training.max_grad_norm
@@ -151,21 +158,18 @@ class Trainer:
     def _sum_depths(
         self,
         states: Iterator[Tensor],
-        starts: Tensor,
         targets: Targets,
         logit_scales: Tensor,
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the weighted sum of the losses of all depths, and each depth's mean overlap."""
         settings = self.recipe.training
         on_path = settings.on_path_share * self.share_done
-        total = torch.zeros((), device=starts.device)
-        begin_weights = survival = torch.ones(len(starts), device=starts.device)
+        total = torch.zeros((), device=logit_scales.device)
+        begin_weights = survival = torch.ones_like(logit_scales)
         overlaps: list[Tensor] = []
         for depth, weight in enumerate(self._depth_weights, 1):
-            # index_select: the gradient of plain indexing needs a sort.
-            rows = torch.index_select(next(states), 0, starts)
             losses, overlap = draft_loss(
-                self.head.logits(rows, depth),
+                self.head.logits(next(states), depth),
                 targets.at_depth(depth),
                 logit_scales,
                 self.teacher.pointwise,
@@ -216,6 +220,15 @@ class Trainer:
             report.say("The answers have changed since the last call; starting a new epoch.")
             state.epoch, state.place = state.epoch + 1, 0
         state.fingerprint = answers.fingerprint
+
+    def _open_recorded(self, answers: Answers, report: Report) -> None:
+        """Use the hidden rows that were recorded while the answers were generated."""
+        if self._cache is None or self.head.reads_raw:
+            return
+        hidden_size, num_taps = self.teacher.config.hidden_size, len(self.head.tap_layers)
+        recorded = RecordedStates(answers.shards, answers.shard_sizes, hidden_size, num_taps)
+        self._cache.recorded = recorded
+        report.say(f"train: hidden states of {len(recorded)} of {len(answers)} answers are on disk")
 
     def _batches(self, answers: Answers) -> Iterator[Batch]:
         state = self.state

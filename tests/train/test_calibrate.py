@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from headlong.train.calibrate import SCALES, fit_logit_scale
+from headlong.train.forward_cache import ForwardCache
 from headlong.train.recipe import Recipe
 from headlong.train.shards import Answer, Answers, read_shards, write_shard
 from headlong.train.teacher import Teacher
@@ -41,18 +42,28 @@ def sampled_answers(folder: Path, temperature: float) -> Answers:
     return read_shards(folder)
 
 
+def fit(teacher: Teacher, head: TorchHead, answers: Answers) -> float:
+    """Fit the scale; a forward pass for every batch."""
+    forward = ForwardCache(teacher, (), 0).forward
+    vocabulary = torch.from_numpy(VOCABULARY)
+    found: float = fit_logit_scale(
+        teacher, head, vocabulary, answers, lambda batch, ids: forward(batch)
+    )
+    return found
+
+
 @pytest.mark.parametrize("scale", [0.7, 1.0, 1.5, 2.0])
 def test_a_known_factor_is_found(tiny_teacher: Teacher, tmp_path: Path, scale: float) -> None:
     head = Mirror(tiny_teacher, 1 / scale)
     answers = sampled_answers(tmp_path, 1.0)
-    found = fit_logit_scale(tiny_teacher, head, torch.from_numpy(VOCABULARY), answers)
+    found = fit(tiny_teacher, head, answers)
     assert abs(SCALES.index(found) - SCALES.index(scale)) <= 1
 
 
 def test_greedy_answers_alone_give_scale_one(tiny_teacher: Teacher, tmp_path: Path) -> None:
     head = Mirror(tiny_teacher, 0.5)
     answers = sampled_answers(tmp_path, 0.0)
-    assert fit_logit_scale(tiny_teacher, head, torch.from_numpy(VOCABULARY), answers) == 1.0
+    assert fit(tiny_teacher, head, answers) == 1.0
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])

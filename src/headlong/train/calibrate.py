@@ -7,14 +7,15 @@ corrects. It does not change the argmax, so greedy drafts stay the same.
 """
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headlong.arrays import FloatArray
-from headlong.train.batches import make_batch
+from headlong.arrays import FloatArray, IntArray
+from headlong.models.hidden import HiddenRows
+from headlong.train.batches import Batch, make_batch
 from headlong.train.chains import StartRows
 from headlong.train.loss import make_targets
 from headlong.train.pointwise import noise
@@ -30,9 +31,16 @@ _SEED = 17
 
 @torch.no_grad()
 def fit_logit_scale(
-    teacher: Teacher, head: TorchHead, vocabulary: Tensor, answers: Answers
+    teacher: Teacher,
+    head: TorchHead,
+    vocabulary: Tensor,
+    answers: Answers,
+    hidden_rows: Callable[[Batch, Tensor], HiddenRows],
 ) -> float:
-    """Return the factor with the most accepted drafts at depth 1; 1 without sampled answers."""
+    """Return the factor with the most accepted drafts at depth 1; 1 without sampled answers.
+
+    `hidden_rows` returns the backbone's rows of a batch, given its ids on the device.
+    """
     rng = np.random.default_rng(_SEED)
     is_useful = (answers.temperatures > 0) & (answers.lengths >= answers.prompt_lengths + 2)
     chosen = rng.permutation(np.flatnonzero(is_useful))[:NUM_ANSWERS]
@@ -41,34 +49,36 @@ def fit_logit_scale(
     score = teacher.scorer(vocabulary)
     counts = np.zeros(len(SCALES))
     for first in range(0, len(chosen), _PER_BATCH):
-        members = chosen[first : first + _PER_BATCH]
-        counts += _count_accepted(teacher, head, score, _make_rows(answers, members))
+        batch = _make_batch(answers, chosen[first : first + _PER_BATCH])
+        ids = torch.from_numpy(batch.ids).to(teacher.device)
+        counts += _count_accepted(teacher, head, score, batch, hidden_rows(batch, ids))
     # The maximum is flat: take the middle of the nearly best scales, which is the most stable.
     good = np.flatnonzero(counts >= 0.998 * counts.max())
     return SCALES[int(good[len(good) // 2])]
 
 
-def _make_rows(answers: Answers, members: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return token ids, start rows, and the sequence and the temperature of each start row."""
+def _make_batch(answers: Answers, members: IntArray) -> Batch:
     length = int(answers.lengths[members].max())
-    temperatures: FloatArray = answers.temperatures[members]
     tokens = [answers.tokens(i) for i in members]
-    batch = make_batch(tokens, answers.prompt_lengths[members].tolist(), temperatures, length)
-    is_row = batch.sequences >= 0
-    sequences = torch.from_numpy(batch.sequences[is_row])
-    starts = torch.from_numpy(batch.starts[is_row])
-    return torch.from_numpy(batch.ids), starts, sequences, torch.from_numpy(temperatures)[sequences]
+    prompt_lengths = answers.prompt_lengths[members].tolist()
+    batch = make_batch(tokens, prompt_lengths, answers.temperatures[members], length)
+    return replace(batch, answers=members)
 
 
 def _count_accepted(
     teacher: Teacher,
     head: TorchHead,
     score: Callable[[Tensor], Tensor],
-    rows: tuple[Tensor, Tensor, Tensor, Tensor],
+    batch: Batch,
+    hidden: HiddenRows,
 ) -> FloatArray:
     """Count, for every scale, the draft tokens of depth 1 that equal the backbone's pick."""
-    ids, starts, sequences, temperatures = (part.to(teacher.device) for part in rows)
-    hidden = teacher.forward(ids, head.tap_layers)
+    is_row = batch.sequences >= 0
+    ids, starts, sequences = (
+        torch.from_numpy(array).to(teacher.device)
+        for array in (batch.ids, batch.starts[is_row], batch.sequences[is_row])
+    )
+    temperatures = torch.from_numpy(batch.temperatures).to(teacher.device)[sequences]
     target = make_targets(hidden.normed, score, starts, sequences, 1).at_depth(1).float()
     with teacher.mixed_precision():
         state = next(head.rollout(hidden, ids, StartRows(starts, sequences)))

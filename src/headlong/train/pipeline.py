@@ -201,8 +201,10 @@ class Pipeline:
         answers = self._read_answers()
         vocabulary = self._load_vocabulary(answers)
         trainer = self._make_trainer(vocabulary)
+        num_recorded = trainer.use_recorded(answers)
         self.report.say(
             f"train: {len(answers)} answers, {answers.num_answer_tokens:,} answer tokens; "
+            f"hidden states of {num_recorded} answers on disk; "
             f"{len(vocabulary.ids)} draft tokens cover {vocabulary.coverage:.2%}; "
             f"from step {trainer.state.step}, {trainer.share_done:.0%} of the schedule done, "
             f"ready after {self._elapsed():.1f} s"
@@ -218,8 +220,9 @@ class Pipeline:
         if self.options.bench_file is None:
             raise RequestError("There are no prompts to evaluate on.", "Give --bench FILE.")
         vocabulary = self._load_vocabulary(None)
-        trainer = self._make_trainer(vocabulary)
-        self._calibrate(trainer, vocabulary, self._read_answers())
+        trainer, answers = self._make_trainer(vocabulary), self._read_answers()
+        trainer.use_recorded(answers)
+        self._calibrate(trainer, vocabulary, answers)
         samples = sample_bench(self._rows, self.tokenizer, self._bench, self.recipe)
         evaluation = self._simulate(trainer.head, vocabulary, samples)
         if self._initial is not None:
@@ -309,7 +312,9 @@ class Pipeline:
     def _calibrate(self, trainer: Trainer, vocabulary: DraftVocabulary, answers: Answers) -> float:
         """Fit and apply the scale of the head's logits; the saved state is not changed."""
         ids = torch.from_numpy(vocabulary.ids)
-        scale: float = fit_logit_scale(self.teacher, trainer.head, ids, answers)
+        scale: float = fit_logit_scale(
+            self.teacher, trainer.head, ids, answers, trainer.hidden_rows
+        )
         trainer.head.scale_logits(scale)
         self.report.say(f"calibration: logits scaled by {scale}")
         return scale

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from headlong.doctor.machine import read_machine
 from headlong.errors import RequestError
+from headlong.models.hidden import HiddenRows
 from headlong.train.batches import Batch, plan_epoch, read_batches
 from headlong.train.chains import StartRows
 from headlong.train.forward_cache import ForwardCache
@@ -100,7 +101,6 @@ class Trainer:
     def train(self, answers: Answers, path: Path, time_limit_s: float, report: Report) -> None:
         """Train until the budget or the time limit is spent; save the state to `path`."""
         self._begin(answers, report)
-        self._open_recorded(answers, report)
         started = last_save = last_report = tick = measured_from = time.monotonic()
         num_tokens = 0
         for num_steps, batch in enumerate(self._batches(answers), 1):
@@ -124,6 +124,21 @@ class Trainer:
                 last_save = now
         self.save(path)
 
+    def use_recorded(self, answers: Answers) -> int:
+        """Use the hidden rows that were recorded with the answers; return of how many answers."""
+        if self._cache is None or self.head.reads_raw:
+            return 0
+        hidden_size, num_taps = self.teacher.config.hidden_size, len(self.head.tap_layers)
+        recorded = RecordedStates(answers.shards, answers.shard_sizes, hidden_size, num_taps)
+        self._cache.recorded = recorded
+        return len(recorded)
+
+    def hidden_rows(self, batch: Batch, ids: Tensor) -> HiddenRows:
+        """Return the backbone's rows of a batch, whose `ids` are on the device."""
+        if self._cache is None:
+            return self.teacher.forward(ids, self.head.tap_layers)
+        return self._cache.forward(batch)
+
     def run_step(self, batch: Batch) -> tuple[Tensor, list[Tensor]]:
         """Train on one batch; return the loss and the mean overlap of every depth."""
         for group in self._optimiser.param_groups:
@@ -138,10 +153,7 @@ class Trainer:
         logit_scales = 1 / temperatures.clamp(min=lower_bound)[sequences.clamp(min=0)]
         depths = self.recipe.training.num_depths
         with torch.no_grad():
-            if self._cache is None:
-                hidden = self.teacher.forward(ids, self.head.tap_layers)
-            else:
-                hidden = self._cache.forward(batch)
+            hidden = self.hidden_rows(batch, ids)
             targets = make_targets(hidden.normed, self._score, starts, sequences, depths)
         with self.teacher.mixed_precision(), round_once(self.head):
             states = self.head.rollout(hidden, ids, StartRows(starts, sequences))
@@ -220,15 +232,6 @@ class Trainer:
             report.say("The answers have changed since the last call; starting a new epoch.")
             state.epoch, state.place = state.epoch + 1, 0
         state.fingerprint = answers.fingerprint
-
-    def _open_recorded(self, answers: Answers, report: Report) -> None:
-        """Use the hidden rows that were recorded while the answers were generated."""
-        if self._cache is None or self.head.reads_raw:
-            return
-        hidden_size, num_taps = self.teacher.config.hidden_size, len(self.head.tap_layers)
-        recorded = RecordedStates(answers.shards, answers.shard_sizes, hidden_size, num_taps)
-        self._cache.recorded = recorded
-        report.say(f"train: hidden states of {len(recorded)} of {len(answers)} answers are on disk")
 
     def _batches(self, answers: Answers) -> Iterator[Batch]:
         state = self.state

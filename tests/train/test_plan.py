@@ -76,6 +76,22 @@ def test_more_rows_than_answers_still_need_the_steps_of_one_answer(
     assert (work["answers"], work["steps"]) == (1, 15)
 
 
+def test_recorded_states_take_disk_and_spare_the_forward_pass(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = pipeline.plan(["generate", "train"])
+    generate, train = plan.stages
+    assert set(train.seconds) == {"the head's forward and backward pass"}
+    # At least the answers' own rows, each with the normed state and three taps in two bytes.
+    row_bytes = 2 * 4 * pipeline.teacher.config.hidden_size
+    assert generate.disk_bytes > generate.work["tokens"] * row_bytes
+    assert "of hidden states to the work folder" in plan.table()
+    monkeypatch.setattr(pipeline._rows, "uses_engine", False)
+    generate, train = pipeline.plan(["generate", "train"]).stages
+    assert generate.disk_bytes == 0
+    assert "the model's forward pass" in train.seconds
+
+
 def test_a_schedule_in_seconds_is_the_estimate(pipeline: Pipeline, tiny_recipe: Recipe) -> None:
     training = replace(tiny_recipe.training, steps=None, seconds=30.0)
     pipeline.recipe = replace(tiny_recipe, training=training)

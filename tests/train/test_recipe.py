@@ -31,6 +31,7 @@ def test_missing_keys_have_their_defaults() -> None:
         ({"head": {"kind": "tree"}}, "tree"),
         ({"training": {"num_depths": 99}}, "99"),
         ({"training": {"num_depths": "three"}}, "three"),
+        ({"training": {"optimiser": "sgd"}}, "sgd"),
         ({"answers": {"greedy_share": 2.0}}, "greedy_share"),
     ],
 )

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from headlong.errors import RequestError
 from headlong.train.batches import make_batch, plan_epoch
 from headlong.train.loss import Targets
 from headlong.train.progress import Report
@@ -28,9 +30,9 @@ def answers(tmp_path: Path) -> Answers:
     return read_shards(tmp_path)
 
 
-def make_trainer(teacher: Teacher, recipe: Recipe, steps: int = 24) -> Trainer:
+def make_trainer(teacher: Teacher, recipe: Recipe, steps: int = 24, **changes: Any) -> Trainer:
     """A trainer before its first step."""
-    recipe = replace(recipe, training=replace(recipe.training, steps=steps))
+    recipe = replace(recipe, training=replace(recipe.training, steps=steps, **changes))
     torch.manual_seed(0)
     head = make_head(recipe.head, teacher, VOCABULARY, recipe.training.num_depths)
     return Trainer(teacher, head, torch.from_numpy(VOCABULARY), recipe)
@@ -45,17 +47,23 @@ def stop_after(trainer: Trainer, answers: Answers, path: Path, report: Report) -
     trainer.save(path)
 
 
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
 def test_a_resumed_run_has_the_same_weights_bit_for_bit(
-    tiny_teacher: Teacher, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
+    tiny_teacher: Teacher,
+    tiny_recipe: Recipe,
+    answers: Answers,
+    tmp_path: Path,
+    quiet: Report,
+    optimiser: str,
 ) -> None:
-    whole = make_trainer(tiny_teacher, tiny_recipe)
+    whole = make_trainer(tiny_teacher, tiny_recipe, optimiser=optimiser)
     whole.train(answers, tmp_path / "whole.pt", 600, quiet)
 
     path = tmp_path / "cut.pt"
-    killed = make_trainer(tiny_teacher, tiny_recipe)
+    killed = make_trainer(tiny_teacher, tiny_recipe, optimiser=optimiser)
     stop_after(killed, answers, path, quiet)
     killed.run_step(next(killed._batches(answers)))  # lost in the kill
-    resumed = make_trainer(tiny_teacher, tiny_recipe)
+    resumed = make_trainer(tiny_teacher, tiny_recipe, optimiser=optimiser)
     resumed.restore(path)
     assert resumed.state.step == 7
     resumed.train(answers, path, 600, quiet)
@@ -63,6 +71,14 @@ def test_a_resumed_run_has_the_same_weights_bit_for_bit(
     assert resumed.state.step == whole.state.step == 24
     for name, values in whole.head.state_dict().items():
         assert torch.equal(values, resumed.head.state_dict()[name]), name
+
+
+def test_the_state_of_another_optimiser_is_refused(
+    tiny_teacher: Teacher, tiny_recipe: Recipe, tmp_path: Path
+) -> None:
+    make_trainer(tiny_teacher, tiny_recipe, optimiser="muon").save(tmp_path / "state.pt")
+    with pytest.raises(RequestError, match="another head or optimiser"):
+        make_trainer(tiny_teacher, tiny_recipe).restore(tmp_path / "state.pt")
 
 
 def test_other_answers_start_a_new_epoch(

@@ -25,6 +25,7 @@ from headlong.train.trainer import Trainer
 from headlong.train.trials import ActivationMemory, Trial, extrapolate, time_call
 from headlong.train.workload import TYPICAL_SHARE, Workload
 
+_FORWARD = "the model's forward pass"
 _TRIAL_STEPS = 2
 _EVALUATION_ROWS = 16
 
@@ -38,6 +39,8 @@ class Estimator:
     workload: Workload
     rows: RowMaker
     make_trainer: Callable[[], Trainer]
+    recorded_taps: tuple[int, ...] | None = None
+    """Tap layers whose inputs are recorded with the answers; None where nothing is recorded."""
 
     def generate(self) -> StagePlan:
         """Estimate the answers still to be generated."""
@@ -62,7 +65,15 @@ class Estimator:
             },
             {"model": model_bytes(self.teacher), "caches": trial.num_bytes},
             ("answers.num_rows", "answers.max_tokens", "prompts.max_tokens"),
+            round(num_answers * (workload.prompt_length() + length) * self._state_bytes),
         )
+
+    @property
+    def _state_bytes(self) -> int:
+        """Bytes of the recorded hidden states of one token."""
+        if self.recorded_taps is None:
+            return 0
+        return 2 * self.teacher.config.hidden_size * (1 + len(self.recorded_taps))
 
     def train(self) -> StagePlan:
         """Estimate the training steps still to be run."""
@@ -72,7 +83,10 @@ class Estimator:
         padded = max(LENGTH_STEP, round(length / LENGTH_STEP) * LENGTH_STEP)
         full = max(1, settings.tokens_per_step // padded)
         trial = self._extrapolate(lambda size: self._try_step(trainer, size, padded), full)
-        step_s = trial.total_seconds
+        seconds = dict(trial.seconds)
+        if self.recorded_taps is not None:
+            del seconds[_FORWARD]
+        step_s = sum(seconds.values())
         left = 1 - workload.share_trained
         if settings.steps is None:
             steps = round(settings.seconds * left / step_s)
@@ -82,7 +96,7 @@ class Estimator:
         return StagePlan(
             "train",
             {"tokens": steps * full * padded, "steps": steps},
-            {name: one * steps for name, one in trial.seconds.items()},
+            {name: one * steps for name, one in seconds.items()},
             {
                 "model": model_bytes(self.teacher),
                 "head": 4 * num_weights,
@@ -161,7 +175,7 @@ class Estimator:
         forward = time_call(self.teacher.device, lambda: self._forward(ids, trainer.head))
         with ActivationMemory(self.teacher.device) as memory:
             whole = time_call(self.teacher.device, lambda: trainer.run_step(batch))
-        seconds = {"the model's forward pass": min(forward, whole)}
+        seconds = {_FORWARD: min(forward, whole)}
         seconds["the head's forward and backward pass"] = max(0.0, whole - forward)
         return Trial(size, seconds, memory.num_bytes)
 

@@ -29,6 +29,8 @@ from headlong.train.tool_prompts import COMPOSED_TOOLS
 from headlong.train.torch_head import TorchHead
 from headlong.weights.mlx_groups import can_pack, pack_matrix
 
+ASKED_FILE = "asked.jsonl"
+"""In the work folder: a line about the prompts of every call that generated answers."""
 RUN_FILE = "run.json"
 PART_BYTES = 14 * 2**20
 
@@ -101,6 +103,13 @@ def describe_data(
         "answers_sha256": answers.fingerprint,
         "damaged_shards": list(answers.damaged),
     }
+
+
+def read_prompt_records(work: Path) -> list[dict[str, Any]]:
+    """Return the records of the prompts of all calls, without duplicates."""
+    path = work / ASKED_FILE
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [json.loads(line) for line in dict.fromkeys(lines)]
 
 
 def write_run(path: Path, recipe: Recipe, model: Path, details: dict[str, Any]) -> None:

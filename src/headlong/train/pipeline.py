@@ -36,12 +36,14 @@ from headlong.train.evaluation import (
     shorten,
 )
 from headlong.train.export import (
+    ASKED_FILE,
     RUN_FILE,
     add_to_run,
     describe_data,
     export_head,
     hash_file,
     head_weights,
+    read_prompt_records,
     split_weights,
     write_run,
 )
@@ -62,7 +64,6 @@ from headlong.train.workload import read_workload
 from headlong.weights.checkpoint import open_checkpoint
 
 STAGES = ("generate", "train", "evaluate")
-ASKED_FILE = "asked.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,7 @@ class Pipeline:
             workload,
             self._rows,
             lambda: self._new_trainer(placeholder_ids(size, self._initial_ids)),
+            self._recorded_taps,
         )
         planned = tuple(getattr(estimator, stage)() for stage in stages)
         return TrainPlan(self._device_name, available, self.options.time_limit_s, planned)
@@ -264,12 +266,6 @@ class Pipeline:
     def _time_left(self) -> float:
         return max(1.0, self.options.time_limit_s - self._elapsed())
 
-    def _read_prompt_records(self) -> list[dict[str, Any]]:
-        """Return the records of the prompts of all calls, without duplicates."""
-        path = self.options.work / ASKED_FILE
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        return [json.loads(line) for line in dict.fromkeys(lines)]
-
     def _read_answers(self) -> Answers:
         answers = read_shards(self._shards)
         for shard in answers.damaged:
@@ -282,8 +278,12 @@ class Pipeline:
 
     @property
     def _recorded_taps(self) -> tuple[int, ...] | None:
-        """The tap layers to record; None for a model's own MTP layer, which is not recorded for."""
-        if self._initial is not None and self._initial.is_native:
+        """The tap layers to record; None where nothing is recorded.
+
+        The engine records, but not for a model's own MTP layer, which reads other rows.
+        """
+        is_native = self._initial is not None and self._initial.is_native
+        if is_native or not self._rows.uses_engine:
             return None
         return recorded_taps(self.recipe.head, self.teacher.config.num_layers)
 
@@ -339,7 +339,7 @@ class Pipeline:
             "vocabulary_coverage": vocabulary.coverage,
             "data": {
                 **describe_data(answers, self.prompts, self.options.prompt_files),
-                "asked": self._read_prompt_records(),
+                "asked": read_prompt_records(self.options.work),
             },
         }
         write_run(out / RUN_FILE, self.recipe, self.options.model, details)

@@ -25,6 +25,8 @@ class StagePlan:
     """By purpose: model, head, optimiser, activations, caches."""
     lower: tuple[str, ...]
     """Recipe keys that determine most of the memory."""
+    disk_bytes: int = 0
+    """Bytes of hidden states that it writes to the work folder, if there is room."""
 
     @property
     def total_seconds(self) -> float:
@@ -45,6 +47,7 @@ class StagePlan:
             "seconds_by": {name: round(one, 1) for name, one in self.seconds.items()},
             "bytes": self.total_bytes,
             "bytes_by": dict(self.num_bytes),
+            "disk_bytes": self.disk_bytes,
         }
 
 
@@ -88,9 +91,14 @@ class TrainPlan:
         return "\n".join([*lines, *map(_dominant, self.stages), *self.notes()])
 
     def notes(self) -> list[str]:
-        """Return warnings: too little memory, a time limit that ends the call early."""
+        """Return what else to know: disk, too little memory, a limit that ends the call early."""
         notes = []
         for one in self.stages:
+            if one.disk_bytes:
+                notes.append(
+                    f"{one.stage} writes about {one.disk_bytes / _GB:.1f} GB of hidden states to "
+                    "the work folder, at most half of the free disk."
+                )
             free = self.available_bytes
             if free is not None and one.total_bytes > free:
                 keys = ", ".join(one.lower)

@@ -14,6 +14,7 @@ from headlong.errors import RequestError
 
 HeadShape: TypeAlias = Literal["eagle3", "nextn", "medusa"]
 LossName: TypeAlias = Literal["kl", "lk"]
+OptimiserName: TypeAlias = Literal["adamw", "muon"]
 PackedName: TypeAlias = Literal["full", "q4"]
 
 MAX_DEPTHS = 8
@@ -96,6 +97,8 @@ class TrainingRecipe:
     """Final weight of refusals in the loss: a row counts if a round is likely to begin there."""
     least_temperature: float = 0.5
     """Lower bound of the loss temperature, which else is the answer's sampling temperature."""
+    optimiser: OptimiserName = "adamw"
+    """muon: Muon for the matrices of the layer, for short runs on a CPU; adamw for all."""
     tokens_per_step: int = 16_384
     learning_rate: float = 1e-3
     warmup_steps: int = 150
@@ -149,6 +152,8 @@ class Recipe:
         _require(self.head.packed in formats, "head.packed", self.head.packed, f"one of {formats}")
         losses = get_args(LossName)
         _require(training.loss in losses, "training.loss", training.loss, f"one of {losses}")
+        names, name = get_args(OptimiserName), training.optimiser
+        _require(name in names, "training.optimiser", name, f"one of {names}")
         on_path = training.on_path_share
         _require(0 <= on_path <= 1, "training.on_path_share", on_path, "0…1")
         refusal = training.refusal_share

@@ -24,6 +24,7 @@ from headlong.train.batches import Batch, plan_epoch, read_batches
 from headlong.train.chains import StartRows
 from headlong.train.forward_cache import ForwardCache
 from headlong.train.loss import Targets, depth_weights, draft_loss, make_targets
+from headlong.train.optimiser import Optimiser
 from headlong.train.progress import Report
 from headlong.train.projection import round_once
 from headlong.train.recipe import Recipe
@@ -73,15 +74,7 @@ class Trainer:
         )
         settings = recipe.training
         self._depth_weights = depth_weights(settings.num_depths, settings.depth_decay)
-        matrices = [p for p in head.parameters() if p.ndim > 1]
-        vectors = [p for p in head.parameters() if p.ndim == 1]
-        groups = [
-            {"params": matrices, "weight_decay": settings.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ]
-        self._optimiser = torch.optim.AdamW(
-            groups, lr=settings.learning_rate, betas=(0.9, 0.95), fused=True
-        )
+        self._optimiser = Optimiser(head, settings)
 
     @property
     def share_done(self) -> float:
@@ -141,8 +134,6 @@ class Trainer:
 
     def run_step(self, batch: Batch) -> tuple[Tensor, list[Tensor]]:
         """Train on one batch; return the loss and the mean overlap of every depth."""
-        for group in self._optimiser.param_groups:
-            group["lr"] = self.learning_rate()
         device = self.teacher.device
         ids, starts, sequences, temperatures = (
             torch.from_numpy(array).to(device, non_blocking=True)
@@ -158,11 +149,11 @@ class Trainer:
         with self.teacher.mixed_precision(), round_once(self.head):
             states = self.head.rollout(hidden, ids, StartRows(starts, sequences))
             total, overlaps = self._sum_depths(states, targets, logit_scales)
-        self._optimiser.zero_grad(set_to_none=True)
+        self._optimiser.zero_grad()
         total.backward()
         limit = self.recipe.training.max_grad_norm
         torch.nn.utils.clip_grad_norm_(self.head.parameters(), limit)
-        self._optimiser.step()
+        self._optimiser.step(self.learning_rate())
         self.state.step += 1
         self.state.place += 1
         return total.detach(), overlaps
@@ -217,12 +208,12 @@ class Trainer:
         )
         try:
             self.head.load_state_dict(stored["head"])
-        except RuntimeError as error:
+            self._optimiser.load_state_dict(stored["optimiser"])
+        except (RuntimeError, ValueError) as error:
             raise RequestError(
-                f"{path} is the state of another head than this run trains.",
+                f"{path} is the state of another head or optimiser than this run trains.",
                 "Give another --work folder, or the recipe and options of the first call.",
             ) from error
-        self._optimiser.load_state_dict(stored["optimiser"])
         self.state = TrainState(**stored["position"])
 
     def _begin(self, answers: Answers, report: Report) -> None:

@@ -81,7 +81,7 @@ def test_recorded_states_take_disk_and_spare_the_forward_pass(
 ) -> None:
     plan = pipeline.plan(["generate", "train"])
     generate, train = plan.stages
-    assert set(train.seconds) == {"the head's forward and backward pass"}
+    assert set(train.seconds) == {"the head's forward and backward pass", "the optimiser"}
     # At least the answers' own rows, each with the normed state and three taps in two bytes.
     row_bytes = 2 * 4 * pipeline.teacher.config.hidden_size
     assert generate.disk_bytes > generate.work["tokens"] * row_bytes
@@ -163,13 +163,14 @@ def test_trials_grow_until_they_can_be_measured() -> None:
 
     def run(size: int) -> Trial:
         sizes.append(size)
-        return Trial(size, {"work": 0.01 * size}, 1000 + 10 * size)
+        return Trial(size, {"work": 0.01 * size}, 1000 + 10 * size, {"update": 0.2})
 
     found = extrapolate(run, 10_000, compiles=False)
     assert sizes == [1, 1, 4, 16, 64]
     assert 0.01 * 64 >= ENOUGH_S > 0.01 * 16
     # The constant part of the memory is not scaled.
     assert found.seconds["work"] == pytest.approx(100.0)
+    assert found.total_seconds == pytest.approx(100.2)  # nor is the constant part of the time
     assert found.num_bytes == 1000 + 100_000
     sizes.clear()
     assert extrapolate(run, 6, compiles=False).num_bytes == 1060

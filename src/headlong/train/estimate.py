@@ -83,7 +83,7 @@ class Estimator:
         padded = max(LENGTH_STEP, round(length / LENGTH_STEP) * LENGTH_STEP)
         full = max(1, settings.tokens_per_step // padded)
         trial = self._extrapolate(lambda size: self._try_step(trainer, size, padded), full)
-        seconds = dict(trial.seconds)
+        seconds = {**trial.seconds, **trial.fixed_seconds}
         if self.recorded_taps is not None:
             del seconds[_FORWARD]
         step_s = sum(seconds.values())
@@ -175,9 +175,10 @@ class Estimator:
         forward = time_call(self.teacher.device, lambda: self._forward(ids, trainer.head))
         with ActivationMemory(self.teacher.device) as memory:
             whole = time_call(self.teacher.device, lambda: trainer.run_step(batch))
+        update = time_call(self.teacher.device, lambda: trainer.optimiser.step(0.0))
         seconds = {_FORWARD: min(forward, whole)}
-        seconds["the head's forward and backward pass"] = max(0.0, whole - forward)
-        return Trial(size, seconds, memory.num_bytes)
+        seconds["the head's forward and backward pass"] = max(0.0, whole - forward - update)
+        return Trial(size, seconds, memory.num_bytes, {"the optimiser": min(update, whole)})
 
     def _try_evaluation(self, head: TorchHead, length: int) -> Trial:
         padded = -(-length // LENGTH_STEP) * LENGTH_STEP

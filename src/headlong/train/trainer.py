@@ -74,7 +74,7 @@ class Trainer:
         )
         settings = recipe.training
         self._depth_weights = depth_weights(settings.num_depths, settings.depth_decay)
-        self._optimiser = Optimiser(head, settings)
+        self.optimiser = Optimiser(head, settings)
 
     @property
     def share_done(self) -> float:
@@ -149,11 +149,11 @@ class Trainer:
         with self.teacher.mixed_precision(), round_once(self.head):
             states = self.head.rollout(hidden, ids, StartRows(starts, sequences))
             total, overlaps = self._sum_depths(states, targets, logit_scales)
-        self._optimiser.zero_grad()
+        self.optimiser.zero_grad()
         total.backward()
         limit = self.recipe.training.max_grad_norm
         torch.nn.utils.clip_grad_norm_(self.head.parameters(), limit)
-        self._optimiser.step(self.learning_rate())
+        self.optimiser.step(self.learning_rate())
         self.state.step += 1
         self.state.place += 1
         return total.detach(), overlaps
@@ -195,7 +195,7 @@ class Trainer:
         part = path.with_suffix(".part")
         stored = {
             "head": self.head.state_dict(),
-            "optimiser": self._optimiser.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
             "position": asdict(self.state),
         }
         torch.save(stored, part)
@@ -208,7 +208,7 @@ class Trainer:
         )
         try:
             self.head.load_state_dict(stored["head"])
-            self._optimiser.load_state_dict(stored["optimiser"])
+            self.optimiser.load_state_dict(stored["optimiser"])
         except (RuntimeError, ValueError) as error:
             raise RequestError(
                 f"{path} is the state of another head or optimiser than this run trains.",

@@ -5,7 +5,7 @@ In:  a function that runs a few steps of a given size. Out: seconds and bytes of
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,19 +27,23 @@ class Trial:
 
     size: int
     seconds: Mapping[str, float]
+    """In proportion to the size."""
     num_bytes: int
+    fixed_seconds: Mapping[str, float] = field(default_factory=dict)
+    """The same at any size."""
 
     @property
     def total_seconds(self) -> float:
         """Sum over all parts."""
-        return sum(self.seconds.values())
+        return sum(self.seconds.values()) + sum(self.fixed_seconds.values())
 
 
 def extrapolate(run: Callable[[int], Trial], full: int, *, compiles: bool) -> Trial:
     """Run trials of growing sizes and scale the last one up to the full size.
 
-    Time grows in proportion to the size. Memory grows linearly, by the last two trials. If the run
-    compiles its functions, which it may do anew for a new size, every size runs twice.
+    Time grows in proportion to the size, except for what is fixed. Memory grows linearly, by the
+    last two trials. If the run compiles its functions, which it may do anew for a new size, every
+    size runs twice.
     """
 
     def run_warm(size: int) -> Trial:
@@ -59,9 +63,10 @@ def extrapolate(run: Callable[[int], Trial], full: int, *, compiles: bool) -> Tr
     last = trials[-1]
     seconds = {name: one * full / last.size for name, one in last.seconds.items()}
     if len(trials) == 1:
-        return Trial(full, seconds, last.num_bytes * full // last.size)
+        return Trial(full, seconds, last.num_bytes * full // last.size, last.fixed_seconds)
     slope = (last.num_bytes - trials[-2].num_bytes) / (last.size - trials[-2].size)
-    return Trial(full, seconds, last.num_bytes + round(max(0.0, slope) * (full - last.size)))
+    num_bytes = last.num_bytes + round(max(0.0, slope) * (full - last.size))
+    return Trial(full, seconds, num_bytes, last.fixed_seconds)
 
 
 def time_call(device: torch.device, call: Callable[[], Any]) -> float:

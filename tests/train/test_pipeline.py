@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from headlong.train.progress import Report
 from headlong.train.prompt_files import read_prompts
 from headlong.train.recipe import Recipe
 from headlong.train.shards import read_shards
+from headlong.train.teacher import Teacher
 from headlong.train.torch_head import make_head
 from headlong.weights.mlx_groups import PACKED
 from train_parts import cpu_options
@@ -82,6 +84,26 @@ def test_a_trained_head_drafts_better_than_an_untrained_one(
     assert len(record["model"]["sha256"]) == 64
     assert record["backbone_fingerprint"] == fingerprint(llm.backbone)
     assert record["acceptance"] == results
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "nextn"])
+def test_training_on_recorded_states_needs_no_forward_pass(
+    tiny_gguf: Path,
+    tiny_recipe: Recipe,
+    prompt_file: Path,
+    tmp_path: Path,
+    quiet: Report,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """Training would only be slower without them."""
+    recipe = replace(tiny_recipe, head=replace(tiny_recipe.head, kind=kind))
+    pipeline = Pipeline(recipe, cpu_options(tiny_gguf, tmp_path, prompt_file), quiet)
+    pipeline.run(["generate"])
+    forward = Mock(side_effect=AssertionError)
+    monkeypatch.setattr(Teacher, "forward", forward)
+    pipeline.run(["train"])
+    assert not forward.called
 
 
 def test_evaluation_prompts_are_left_out_and_counted(

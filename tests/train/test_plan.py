@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from headlong.train import trials
 from headlong.train.batches import make_batch
 from headlong.train.estimate import model_bytes
 from headlong.train.pipeline import Pipeline
@@ -100,7 +101,11 @@ def test_a_schedule_in_seconds_is_the_estimate(pipeline: Pipeline, tiny_recipe: 
     assert train.work["steps"] > 0
 
 
-def test_memory_includes_a_step_and_the_caches(pipeline: Pipeline, tiny_recipe: Recipe) -> None:
+def test_memory_includes_a_step_and_the_caches(
+    pipeline: Pipeline, tiny_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ENOUGH_S", "_TOO_LONG_S"):  # trials up to the full size, also on a busy machine
+        monkeypatch.setattr(trials, name, 1e9)
     stages = by_name(pipeline.plan(ALL))
     trainer = pipeline._new_trainer(np.arange(128))
     num_weights = sum(one.numel() for one in trainer.head.parameters())

@@ -27,7 +27,7 @@ demo: setup
 
 test: check
 	@tools/install_browser.sh
-	$(PYTEST) --numprocesses auto --dist loadfile
+	$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: setup
 	$(BIN)/ruff check .

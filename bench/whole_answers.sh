@@ -21,6 +21,12 @@ export HEADLONG_THREADS=${THREADS:-2}
 logs=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$logs"' EXIT
 
+for port in 18081 18082; do
+    if curl --silent --output /dev/null "http://127.0.0.1:$port/"; then
+        echo "whole_answers: port $port is taken; stop what listens there" >&2
+        exit 1
+    fi
+done
 "$llama" -m "$model" -t "$HEADLONG_THREADS" -c 4096 -np 1 --port 18081 "$@" > "$logs/a" 2>&1 &
 "$headlong" serve "$model" --port 18082 --no-page > "$logs/b" 2>&1 &
 for port in 18081 18082; do

@@ -44,7 +44,7 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _own_logs() -> Iterator[None]:
     """Undo what a test did to the loggers: a handler would write to a stream that is closed."""
     loggers = [logging.getLogger(name) for name in ("headlong", "uvicorn.error")]
-    before = [(one, one.handlers, one.propagate, one.level) for one in loggers]
+    before = [(one, [*one.handlers], one.propagate, one.level) for one in loggers]
     yield
     for one, handlers, propagate, level in before:
         one.handlers, one.propagate = handlers, propagate

@@ -1,7 +1,7 @@
 """Hidden rows that are kept: the same as computed, up to a bound of memory."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -83,11 +83,29 @@ def test_rows_before_the_norm_are_kept_only_for_heads_that_read_them(tiny_teache
             assert_equal(cache.forward(as_batch(ids)), expected._replace(raw=raw))
 
 
+@dataclass(frozen=True)
+class Stored:
+    """Answers of some shards."""
+
+    shards: tuple[Path, ...]
+    shard_sizes: tuple[int, ...]
+    lengths: IntArray
+
+
+def stored(folder: Path, shards: dict[str, list[torch.Tensor | None]], length: int = 10) -> Stored:
+    """Answers with these hidden rows."""
+    paths = tuple(folder / f"{name}.npz" for name in shards)
+    for path, states in zip(paths, shards.values(), strict=True):
+        write_states(states_file(path), states)
+    sizes = tuple(map(len, shards.values()))
+    return Stored(paths, sizes, np.full(sum(sizes), length))
+
+
 def test_recorded_rows_are_read_and_others_computed(tiny_teacher: Teacher, tmp_path: Path) -> None:
-    shards = [tmp_path / f"shard-0000{i}.npz" for i in range(3)]
-    recording = torch.randn(9, 4 * tiny_teacher.config.hidden_size).bfloat16()
-    write_states(states_file(shards[2]), [None, recording])
-    recorded = RecordedStates(shards, [2, 1, 2], tiny_teacher.config.hidden_size, len(TAPS))
+    hidden_size = tiny_teacher.config.hidden_size
+    recording = torch.randn(9, 4 * hidden_size).bfloat16()
+    answers = stored(tmp_path, {"a": [None, None], "b": [None], "c": [None, recording]})
+    recorded = RecordedStates(answers, hidden_size, len(TAPS))
     cache = ForwardCache(tiny_teacher, TAPS, 1 << 30, keeps_raw=False, recorded=recorded)
     ids = some_ids(2)
     hidden = cache.forward(as_batch(ids, [3, 4]))
@@ -100,14 +118,33 @@ def test_recorded_rows_are_read_and_others_computed(tiny_teacher: Teacher, tmp_p
     assert not rows[9:].any()
 
 
-def test_rows_recorded_for_another_head_are_not_used(tiny_teacher: Teacher, tmp_path: Path) -> None:
-    shard, hidden_size = tmp_path / "shard-00000.npz", tiny_teacher.config.hidden_size
-    write_states(states_file(shard), [torch.zeros(9, 4 * hidden_size)])
-    assert len(RecordedStates([shard], [1], hidden_size, len(TAPS))) == 1
-    assert not len(RecordedStates([shard], [1], hidden_size, 0))
+def test_a_head_without_taps_reads_rows_recorded_with_them(tmp_path: Path) -> None:
+    recording = torch.randn(9, 32)
+    recorded = RecordedStates(stored(tmp_path, {"a": [recording]}), hidden_size=8, num_taps=0)
+    rows = recorded.read(0, 9, torch.float32)
+    assert rows is not None
+    assert torch.equal(rows.normed, recording[:, :8])
+    assert rows.taps is None
+
+
+@pytest.mark.parametrize("shape", [(9, 24), (8, 32), (10, 32)], ids=["width", "fewer", "more"])
+def test_rows_that_do_not_fit_their_answer_are_not_used(
+    tmp_path: Path, shape: tuple[int, int]
+) -> None:
+    """One answer's do not fit, another's do."""
+    answers = stored(tmp_path, {"a": [torch.zeros(shape), torch.zeros(9, 32)]})
+    recorded = RecordedStates(answers, hidden_size=8, num_taps=3)
+    assert len(recorded) == 1
+    assert recorded.read(0, 12, torch.float32) is None
+
+
+def test_rows_of_more_answers_than_a_shard_has_are_not_used(tmp_path: Path) -> None:
+    answers = stored(tmp_path, {"a": [None, torch.zeros(9, 8)], "b": [None]})
+    cut = replace(answers, shard_sizes=(1, 2))
+    assert not len(RecordedStates(cut, hidden_size=8, num_taps=0))
 
 
 def test_a_damaged_file_counts_as_not_recorded(tmp_path: Path) -> None:
-    shard = tmp_path / "shard-00000.npz"
-    states_file(shard).write_bytes(b"cut")
-    assert not len(RecordedStates([shard], [1], 8, 3))
+    answers = stored(tmp_path, {"a": [torch.zeros(9, 8)]})
+    states_file(answers.shards[0]).write_bytes(b"cut")
+    assert not len(RecordedStates(answers, hidden_size=8, num_taps=0))

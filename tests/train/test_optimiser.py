@@ -36,6 +36,8 @@ def test_muon_updates_the_matrices_of_the_layer(tiny_teacher: Teacher, kind: Hea
         if change.ndim == 2 and "lm_head" not in name:
             values = torch.linalg.svdvals(change)
             assert values.max() < 2 * values.median(), name
+            # Of AdamW's size, 0.2 times the rate, times the factor for Muon.
+            assert float(change.square().mean().sqrt()) == pytest.approx(0.6e-3, rel=0.2), name
         else:
             torch.testing.assert_close(change, plain[name])
 

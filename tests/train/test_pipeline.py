@@ -22,7 +22,7 @@ from headlong.train.export import head_weights
 from headlong.train.pipeline import Pipeline
 from headlong.train.progress import Report
 from headlong.train.prompt_files import read_prompts
-from headlong.train.recipe import Recipe
+from headlong.train.recipe import HeadShape, Recipe
 from headlong.train.shards import read_shards
 from headlong.train.teacher import Teacher
 from headlong.train.torch_head import make_head
@@ -94,7 +94,7 @@ def test_training_on_recorded_states_needs_no_forward_pass(
     tmp_path: Path,
     quiet: Report,
     monkeypatch: pytest.MonkeyPatch,
-    kind: str,
+    kind: HeadShape,
 ) -> None:
     """Training would only be slower without them."""
     recipe = replace(tiny_recipe, head=replace(tiny_recipe.head, kind=kind))

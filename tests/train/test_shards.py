@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headlong.errors import RequestError
-from headlong.train.recorded_states import RecordedStates
+from headlong.train.recorded_states import RecordedStates, states_file
 from headlong.train.shards import Answer, ShardWriter, read_shards, shard_files, write_shard
 
 
@@ -73,12 +73,26 @@ def test_the_fingerprint_follows_the_answers(tmp_path: Path) -> None:
     assert read_shards(tmp_path).fingerprint != first
 
 
+def with_states(answers: list[Answer]) -> list[Answer]:
+    """The same answers with hidden rows of eight numbers."""
+    return [replace(one, states=torch.zeros(len(one.ids) - 1, 8)) for one in answers]
+
+
 def test_hidden_rows_are_written_beside_a_shard_while_there_is_room(tmp_path: Path) -> None:
-    answers = [replace(one, states=torch.zeros(5, 8)) for one in some_answers(0)]
-    writer = ShardWriter(tmp_path, state_bytes=2 * 5 * 8 * 4)
+    answers = with_states(some_answers(0))
+    writer = ShardWriter(tmp_path, state_bytes=(9 + 10) * 8 * 4)
     for answer in answers:
         writer.add(answer, next_prompt=1)
     writer.close(next_prompt=1)
     found = read_shards(tmp_path)
     assert len(found) == 3
-    assert len(RecordedStates(found.shards, found.shard_sizes, hidden_size=8, num_taps=0)) == 2
+    assert len(RecordedStates(found, hidden_size=8, num_taps=0)) == 2
+
+
+def test_hidden_rows_left_by_a_killed_run_are_removed(tmp_path: Path) -> None:
+    """They would be taken for those of the next shard of that name."""
+    path = tmp_path / "shard-00000.npz"
+    write_shard(path, with_states(some_answers(0)), next_prompt=0)
+    path.unlink()
+    write_shard(path, some_answers(1), next_prompt=0)
+    assert not states_file(path).exists()

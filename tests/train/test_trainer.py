@@ -81,6 +81,18 @@ def test_the_state_of_another_optimiser_is_refused(
         make_trainer(tiny_teacher, tiny_recipe).restore(tmp_path / "state.pt")
 
 
+def test_a_state_from_before_muon_is_continued(
+    tiny_teacher: Teacher, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
+) -> None:
+    path = tmp_path / "state.pt"
+    stop_after(make_trainer(tiny_teacher, tiny_recipe), answers, path, quiet)
+    stored = torch.load(path, weights_only=True)
+    torch.save({**stored, "optimiser": stored["optimiser"][0]}, path)
+    trainer = make_trainer(tiny_teacher, tiny_recipe)
+    trainer.restore(path)
+    assert trainer.state.step == 7
+
+
 def test_other_answers_start_a_new_epoch(
     tiny_teacher: Teacher, tiny_recipe: Recipe, answers: Answers, tmp_path: Path, quiet: Report
 ) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from headlong.arrays import FloatArray, IntArray
 from headlong.models.hidden import HiddenRows
 from headlong.train.batches import Batch, make_batch
-from headlong.train.chains import StartRows
+from headlong.train.chains import place_starts
 from headlong.train.loss import make_targets
 from headlong.train.pointwise import noise
 from headlong.train.shards import Answers
@@ -81,7 +81,10 @@ def _count_accepted(
     temperatures = torch.from_numpy(batch.temperatures).to(teacher.device)[sequences]
     target = make_targets(hidden.normed, score, starts, sequences, 1).at_depth(1).float()
     with teacher.mixed_precision():
-        state = next(head.rollout(hidden, ids, StartRows(starts, sequences)))
+        places = place_starts(
+            batch.starts[is_row], batch.sequences[is_row], len(batch.ids), teacher.device
+        )
+        state = next(head.rollout(hidden, ids, places))
         logits = head.logits(state, 1).float()
     tokens = torch.arange(logits.shape[1], device=logits.device)
     gumbel = noise(sequences + _SEED, starts, tokens) * temperatures[:, None]

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headlong.arrays import IntArray
 from headlong.ops.blocks import Rope
 from headlong.ops.torch.attention import AttentionShape, attend_sequences
 from headlong.ops.torch.maths import Angles
@@ -26,10 +28,32 @@ _GRID_STEP = 64
 
 
 class StartRows(NamedTuple):
-    """The rows that chains start from, consecutive in each sequence."""
+    """The rows that chains start from, and their places in a grid of all sequences."""
 
-    rows: Tensor  # (N,) flat indices
-    sequences: Tensor  # (N,) the sequence of each, -1 for padding
+    rows: Tensor  # (n,) flat indices
+    places: Tensor  # (n,) places in the grid; padding goes behind it
+    size: int
+    """S, the places of one sequence."""
+
+
+def place_starts(
+    rows: IntArray, sequences: IntArray, num_sequences: int, device: torch.device
+) -> StartRows:
+    """Place start rows, which are consecutive in each sequence; sequence -1 is padding.
+
+    On the host: a device would have to be waited for.
+    """
+    counts = np.bincount(sequences[sequences >= 0], minlength=num_sequences)
+    size = -(-int(counts.max()) // _GRID_STEP) * _GRID_STEP
+    firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    owners = np.maximum(sequences, 0)
+    places = owners * size + np.arange(len(rows)) - firsts[owners]
+    places = np.where(sequences >= 0, places, num_sequences * size)
+    return StartRows(
+        torch.from_numpy(rows).to(device, non_blocking=True),
+        torch.from_numpy(places).to(device, non_blocking=True),
+        size,
+    )
 
 
 @dataclass
@@ -86,7 +110,8 @@ class Chains:
         attended = self._attend_later(self._by_chain(query), shape).transpose(1, 2).flatten(2)
         if self.starts is None:
             return attended.flatten(0, 1)
-        return torch.index_select(F.pad(attended.flatten(0, 1), (0, 0, 0, 1)), 0, self._places)
+        padded = F.pad(attended.flatten(0, 1), (0, 0, 0, 1))
+        return torch.index_select(padded, 0, self.starts.places)
 
     def _by_sequence(self, rows: Tensor) -> Tensor:
         """Group rows by sequence: (B * T, heads, D) → (B, heads, T, D)."""
@@ -96,33 +121,10 @@ class Chains:
         """Group the chains' rows by sequence, padded: (n, heads, D) → (B, heads, S, D)."""
         if self.starts is None:
             return self._by_sequence(rows)
-        num_places = self.batch * self._size
-        grid = rows.new_zeros(num_places + 1, *rows.shape[1:])
-        grid = grid.index_copy(0, self._places, rows)[:num_places]
-        return grid.view(self.batch, self._size, *rows.shape[1:]).transpose(1, 2)
-
-    @cached_property
-    def _counts(self) -> Tensor:
-        """The start rows of every sequence: (B,)."""
-        assert self.starts is not None
-        sequences = self.starts.sequences
-        return torch.bincount(sequences[sequences >= 0], minlength=self.batch)
-
-    @cached_property
-    def _size(self) -> int:
-        """S, the places for the start rows of one sequence."""
-        return -(-int(self._counts.max()) // _GRID_STEP) * _GRID_STEP
-
-    @cached_property
-    def _places(self) -> Tensor:
-        """The place of every chain in the grid of all sequences; padding goes behind it: (n,)."""
-        assert self.starts is not None
-        sequences = self.starts.sequences
-        firsts = F.pad(self._counts.cumsum(0)[:-1], (1, 0))
-        index = torch.arange(len(sequences), device=sequences.device)
-        owners = sequences.clamp(min=0)
-        places = owners * self._size + index - firsts[owners]
-        return torch.where(sequences >= 0, places, self.batch * self._size)
+        size = self.starts.size
+        grid = rows.new_zeros(self.batch * size + 1, *rows.shape[1:])
+        grid = grid.index_copy(0, self.starts.places, rows)[:-1]
+        return grid.view(self.batch, size, *rows.shape[1:]).transpose(1, 2)
 
     @cached_property
     def _positions(self) -> Tensor:

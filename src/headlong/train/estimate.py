@@ -7,6 +7,7 @@ result is scaled up to the size in the recipe. Their answers and weights are dis
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from headlong.doctor.machine import read_machine
 from headlong.train.batches import LENGTH_STEP, Batch, make_batch
+from headlong.train.chains import place_starts
 from headlong.train.evaluation import CUTS
 from headlong.train.plan import StagePlan
 from headlong.train.recipe import Recipe
@@ -41,6 +43,8 @@ class Estimator:
     make_trainer: Callable[[], Trainer]
     recorded_taps: tuple[int, ...] | None = None
     """Tap layers whose inputs are recorded with the answers; None where nothing is recorded."""
+    recorded_share: float = 0.0
+    """Share of the answers whose hidden states are or will be on disk."""
 
     def generate(self) -> StagePlan:
         """Estimate the answers still to be generated."""
@@ -50,9 +54,9 @@ class Estimator:
         length = workload.answer_length(recipe)
         num_answers = round(num_tokens / length)
         num_rows = answers.num_rows
-        trial = self._try_rows(
-            self.rows.generator, num_rows, recipe.prompts.max_tokens + answers.max_tokens
-        )
+        capacity = recipe.prompts.max_tokens + answers.max_tokens
+        make_rows = partial(self.rows.generator, recorded_taps=self.recorded_taps)
+        trial = self._try_rows(make_rows, num_rows, capacity)
         # A finished row idles until the next refill; one answer needs a step for each token.
         steps = num_tokens / num_rows * (1 + answers.refill_every / 2 / length)
         steps = round(max(steps, length)) if num_tokens else 0
@@ -84,8 +88,7 @@ class Estimator:
         full = max(1, settings.tokens_per_step // padded)
         trial = self._extrapolate(lambda size: self._try_step(trainer, size, padded), full)
         seconds = {**trial.seconds, **trial.fixed_seconds}
-        if self.recorded_taps is not None:
-            del seconds[_FORWARD]
+        seconds[_FORWARD] *= 1 - self.recorded_share
         step_s = sum(seconds.values())
         left = 1 - workload.share_trained
         if settings.steps is None:
@@ -186,17 +189,20 @@ class Estimator:
         size = 0
 
         @torch.no_grad()
-        def evaluate_rows(ids: Tensor) -> None:
+        def evaluate_rows(batch: Batch) -> None:
             nonlocal size
+            device = self.teacher.device
+            ids = torch.from_numpy(batch.ids).to(device)
             hidden = self.teacher.forward(ids, head.tap_layers)
             with self.teacher.mixed_precision():
-                states = head.rollout(hidden, ids)
+                starts = place_starts(batch.starts, batch.sequences, len(batch.ids), device)
+                states = head.rollout(hidden, ids, starts)
                 for depth in range(1, depths + 1):
                     size = head.logits(next(states), depth).nbytes
 
         def trial(num_rows: int) -> Trial:
-            ids, device = self._random_batch(num_rows, padded).ids, self.teacher.device
-            seconds = time_call(device, lambda: evaluate_rows(torch.from_numpy(ids).to(device)))
+            batch = self._random_batch(num_rows, padded)
+            seconds = time_call(self.teacher.device, lambda: evaluate_rows(batch))
             return Trial(num_rows, {"evaluation": seconds}, 3 * size)
 
         return self._extrapolate(trial, _EVALUATION_ROWS)

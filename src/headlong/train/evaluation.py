@@ -22,7 +22,7 @@ from headlong.arrays import IntArray
 from headlong.decode.stats import DecodeStats, walk_rounds
 from headlong.text.tokenizer import Tokenizer
 from headlong.train.batches import LENGTH_STEP, Batch, make_batch
-from headlong.train.chains import StartRows
+from headlong.train.chains import place_starts
 from headlong.train.draft_vocabulary import DraftVocabulary
 from headlong.train.generate import answer_all
 from headlong.train.pointwise import noise
@@ -87,8 +87,7 @@ class Simulator:
         """Return for every depth and start row whether the draft token is accepted: (K, N)."""
         device = self.teacher.device
         ids, starts = (torch.from_numpy(a).to(device) for a in (batch.ids, batch.starts))
-        sequences = torch.from_numpy(batch.sequences).to(device)
-        owners = sequences.clamp(min=0)
+        owners = torch.from_numpy(batch.sequences).to(device).clamp(min=0)
         seeds = torch.tensor([s.job.seed for s in samples], device=device)[owners]
         temperatures = torch.tensor([s.job.temperature for s in samples], device=device)[owners]
         vocabulary = torch.from_numpy(self.vocabulary.ids).to(device)
@@ -96,7 +95,8 @@ class Simulator:
         flat = ids.reshape(-1)
         matches: list[Tensor] = []
         with self.teacher.mixed_precision():
-            states = self.head.rollout(hidden, ids, StartRows(starts, sequences))
+            places = place_starts(batch.starts, batch.sequences, len(batch.ids), device)
+            states = self.head.rollout(hidden, ids, places)
             for depth in range(1, deepest + 1):
                 logits = self._cut(self.head.logits(next(states), depth)).float()
                 targets = starts + 1 + depth  # index of the token that is predicted

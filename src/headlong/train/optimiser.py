@@ -54,8 +54,9 @@ class Optimiser:
         """Return the state, for saving."""
         return [part.state_dict() for part, _ in self._parts]
 
-    def load_state_dict(self, state: list[dict[str, Any]]) -> None:
-        """Load a saved state."""
+    def load_state_dict(self, state: list[dict[str, Any]] | dict[str, Any]) -> None:
+        """Load a saved state; before Muon it was that of AdamW alone."""
+        state = [state] if isinstance(state, dict) else state
         for (part, _), saved in zip(self._parts, state, strict=True):
             part.load_state_dict(saved)
 

@@ -60,7 +60,7 @@ from headlong.train.shards import Answers, ShardWriter, read_shards, shard_files
 from headlong.train.teacher import Teacher, can_compile, find_device, find_dtype, load_teacher
 from headlong.train.torch_head import TorchHead, recorded_taps
 from headlong.train.trainer import Trainer
-from headlong.train.workload import read_workload
+from headlong.train.workload import read_workload, recorded_share
 from headlong.weights.checkpoint import open_checkpoint
 
 STAGES = ("generate", "train", "evaluate")
@@ -163,6 +163,7 @@ class Pipeline:
             self._rows,
             lambda: self._new_trainer(placeholder_ids(size, self._initial_ids)),
             self._recorded_taps,
+            recorded_share(self._shards, self.teacher.config.hidden_size, self._recorded_taps),
         )
         planned = tuple(getattr(estimator, stage)() for stage in stages)
         return TrainPlan(self._device_name, available, self.options.time_limit_s, planned)

@@ -7,7 +7,7 @@ An answer without rows was not recorded, or the disk had no room for it.
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +15,27 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from headlong.arrays import IntArray
 from headlong.models.hidden import HiddenRows
 
 _DISK_SHARE = 0.5
 """Share of the free disk that may be used."""
+
+
+class StoredAnswers(Protocol):
+    """The answers of some shards."""
+
+    @property
+    def shards(self) -> tuple[Path, ...]:
+        """The files."""
+
+    @property
+    def shard_sizes(self) -> tuple[int, ...]:
+        """Number of answers in each."""
+
+    @property
+    def lengths(self) -> IntArray:
+        """Tokens of every answer, prompt included."""
 
 
 def room_for_states(folder: Path) -> int:
@@ -33,8 +50,14 @@ def states_file(shard: Path) -> Path:
 
 
 def write_states(path: Path, states: Sequence[Tensor | None]) -> None:
-    """Write the rows of a shard's answers; an answer without rows is left out."""
+    """Write the rows of a shard's answers; an answer without rows is left out.
+
+    Without any rows there is no file, also if a killed run has left one.
+    """
     kept = {str(i): rows.contiguous() for i, rows in enumerate(states) if rows is not None}
+    if not kept:
+        path.unlink(missing_ok=True)
+        return
     part = path.with_suffix(".part")
     save_file(kept, part)
     part.replace(path)
@@ -43,24 +66,30 @@ def write_states(path: Path, states: Sequence[Tensor | None]) -> None:
 class RecordedStates:
     """The recorded rows of all answers, for a head with certain inputs."""
 
-    def __init__(
-        self, shards: Sequence[Path], sizes: Sequence[int], hidden_size: int, num_taps: int
-    ) -> None:
-        """Open the files of shards with so many answers each."""
+    def __init__(self, answers: StoredAnswers, hidden_size: int, num_taps: int) -> None:
+        """Open the files beside the shards; rows that do not fit their answer are not used."""
         self._hidden_size = hidden_size
-        self._num_taps = num_taps
+        self._width = hidden_size * (1 + num_taps)
         self._places: dict[int, tuple[Any, str]] = {}
         first = 0
-        for shard, size in zip(shards, sizes, strict=True):
+        for shard, size in zip(answers.shards, answers.shard_sizes, strict=True):
             file, keys = _open(states_file(shard))
-            self._places |= {first + int(key): (file, key) for key in keys}
+            for key in keys:
+                shape = file.get_slice(key).get_shape()
+                # A file may be left from another shard of this name, or be of another head.
+                if int(key) < size and self._fits(shape, int(answers.lengths[first + int(key)])):
+                    self._places[first + int(key)] = (file, key)
             first += size
-        width = hidden_size * (1 + num_taps)
-        if any(file.get_slice(key).get_shape()[1] != width for file, key in self._places.values()):
-            self._places.clear()  # recorded for a head with other inputs
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def _fits(self, shape: Sequence[int], length: int) -> bool:
+        """Tell whether rows are of an answer of this length, with all that the head reads."""
+        num_rows, width = shape
+        has_no_taps = self._width == self._hidden_size
+        is_wide_enough = width >= self._width if has_no_taps else width == self._width
+        return num_rows == length - 1 and is_wide_enough
 
     def read(self, answer: int, length: int, dtype: torch.dtype) -> HiddenRows | None:
         """Return an answer's rows, padded to `length` with zeros; None if it has none.
@@ -70,10 +99,10 @@ class RecordedStates:
         if answer not in self._places:
             return None
         file, key = self._places[answer]
-        recorded = file.get_tensor(key).to(dtype)
+        recorded = file.get_tensor(key)[:, : self._width].to(dtype)
         rows = F.pad(recorded, (0, 0, 0, length - len(recorded)))
         normed, taps = rows[:, : self._hidden_size], rows[:, self._hidden_size :]
-        return HiddenRows(rows[:, :0], normed, taps if self._num_taps else None)
+        return HiddenRows(rows[:, :0], normed, taps if taps.shape[1] else None)
 
 
 def _open(path: Path) -> tuple[Any, list[str]]:

@@ -83,7 +83,11 @@ class StateRecorder:
 
     def share(self, state: Recording, num_rows: int) -> Recording:
         """Return a recording of the first rows, for a sequence that begins with the same prompt."""
-        parts = [state.read()[:num_rows]] if num_rows else []
+        parts, num_left = [], num_rows
+        for part in state.parts:
+            if num_left:
+                parts.append(part[:num_left].clone())  # a view would keep all of the other's rows
+                num_left -= len(parts[-1])
         return Recording(state.token_ids[:num_rows], parts)
 
     def num_bytes(self, state: Recording, num_rows: int = 0) -> int:

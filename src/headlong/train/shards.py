@@ -135,8 +135,7 @@ def write_shard(path: Path, answers: Sequence[Answer], next_prompt: int) -> None
     ids = np.concatenate([answer.ids for answer in answers])
     is_small = int(ids.max(initial=0)) < 2**16
     states = [answer.states for answer in answers]
-    if any(one is not None for one in states):
-        write_states(states_file(path), states)
+    write_states(states_file(path), states)
     part = path.with_suffix(".part")
     with part.open("wb") as file:
         np.savez_compressed(

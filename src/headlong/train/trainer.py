@@ -21,7 +21,7 @@ from headlong.doctor.machine import read_machine
 from headlong.errors import RequestError
 from headlong.models.hidden import HiddenRows
 from headlong.train.batches import Batch, plan_epoch, read_batches
-from headlong.train.chains import StartRows
+from headlong.train.chains import place_starts
 from headlong.train.forward_cache import ForwardCache
 from headlong.train.loss import Targets, depth_weights, draft_loss, make_targets
 from headlong.train.optimiser import Optimiser
@@ -122,9 +122,8 @@ class Trainer:
         if self._cache is None or self.head.reads_raw:
             return 0
         hidden_size, num_taps = self.teacher.config.hidden_size, len(self.head.tap_layers)
-        recorded = RecordedStates(answers.shards, answers.shard_sizes, hidden_size, num_taps)
-        self._cache.recorded = recorded
-        return len(recorded)
+        self._cache.recorded = RecordedStates(answers, hidden_size, num_taps)
+        return len(self._cache.recorded)
 
     def hidden_rows(self, batch: Batch, ids: Tensor) -> HiddenRows:
         """Return the backbone's rows of a batch, whose `ids` are on the device."""
@@ -143,11 +142,12 @@ class Trainer:
         # Padding rows have no weight, so their temperature does not matter.
         logit_scales = 1 / temperatures.clamp(min=lower_bound)[sequences.clamp(min=0)]
         depths = self.recipe.training.num_depths
+        chain_starts = place_starts(batch.starts, batch.sequences, len(batch.ids), device)
         with torch.no_grad():
             hidden = self.hidden_rows(batch, ids)
             targets = make_targets(hidden.normed, self._score, starts, sequences, depths)
         with self.teacher.mixed_precision(), round_once(self.head):
-            states = self.head.rollout(hidden, ids, StartRows(starts, sequences))
+            states = self.head.rollout(hidden, ids, chain_starts)
             total, overlaps = self._sum_depths(states, targets, logit_scales)
         self.optimiser.zero_grad()
         total.backward()

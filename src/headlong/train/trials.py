@@ -33,9 +33,9 @@ class Trial:
     """The same at any size."""
 
     @property
-    def total_seconds(self) -> float:
-        """Sum over all parts."""
-        return sum(self.seconds.values()) + sum(self.fixed_seconds.values())
+    def scaled_seconds(self) -> float:
+        """Sum over the parts that grow with the size."""
+        return sum(self.seconds.values())
 
 
 def extrapolate(run: Callable[[int], Trial], full: int, *, compiles: bool) -> Trial:
@@ -51,10 +51,10 @@ def extrapolate(run: Callable[[int], Trial], full: int, *, compiles: bool) -> Tr
         return run(size) if compiles else first
 
     first = run_warm(1)
-    is_warm = compiles or first.total_seconds >= _TOO_LONG_S
+    is_warm = compiles or first.scaled_seconds >= _TOO_LONG_S
     trials = [first if is_warm else run(1)]
     while (size := trials[-1].size) < full:
-        if trials[-1].total_seconds >= (ENOUGH_S if len(trials) > 1 else _TOO_LONG_S):
+        if trials[-1].scaled_seconds >= (ENOUGH_S if len(trials) > 1 else _TOO_LONG_S):
             break
         try:
             trials.append(run_warm(min(full, size * _GROWTH)))

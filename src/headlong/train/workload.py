@@ -15,6 +15,7 @@ from headlong.train.conversations import Conversations
 from headlong.train.progress import read_log
 from headlong.train.prompt_files import Prompt
 from headlong.train.recipe import Recipe
+from headlong.train.recorded_states import RecordedStates
 from headlong.train.sampler import Job
 from headlong.train.shards import Answers, read_shards, shard_files
 
@@ -50,6 +51,14 @@ class Workload:
     def prompt_length(self) -> float:
         """Return the mean length of a prompt."""
         return float(np.mean([len(job.prompt_ids) for job in self.jobs]))
+
+
+def recorded_share(folder: Path, hidden_size: int, taps: tuple[int, ...] | None) -> float:
+    """Return the share of the answers with recorded states; without answers, of those to come."""
+    if taps is None or not shard_files(folder):
+        return float(taps is not None)
+    answers = read_shards(folder)
+    return len(RecordedStates(answers, hidden_size, len(taps))) / len(answers)
 
 
 def read_workload(

@@ -1,6 +1,7 @@
 """What is released runs where nothing can be compiled."""
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -94,3 +95,15 @@ def test_shipped_head_is_what_the_tool_makes_again(
         ours = (own / name).read_bytes()
         assert (tmp_path / "again" / name).read_bytes() == ours, name
         assert (pulled / name).read_bytes() == ours, name
+
+
+def test_a_heads_readme_has_the_acceptance_that_was_decoded(tmp_path: Path) -> None:
+    tool, own = load_tool("ship_head"), SHIPPED / "smollm2-135m-instruct"
+    run = {"precision": "q4", "temperature": 0.0, "k": 5}
+    tasks = {"code": {"acceptance_length": 2.5249, "rounds": 9}}
+    document = {"prompts": {"code": 6}, "max_tokens": 256, "results": [run | {"tasks": tasks}]}
+    (tmp_path / "eval.json").write_text(json.dumps(document))
+    tool.ship(own, tmp_path / "head", tmp_path / "eval.json")
+    record = json.loads((tmp_path / "head" / "run.json").read_text())
+    assert record["decoded"]["results"] == [run | {"acceptance": {"code": 2.525}}]
+    assert "| code | 6 | 2.52 |" in (tmp_path / "head" / "README.md").read_text()

@@ -1,9 +1,10 @@
 """Make a trained head ready to be shipped: in 4 bits, with its licences and a README beside it.
 
-Usage: ship_head.py HEAD NAME [--out DIR] [--wheel]
+Usage: ship_head.py HEAD NAME [--decoded FILE] [--out DIR] [--wheel]
 HEAD is a folder that `headlong train` wrote for a model of the catalogue. It becomes the folder
 DIR/NAME (default: where the package keeps its heads), or with --wheel a wheel in DIR (default:
-dist) that `headlong pull` takes it from. run.json gains the licences; the README is made from it.
+dist) that `headlong pull` takes it from. run.json gains the licences and, with --decoded, what
+`headlong eval-head --json` has measured; the README is made from it.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from headlong.weights.pypi import WheelFile, WheelPart
 LICENCE = "Apache-2.0"
 
 
-def ship(head: Path, folder: Path) -> None:
+def ship(head: Path, folder: Path, decoded: Path | None = None) -> None:
     """Write the folder that is shipped."""
     weights = read_head_weights(head)
     if weights.config.get(QUANT_KEY) == "q4":
@@ -34,9 +35,26 @@ def ship(head: Path, folder: Path) -> None:
     record = json.loads((head / RUN_FILE).read_text(encoding="utf-8"))
     model = next(one for one in CATALOG if one.sha256 == record["model"]["sha256"])
     record |= {"licence": {"head": LICENCE, "model": model.licence}}
+    if decoded is not None:
+        record["decoded"] = read_decoded(decoded)
     save_head(folder, weights)
     (folder / RUN_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(describe(record, model), encoding="utf-8")
+
+
+def read_decoded(path: Path) -> dict[str, Any]:
+    """Return the acceptance lengths of a document of `headlong eval-head --json`."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    results = [
+        {
+            **{name: run[name] for name in ("precision", "temperature", "k")},
+            "acceptance": {
+                task: round(one["acceptance_length"], 3) for task, one in run["tasks"].items()
+            },
+        }
+        for run in document["results"]
+    ]
+    return {name: document[name] for name in ("prompts", "max_tokens")} | {"results": results}
 
 
 def describe(record: Mapping[str, Any], model: WheelFile) -> str:
@@ -48,11 +66,6 @@ def describe(record: Mapping[str, Any], model: WheelFile) -> str:
     sets = "\n".join(
         f"| {name} | {counts.get(name, 0):,} | {licence} |"
         for name, licence in sorted(licences.items())
-    )
-    tables = "\n\n".join(
-        f"At temperature {key.removeprefix('temperature_')}:\n\n{_table(by_task)}"
-        for key, by_task in record.get("acceptance", {}).items()
-        if key.startswith("temperature_")
     )
     earlier = f", the last of {len(rounds)} rounds of training" if rounds[1:] else ""
     return f"""# MTP head for {model.name}
@@ -72,10 +85,9 @@ those answers.
 
 ## Acceptance length
 
-Simulated after training on prompts it has not seen, for K = 1, 2, …: mean tokens a round emits, \
-the model's own included.
+Mean tokens a round emits, the model's own included, on prompts it has not seen.
 
-{tables or "Not measured."}
+{_describe_acceptance(record) or "Not measured."}
 
 ## Prompts
 
@@ -85,6 +97,28 @@ The head learned to foresee what the model answered to these; answers are those 
 |---|---|---|
 {sets}
 """
+
+
+def _describe_acceptance(record: Mapping[str, Any]) -> str:
+    """Return tables of what was simulated after training, and of what was decoded."""
+    parts = [
+        f"Simulated, K = 1, 2, …, temperature {key.removeprefix('temperature_')}:\n\n"
+        + _table(by_task)
+        for key, by_task in record.get("acceptance", {}).items()
+        if key.startswith("temperature_")
+    ]
+    decoded = record.get("decoded", {"results": []})
+    for run in decoded["results"]:
+        rows = (
+            f"| {task} | {decoded['prompts'][task]} | {length:.2f} |"
+            for task, length in run["acceptance"].items()
+        )
+        parts.append(
+            f"Decoded, head at {run['precision']}, K = {run['k']}, temperature "
+            f"{run['temperature']:g}, up to {decoded['max_tokens']} tokens:\n\n"
+            "| task | prompts | acceptance length |\n|---|---|---|\n" + "\n".join(rows)
+        )
+    return "\n\n".join(parts)
 
 
 def _table(by_task: Mapping[str, list[float]]) -> str:
@@ -144,19 +178,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("head", type=Path, metavar="HEAD")
     parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--decoded", type=Path, metavar="FILE")
     parser.add_argument("--out", type=Path, metavar="DIR")
     parser.add_argument("--wheel", action="store_true")
     args = parser.parse_args()
     if not args.wheel:
         made = (args.out or SHIPPED) / args.name
-        ship(args.head, made)
+        ship(args.head, made, args.decoded)
     else:
         part = next(one.head for one in CATALOG if one.name == args.name)
         if part is None:
             sys.stderr.write(f"The catalogue names no wheel for the head of {args.name}.\n")
             return 1
         with tempfile.TemporaryDirectory() as work:
-            ship(args.head, Path(work))
+            ship(args.head, Path(work), args.decoded)
             made = write_wheel(Path(work), args.out or Path("dist"), part)
     size = sum(one.stat().st_size for one in ([made] if made.is_file() else made.iterdir()))
     sys.stdout.write(f"{made}: {size / 1e6:.1f} MB\n")

@@ -60,6 +60,19 @@ def test_connection_serves_all_questions(other: OtherServer) -> None:
     assert len(set(other.clients)) == 1
 
 
+def test_connection_that_was_idle_is_not_used_again(
+    other: OtherServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may have hung up while the other side answered."""
+    monkeypatch.setattr(http_side, "IDLE_S", 0.05)
+    side = HttpSide("A", f"{other.url}/v1", "some-model")
+    for _ in range(2):
+        side.answer(QUESTION)
+        time.sleep(0.2)
+    side.close()
+    assert len(set(other.clients)) == 2
+
+
 def test_bad_goodbye_after_the_end_is_forgiven(other: OtherServer) -> None:
     assert ask(other, mode="rude").num_tokens == 6
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -93,16 +93,14 @@ def test_training_on_recorded_states_needs_no_forward_pass(
     prompt_file: Path,
     tmp_path: Path,
     quiet: Report,
-    monkeypatch: pytest.MonkeyPatch,
     kind: HeadShape,
 ) -> None:
     """Training would only be slower without them."""
     recipe = replace(tiny_recipe, head=replace(tiny_recipe.head, kind=kind))
     pipeline = Pipeline(recipe, cpu_options(tiny_gguf, tmp_path, prompt_file), quiet)
     pipeline.run(["generate"])
-    forward = Mock(side_effect=AssertionError)
-    monkeypatch.setattr(Teacher, "forward", forward)
-    pipeline.run(["train"])
+    with patch.object(Teacher, "forward", side_effect=AssertionError) as forward:
+        pipeline.run(["train"])
     assert not forward.called
 
 

@@ -25,6 +25,9 @@ MAX_WAIT_S = 30.0
 _WARM_UP_TOKENS = 8
 BUSY = (429, 503)
 CONNECT_S = 10.0
+IDLE_S = 2.0
+"""A connection that was idle for longer is not used again: while the other side answers, a server
+may hang up, most after 5 s."""
 
 READ_AHEAD = (
     "A and B are one server: it read every prompt once before the clock ran, since what it keeps "
@@ -100,7 +103,8 @@ class HttpSide:
     _client: httpx.Client = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._client = httpx.Client(**client_options(self.api_key, self.timeout_s))
+        limits = httpx.Limits(keepalive_expiry=IDLE_S)
+        self._client = httpx.Client(limits=limits, **client_options(self.api_key, self.timeout_s))
 
     def close(self) -> None:
         """Hang up."""

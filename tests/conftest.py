@@ -47,6 +47,9 @@ def _own_logs() -> Iterator[None]:
     before = [(one, [*one.handlers], one.propagate, one.level) for one in loggers]
     yield
     for one, handlers, propagate, level in before:
+        for added in one.handlers:
+            if added not in handlers:
+                added.close()  # it may have a file
         one.handlers, one.propagate = handlers, propagate
         one.setLevel(level)
 

@@ -80,20 +80,21 @@ def make_batch(
     )
 
 
+def batch_of(answers: Answers, members: IntArray, length: int) -> Batch:
+    """Make the batch of some answers, padded to `length`."""
+    tokens = [answers.tokens(i) for i in members]
+    prompt_lengths = answers.prompt_lengths[members].tolist()
+    batch = make_batch(tokens, prompt_lengths, answers.temperatures[members], length)
+    return replace(batch, answers=members)
+
+
 def read_batches(answers: Answers, plan: Sequence[PlannedBatch]) -> Iterator[Batch]:
     """Make the batches of a plan; a thread prefetches a few."""
-
-    def make(planned: PlannedBatch) -> Batch:
-        members = planned.members
-        tokens = [answers.tokens(i) for i in members]
-        prompt_lengths = answers.prompt_lengths[members].tolist()
-        batch = make_batch(tokens, prompt_lengths, answers.temperatures[members], planned.length)
-        return replace(batch, answers=members)
 
     ahead: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(1) as pool:
         for planned in plan:
-            ahead.append(pool.submit(make, planned))
+            ahead.append(pool.submit(batch_of, answers, planned.members, planned.length))
             if len(ahead) > _NUM_PREFETCHED:
                 yield ahead.popleft().result()
         while ahead:

@@ -7,15 +7,14 @@ corrects. It does not change the argmax, so greedy drafts stay the same.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headlong.arrays import FloatArray, IntArray
+from headlong.arrays import FloatArray
 from headlong.models.hidden import HiddenRows
-from headlong.train.batches import Batch, make_batch
+from headlong.train.batches import Batch, batch_of
 from headlong.train.chains import place_starts
 from headlong.train.loss import make_targets
 from headlong.train.pointwise import noise
@@ -49,20 +48,13 @@ def fit_logit_scale(
     score = teacher.scorer(vocabulary)
     counts = np.zeros(len(SCALES))
     for first in range(0, len(chosen), _PER_BATCH):
-        batch = _make_batch(answers, chosen[first : first + _PER_BATCH])
+        members = chosen[first : first + _PER_BATCH]
+        batch = batch_of(answers, members, int(answers.lengths[members].max()))
         ids = torch.from_numpy(batch.ids).to(teacher.device)
         counts += _count_accepted(teacher, head, score, batch, hidden_rows(batch, ids))
     # The maximum is flat: take the middle of the nearly best scales, which is the most stable.
     good = np.flatnonzero(counts >= 0.998 * counts.max())
     return SCALES[int(good[len(good) // 2])]
-
-
-def _make_batch(answers: Answers, members: IntArray) -> Batch:
-    length = int(answers.lengths[members].max())
-    tokens = [answers.tokens(i) for i in members]
-    prompt_lengths = answers.prompt_lengths[members].tolist()
-    batch = make_batch(tokens, prompt_lengths, answers.temperatures[members], length)
-    return replace(batch, answers=members)
 
 
 def _count_accepted(
@@ -74,20 +66,19 @@ def _count_accepted(
 ) -> FloatArray:
     """Count, for every scale, the draft tokens of depth 1 that equal the backbone's pick."""
     is_row = batch.sequences >= 0
-    ids, starts, sequences = (
-        torch.from_numpy(array).to(teacher.device)
-        for array in (batch.ids, batch.starts[is_row], batch.sequences[is_row])
+    ids, sequences = (
+        torch.from_numpy(array).to(teacher.device) for array in (batch.ids, batch.sequences[is_row])
+    )
+    starts = place_starts(
+        batch.starts[is_row], batch.sequences[is_row], len(batch.ids), teacher.device
     )
     temperatures = torch.from_numpy(batch.temperatures).to(teacher.device)[sequences]
-    target = make_targets(hidden.normed, score, starts, sequences, 1).at_depth(1).float()
+    target = make_targets(hidden.normed, score, starts.rows, sequences, 1).at_depth(1).float()
     with teacher.mixed_precision():
-        places = place_starts(
-            batch.starts[is_row], batch.sequences[is_row], len(batch.ids), teacher.device
-        )
-        state = next(head.rollout(hidden, ids, places))
+        state = next(head.rollout(hidden, ids, starts))
         logits = head.logits(state, 1).float()
     tokens = torch.arange(logits.shape[1], device=logits.device)
-    gumbel = noise(sequences + _SEED, starts, tokens) * temperatures[:, None]
+    gumbel = noise(sequences + _SEED, starts.rows, tokens) * temperatures[:, None]
     picks = (target + gumbel).argmax(-1)
     accepted = [((logits * scale + gumbel).argmax(-1) == picks).sum() for scale in SCALES]
     counts: FloatArray = torch.stack(accepted).float().cpu().numpy()

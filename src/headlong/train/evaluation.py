@@ -86,7 +86,8 @@ class Simulator:
     ) -> NDArray[np.bool_]:
         """Return for every depth and start row whether the draft token is accepted: (K, N)."""
         device = self.teacher.device
-        ids, starts = (torch.from_numpy(a).to(device) for a in (batch.ids, batch.starts))
+        ids = torch.from_numpy(batch.ids).to(device)
+        starts = place_starts(batch.starts, batch.sequences, len(batch.ids), device)
         owners = torch.from_numpy(batch.sequences).to(device).clamp(min=0)
         seeds = torch.tensor([s.job.seed for s in samples], device=device)[owners]
         temperatures = torch.tensor([s.job.temperature for s in samples], device=device)[owners]
@@ -95,11 +96,10 @@ class Simulator:
         flat = ids.reshape(-1)
         matches: list[Tensor] = []
         with self.teacher.mixed_precision():
-            places = place_starts(batch.starts, batch.sequences, len(batch.ids), device)
-            states = self.head.rollout(hidden, ids, places)
+            states = self.head.rollout(hidden, ids, starts)
             for depth in range(1, deepest + 1):
                 logits = self._cut(self.head.logits(next(states), depth)).float()
-                targets = starts + 1 + depth  # index of the token that is predicted
+                targets = starts.rows + 1 + depth  # index of the token that is predicted
                 gumbel = noise(seeds, targets % batch.ids.shape[1], vocabulary)
                 drafted = vocabulary[(logits + temperatures[:, None] * gumbel).argmax(-1)]
                 matches.append(drafted == flat[targets.clamp(max=len(flat) - 1)])

@@ -134,20 +134,20 @@ class Trainer:
     def run_step(self, batch: Batch) -> tuple[Tensor, list[Tensor]]:
         """Train on one batch; return the loss and the mean overlap of every depth."""
         device = self.teacher.device
-        ids, starts, sequences, temperatures = (
+        ids, sequences, temperatures = (
             torch.from_numpy(array).to(device, non_blocking=True)
-            for array in (batch.ids, batch.starts, batch.sequences, batch.temperatures)
+            for array in (batch.ids, batch.sequences, batch.temperatures)
         )
+        starts = place_starts(batch.starts, batch.sequences, len(batch.ids), device)
         lower_bound = self.recipe.training.least_temperature
         # Padding rows have no weight, so their temperature does not matter.
         logit_scales = 1 / temperatures.clamp(min=lower_bound)[sequences.clamp(min=0)]
         depths = self.recipe.training.num_depths
-        chain_starts = place_starts(batch.starts, batch.sequences, len(batch.ids), device)
         with torch.no_grad():
             hidden = self.hidden_rows(batch, ids)
-            targets = make_targets(hidden.normed, self._score, starts, sequences, depths)
+            targets = make_targets(hidden.normed, self._score, starts.rows, sequences, depths)
         with self.teacher.mixed_precision(), round_once(self.head):
-            states = self.head.rollout(hidden, ids, chain_starts)
+            states = self.head.rollout(hidden, ids, starts)
             total, overlaps = self._sum_depths(states, targets, logit_scales)
         self.optimiser.zero_grad()
         total.backward()
